@@ -1,0 +1,43 @@
+"""Compressors by name.
+
+Every module of this package is searched for subclasses of `Compressor`, so a new method is one new
+file. Importing the package loads neither torch nor numba.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from compressors.base import Compressor, CorruptPayload, Key
+from compressors.parameters import InvalidParameter, from_mapping
+
+__all__ = ["Compressor", "CorruptPayload", "InvalidParameter", "Key", "build", "registry"]
+
+
+@functools.cache
+def registry() -> Mapping[str, type[Compressor]]:
+    """All methods, by name, in alphabetical order."""
+    found: dict[str, type[Compressor]] = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        for member in vars(module).values():
+            if inspect.isclass(member) and issubclass(member, Compressor) and not inspect.isabstract(member):
+                found[member.name] = member
+    return dict(sorted(found.items()))
+
+
+def build(name: str, **values: Any) -> Compressor:
+    """The compressor called `name` with the given hyper-parameters.
+
+    Raises:
+        InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
+    """
+    if name not in registry():
+        raise InvalidParameter("name", name, "one of " + ", ".join(registry()))
+    compressor: Compressor = from_mapping(registry()[name], values)
+    return compressor

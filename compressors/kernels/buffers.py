@@ -1,0 +1,82 @@
+"""Tensors as the flat buffers that kernels and the wire want.
+
+What travels is little-endian float32; a view of the same memory is used wherever the layout allows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from compressors.base import CorruptPayload
+
+if sys.byteorder != "little":
+    raise ImportError("payloads are little-endian and written as views of memory; this machine is big-endian")
+
+_FLOAT32_BYTES = 4
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """A kernel can work on the tensor's own memory: aligned contiguous float32."""
+    return tensor.dtype is torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % _FLOAT32_BYTES == 0
+
+
+def as_float32(x: torch.Tensor) -> torch.Tensor:
+    """`x` as a 1-D float32 tensor: a view where `x` is plain, else a rounded or gathered copy.
+
+    Raises:
+        TypeError: `x` is not of a floating dtype.
+    """
+    check_floating(x)
+    x = x.detach()
+    return x.view(-1) if is_plain(x) else x.to(torch.float32, copy=True, memory_format=torch.contiguous_format).view(-1)
+
+
+def check_floating(x: torch.Tensor) -> None:
+    """Raise TypeError where `x` is not of a floating dtype."""
+    if not x.is_floating_point():
+        raise TypeError(f"compressors take floating tensors, not {x.dtype}")
+
+
+def outgoing(out: torch.Tensor | None, size: int) -> torch.Tensor:
+    """`size` bytes to write a payload to: the beginning of `out`, or new memory.
+
+    Raises:
+        ValueError: `out` is not a contiguous 1-D uint8 tensor, or is too short.
+    """
+    if out is None:
+        return torch.empty(size, dtype=torch.uint8)
+    if out.dtype is not torch.uint8 or out.dim() != 1 or not out.is_contiguous():
+        raise ValueError(f"out must be a contiguous 1-D uint8 tensor, not {out.dim()}-D {out.dtype}")
+    if out.numel() < size:
+        raise ValueError(f"out has {out.numel()} bytes, the payload needs {size}")
+    return out[:size]
+
+
+def incoming(payload: torch.Tensor, size: int | None = None) -> torch.Tensor:
+    """`payload`, contiguous; `size` is the only length that it may have.
+
+    Raises:
+        CorruptPayload: it is not a 1-D uint8 tensor, or not of that length.
+    """
+    if payload.dtype is not torch.uint8 or payload.dim() != 1:
+        raise CorruptPayload(f"a payload is a 1-D uint8 tensor, not a {payload.dim()}-D {payload.dtype}")
+    if size is not None and payload.numel() != size:
+        raise CorruptPayload(f"the payload has {payload.numel()} bytes, a tensor of this shape has {size}")
+    return payload.contiguous()
+
+
+def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
+    """The elements of `x`, in order, as float32 into `payload` of exactly that many bytes."""
+    if payload.data_ptr() % _FLOAT32_BYTES == 0 and payload.storage_offset() % _FLOAT32_BYTES == 0:
+        payload.view(torch.float32).view(x.shape).copy_(x.detach())
+    else:
+        payload.copy_(as_float32(x).view(torch.uint8))
+
+
+def read_floats(payload: torch.Tensor) -> torch.Tensor:
+    """The inverse of `write_floats`, 1-D: a view of `payload` where it is aligned."""
+    if payload.data_ptr() % _FLOAT32_BYTES or payload.storage_offset() % _FLOAT32_BYTES:
+        payload = payload.clone()
+    return payload.view(torch.float32)

@@ -1,0 +1,55 @@
+"""How a kernel is compiled: once per machine, then loaded from disk.
+
+`kernel` is numba.njit with an explicit signature, so that nothing is compiled in the middle of a
+training step. numba keeps compiled code beside the source, or in the user's cache directory where
+the source cannot be written, or in NUMBA_CACHE_DIR; where none can be written the kernel is compiled
+again in every process. Kernels release the GIL and run on the calling thread alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Hash of the source of all kernels.
+
+    numba takes a cached kernel for valid as long as the file it stands in is unchanged, and would
+    miss a change of a helper in another file; here a change of any file compiles all kernels anew.
+    """
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: compile for exactly this numba signature, using the disk cache where there is one."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            cached = numba.njit(cache=True, **_OPTIONS)(function)
+            # The stamp has no public setter. A numba that moved it raises AttributeError:
+            # rather compile in every process than run a stale kernel.
+            stamped = cached._cache._cache_file
+            stamped._source_stamp = (stamped._source_stamp, fingerprint())
+            cached.compile(signature)
+        except (RuntimeError, OSError, AttributeError):
+            cached = numba.njit(**_OPTIONS)(function)
+            cached.compile(signature)
+        cached.disable_compile()
+        return cached  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator for a function that kernels call: it is compiled into them, never on its own."""
+    return numba.njit(**_OPTIONS)(function)  # type: ignore[no-any-return]

@@ -1,0 +1,169 @@
+"""QSGD as two fused loops: one pass over the tensor, bucket by bucket, bits packed on the way.
+
+A block of codes lives in the first-level cache between rounding and packing, so nothing of the
+size of the tensor is allocated. `qsgd_reference` is the same arithmetic in plain torch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels.jit import helper, kernel
+from compressors.kernels.packing import BLOCK, pack, unpack
+from compressors.kernels.streams import draw, stream_bits
+
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_INFINITY = np.int32(0x7F800000)
+_NAN = np.int32(0x7FC00000)
+_LARGEST_SQUARE = float(np.finfo(np.float32).max) ** 2
+_RESOLUTION = np.float32(2.0**31)
+
+
+@helper
+def _largest(bits: npt.NDArray[np.int32]) -> np.int32:
+    """Largest magnitude, as bits: for them integer order is the order of float32,
+    with Inf and then NaN above every number, and an integer maximum is one SIMD instruction."""
+    largest = np.int32(0)
+    for index in range(bits.size):
+        largest = max(largest, np.int32(bits[index] & _MAGNITUDE))
+    return largest
+
+
+@helper
+def _euclidean(x: npt.NDArray[np.float32], sums: npt.NDArray[np.float64]) -> np.float32:
+    """l2 norm; NaN or Inf where `x` holds one. Squares are exact in float64 and can't overflow; they are
+    summed in eight interleaved sums, in a fixed order, to be the same in every implementation.
+    A norm beyond float32 becomes the largest float32."""
+    sums[:] = 0.0
+    whole = x.size >> 3 << 3
+    for first in range(0, whole, 8):
+        for lane in range(8):
+            value = np.float64(x[first + lane])
+            sums[lane] += value * value
+    for index in range(whole, x.size):
+        value = np.float64(x[index])
+        sums[index - whole] += value * value
+    total = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))
+    if np.isfinite(total):
+        total = min(total, _LARGEST_SQUARE)
+    return np.float32(np.sqrt(total))
+
+
+@helper
+def _round_block(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    scale: np.float32,
+    levels: np.float32,
+    low: np.uint32,
+    high: np.uint32,
+    counter: np.uint32,
+    codes: npt.NDArray[np.uint16],
+) -> None:
+    """codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
+    offset = np.int32(levels)
+    for index in range(x.size):
+        exact = abs(x[index]) / scale * levels
+        level = np.int32(exact)
+        threshold = np.int32((exact - np.float32(level)) * _RESOLUTION)
+        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(1))
+        level = np.int32(level + np.int32(u < threshold))
+        sign = np.int32(bits[index] >> 31)
+        codes[index] = np.uint16(np.int32(offset + np.int32(np.int32(level ^ sign) - sign)))
+
+
+@kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
+def encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    levels: int,
+    width: int,
+    bucket: int,
+    euclidean: bool,
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.empty(BLOCK // 4 + 1, np.uint64)
+    sums = np.empty(8, np.float64)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    buckets = (x.size + bucket - 1) // bucket
+    position = 4 * buckets
+    for number in range(buckets):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        if euclidean:
+            scale_value[0] = _euclidean(x[start:stop], sums)
+        else:
+            scale_bits[0] = _largest(bits[start:stop])
+        if scale_bits[0] >= _INFINITY or scale_bits[0] < 0:
+            scale_bits[0] = _NAN
+        for byte in range(4):
+            payload[4 * number + byte] = np.uint8(scale_bits[0] >> (8 * byte))
+        stream = stream_bits(key, np.uint64(number))
+        low = np.uint32(stream)
+        high = np.uint32(stream >> np.uint64(32))
+        # A zero bucket has nothing to divide by; dividing by 1 gives its codes, all zero.
+        divisor = scale_value[0] if scale_bits[0] > 0 else np.float32(1.0)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            count = last - first
+            if scale_bits[0] == _NAN:
+                codes[:count] = levels
+            else:
+                counter = np.uint32(first - start)
+                _round_block(x[first:last], bits[first:last], divisor, np.float32(levels), low, high, counter, codes)
+            codes[count : (count + 3) >> 2 << 2] = 0
+            ahead = position + ((count * width + 7) >> 3)
+            pack(words, count, width, staged, payload[position:ahead])
+            position = ahead
+
+
+@helper
+def _add_block(
+    codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
+) -> bool:
+    """out[i] += factor * (codes[i] - levels) / levels; False when a code is larger than 2 * levels."""
+    offset = np.int32(levels)
+    largest = np.int32(0)
+    for index in range(out.size):
+        code = np.int32(codes[index])
+        largest = max(largest, code)
+        out[index] += factor * (np.float32(np.int32(code - offset)) / levels)
+    return largest <= 2 * offset
+
+
+@kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
+def decode_add(
+    payload: npt.NDArray[np.uint8], levels: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
+) -> bool:
+    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.zeros(BLOCK // 4 + 1, np.uint64)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    buckets = (out.size + bucket - 1) // bucket
+    position = 4 * buckets
+    steps = np.float32(levels)
+    for number in range(buckets):
+        scale_bits[0] = 0
+        for byte in range(4):
+            scale_bits[0] |= np.int32(payload[4 * number + byte]) << (8 * byte)
+        if (scale_bits[0] < 0 or scale_bits[0] >= _INFINITY) and scale_bits[0] != _NAN:
+            return False
+        factor = np.float32(weight * np.float64(scale_value[0]))
+        start = number * bucket
+        stop = min(start + bucket, out.size)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            ahead = position + (((last - first) * width + 7) >> 3)
+            unpack(payload[position:ahead], last - first, width, staged, words)
+            position = ahead
+            if not _add_block(codes, steps, factor, out[first:last]):
+                return False
+    return True

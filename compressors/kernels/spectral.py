@@ -1,0 +1,115 @@
+"""Singular value decompositions of gradients through their small Gram matrix.
+
+For a (m, n) matrix A with m <= n, the eigenvectors U of the (m, m) matrix A A^T are the left singular
+vectors and u_i^T A = sigma_i v_i^T, so A = sum_i u_i (u_i^T A): atoms that need no right vectors, and
+whose sum is A as soon as U is orthogonal, however inaccurate the single u_i are.
+
+Forming A A^T squares the condition number: in float32, singular values below some 1e-3 of the largest
+drown in rounding. `left_vectors` notices when that matters and starts again in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+_LEAF = 64
+_SMALL = 64
+_SAFE_PEAK = (1e-15, 1e15)
+_TOLERATED = 0.05
+
+
+def gram(a: torch.Tensor) -> torch.Tensor:
+    """Lower triangle of a @ a.T (what lies above the diagonal blocks is zero); `a` is (m, n).
+
+    Half the work of a full product: only the blocks on and below the diagonal are multiplied.
+    """
+    out = a.new_zeros(a.shape[0], a.shape[0])
+    _gram_into(a, out)
+    return out
+
+
+def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
+    rows = a.shape[0]
+    if rows <= _LEAF:
+        torch.mm(a, a.T, out=out)
+        return
+    half = rows // 2
+    _gram_into(a[:half], out[:half, :half])
+    _gram_into(a[half:], out[half:, half:])
+    torch.mm(a[half:], a[:half].T, out=out[half:, :half])
+
+
+def left_vectors(a: torch.Tensor, truncate: int | None) -> tuple[torch.Tensor, npt.NDArray[np.float64]] | None:
+    """Left singular vectors (m, m) as columns and singular values (m,), largest first, of `a` (m <= n).
+
+    The vectors are float32 or float64 and orthogonal to the rounding of float32. Singular values are
+    good enough to choose atoms by: a value that rounding has swallowed is given at the level of that
+    rounding (float32) or as zero (float64, less than 1e-6 of the largest).
+    `truncate` is the number of leading vectors that the caller wants, None where it draws among all.
+    None for a matrix with NaN or Inf in it.
+    """
+    peak = float(torch.linalg.vector_norm(a, float("inf")))
+    if not np.isfinite(peak):
+        return None
+    if peak == 0.0:
+        return torch.eye(a.shape[0]), np.zeros(a.shape[0])
+    safe = _SAFE_PEAK[0] <= peak <= _SAFE_PEAK[1]
+    if safe and a.shape[0] > _SMALL:
+        vectors, values = _eigen(gram(a))
+        if vectors is not None:
+            noise = 4.0 * float(np.finfo(np.float32).eps) * values[0]
+            if _good_enough(values, noise, truncate):
+                return vectors, np.sqrt(np.maximum(values, noise))
+    wide = a.double()
+    vectors, values = _eigen(gram(wide))
+    if vectors is None:
+        vectors, singular, _ = torch.linalg.svd(wide, full_matrices=False)
+        return vectors, singular.numpy()
+    noise = a.shape[0] * float(np.finfo(np.float64).eps) * values[0]
+    return vectors, np.sqrt(np.where(values > noise, values, 0.0))
+
+
+def _eigen(matrix: torch.Tensor) -> tuple[torch.Tensor | None, npt.NDArray[np.float64]]:
+    """Eigenvectors as columns and eigenvalues, largest first; no vectors where LAPACK gives up."""
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        return None, np.zeros(0)
+    if not bool(torch.isfinite(values).all()):
+        return None, np.zeros(0)
+    return vectors.flip(1), values.flip(0).double().numpy()
+
+
+def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | None) -> bool:
+    """Whether eigenvalues known to within `noise` do.
+
+    A truncation loses at most 2 * noise of energy per vector it keeps, which must be little beside the
+    energy that it discards on purpose. A draw stays unbiased, but spends part of its budget on atoms
+    that are nothing but noise, which must be a small part of the sum of all singular values.
+    """
+    if truncate is not None:
+        return bool(2.0 * truncate * noise <= 0.01 * np.maximum(values[truncate:], 0.0).sum())
+    swallowed = np.count_nonzero(values < noise) * np.sqrt(noise)
+    return bool(swallowed <= _TOLERATED * np.sqrt(np.maximum(values, noise)).sum())
+
+
+def keep_probabilities(sigma: npt.NDArray[np.float64], budget: float) -> npt.NDArray[np.float64]:
+    """p_i = min(1, c * sigma_i) with the sum `budget`, or 1 for all non-zero values where they are fewer.
+
+    The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order,
+    the first t atoms have p = 1, for the smallest t where the others share what is left without one of
+    them exceeding 1. `sigma` (k,) is non-negative, finite and descending.
+    """
+    count = int(np.count_nonzero(sigma))
+    if budget >= count:
+        return (sigma > 0).astype(np.float64)
+    relative = sigma / sigma[0]
+    rest = np.cumsum(relative[::-1])[::-1]
+    certain = np.arange(count)
+    fits = (budget - certain) * relative[:count] <= rest[:count]
+    first = int(np.argmax(fits))
+    p = np.ones(len(sigma))
+    p[first:] = np.minimum(1.0, (budget - first) * relative[first:] / rest[first])
+    return p

@@ -1,0 +1,113 @@
+"""Hyper-parameters as dataclass fields that carry their valid range.
+
+One place for the type, the default, the range and the text of the error, used by the
+compressors and by every other configurable part of a run. Nothing heavy is imported here:
+configs are composed, completed by the shell and checked without loading torch.
+
+    @dataclass(frozen=True)
+    class QSGD(Compressor):
+        levels: int = integer(7, low=1, high=32767)
+
+    QSGD(levels=0)  # InvalidParameter: levels=0: valid is an integer from 1 to 32767
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+class InvalidParameter(ValueError):
+    """One hyper-parameter has a value that its owner cannot work with.
+
+    `name` is the field, `value` what was given, `valid` what would have been right.
+    """
+
+    def __init__(self, name: str, value: object, valid: str) -> None:
+        super().__init__(f"{name}={value}: valid is {valid}")
+        self.name, self.value, self.valid = name, value, valid
+
+
+@dataclasses.dataclass(frozen=True)
+class Valid:
+    """What a field accepts: in words for people and as a test for the machine."""
+
+    words: str
+    test: Callable[[Any], bool]
+
+
+def _field(default: Any, words: str, test: Callable[[Any], bool]) -> Any:
+    return dataclasses.field(default=default, metadata={"valid": Valid(words, test)})
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def integer(default: int | None, low: int, high: int | None = None, *, optional: bool = False) -> Any:
+    """A dataclass field for an integer in [low, high]; `optional` also admits null."""
+    words = f"an integer from {low}" + (f" to {high}" if high is not None else " up") + (" or null" if optional else "")
+
+    def test(value: Any) -> bool:
+        if value is None:
+            return optional
+        return _is_integer(value) and value >= low and (high is None or value <= high)
+
+    return _field(default, words, test)
+
+
+def number(
+    default: float | None, low: float, high: float | None = None, *, above: bool = False, optional: bool = False
+) -> Any:
+    """A dataclass field for a finite number in [low, high], or (low, high] when `above`."""
+    start = f"a number {'above' if above else 'from'} {low}"
+    words = start + (f" to {high}" if high is not None else "" if above else " up") + (" or null" if optional else "")
+
+    def test(value: Any) -> bool:
+        if value is None:
+            return optional
+        return _is_finite(value) and (value > low if above else value >= low) and (high is None or value <= high)
+
+    return _field(default, words, test)
+
+
+def boolean(default: bool) -> Any:
+    """A dataclass field for true or false."""
+    return _field(default, "true or false", lambda value: isinstance(value, bool))
+
+
+def choice(default: str, *options: str) -> Any:
+    """A dataclass field for one of a few words."""
+    return _field(default, "one of " + ", ".join(options), lambda value: value in options)
+
+
+def check(instance: Any) -> None:
+    """Test every field of a dataclass instance that carries a range.
+
+    Raises:
+        InvalidParameter: for the first field, in order of definition, that fails its test.
+    """
+    for field in dataclasses.fields(instance):
+        valid: Valid | None = field.metadata.get("valid")
+        value = getattr(instance, field.name)
+        if valid is not None and not valid.test(value):
+            raise InvalidParameter(field.name, value, valid.words)
+
+
+def from_mapping(cls: type, values: dict[str, Any]) -> Any:
+    """Build dataclass `cls` from a plain mapping such as one group of a config file.
+
+    Raises:
+        InvalidParameter: for a key that `cls` does not have, or a value out of range.
+    """
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    for key, value in values.items():
+        if key not in names:
+            raise InvalidParameter(key, value, "one of the keys " + ", ".join(names))
+    return cls(**values)

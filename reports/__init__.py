@@ -1,0 +1,32 @@
+"""From run directories to tables, plots and pages.
+
+Reads files only: what a sweep left behind is all there is to know about it. `python -m reports PATH`
+rebuilds every report below PATH; `reports.load(PATH)` gives the same numbers as DataFrames.
+Importing this package loads neither pandas nor matplotlib, and nothing here loads torch or hydra.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.collect import Report
+
+__all__ = ["load"]
+
+
+def load(*paths: str | os.PathLike[str]) -> Report:
+    """The runs below one or more sweep directories, date directories or output roots.
+
+    Returns:
+        `runs`, one row per run, and, read when first used, `epochs` and `steps`, one row per epoch
+        and step of every run; `sweep` and `run` identify the run in all three. Columns, units and
+        dtypes are in `reports.collect`.
+
+    Raises:
+        sweep.run.UsageError: there is no sweep at or below a path.
+    """
+    from reports import collect
+
+    return collect.load(*paths)

@@ -1,0 +1,342 @@
+"""Run directories as DataFrames.
+
+Nothing that a run left behind makes this fail: what cannot be read is listed in `Report.left_out`
+with the reason, and the rest is used.
+
+Dtypes: counts are `Int64`, flags `boolean`, texts `string`, instants `datetime64[ns, UTC]`, all
+other numbers `float64`; what was not measured is NA.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from reports.text import clean
+from sweep import run as rundir
+
+RUN_COLUMNS = {
+    "sweep": "string",  # name of the sweep's directory
+    "run": "string",  # name of the run's directory
+    "directory": "string",  # its path
+    "signature": "string",
+    "status": "string",  # as in state.json; what result.json says where that has not caught up
+    "reason": "string",  # why it is not done
+    "attempts": "Int64",
+    "oversubscribed": "boolean",  # more workers than cores
+    "hosts": "string",  # separated by commas
+    "started": "datetime64[ns, UTC]",  # first attempt
+    "ended": "datetime64[ns, UTC]",  # last attempt
+    "steps_done": "Int64",
+    "epochs_done": "Int64",
+    "parameters": "Int64",
+    "accuracy": "float64",  # share of the test set classified correctly, after the last epoch
+    "best_accuracy": "float64",  # after the best epoch
+    "loss": "float64",  # on the test set, after the last epoch
+    "train_loss": "float64",
+    "iterations_per_second": "float64",  # after warm-up
+    "samples_per_second": "float64",  # after warm-up, all workers together
+    "time_s": "float64",  # training, evaluation is not in it
+    "evaluate_s": "float64",
+    "total_s": "float64",
+    "payload_bytes": "float64",  # per step and worker: its message
+    "sent_bytes": "float64",  # per step and worker: what it put on the wire
+    "compression_ratio": "float64",  # bytes of the fp32 gradient / payload_bytes
+    "compression_error": "float64",  # ||x - Q(x)|| / ||x||, mean
+    "step_s": "float64",  # mean after warm-up
+    **{f"{phase}_s": "float64" for phase in rundir.PHASES},  # the same, of the step's phases
+}
+"""The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
+
+_COUNTS = {"step": "Int64", "epoch": "Int64", "samples": "Int64"}
+
+_PLACES = ("sweep", "mpi", "data.root")  # keys that say where a run is computed, not what
+_WARMUP_STEPS = 10  # of a run that was ended before it could say
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """Something that a report does not contain, and why."""
+
+    path: Path
+    reason: str
+
+
+class Report:
+    """What the runs of some sweeps left behind.
+
+    Attributes:
+        sweeps: the sweep directories.
+        runs: one row per run: `RUN_COLUMNS`, then every key of the configs in dotted form, named as
+            it is typed (`workers`, `optimizer.lr`, `compressor` for `compressor.name`); a key that
+            is called like one of `RUN_COLUMNS` is prefixed with `config.`.
+        left_out: what could not be read so far.
+    """
+
+    def __init__(self, sweeps: Sequence[Path]) -> None:
+        self.sweeps = tuple(sweeps)
+        self.left_out: list[LeftOut] = []
+        self.runs = _frame([row for sweep in self.sweeps for row in self._rows(sweep)])
+
+    @functools.cached_property
+    def epochs(self) -> pd.DataFrame:
+        """One row per epoch: `sweep`, `run` (categories) and `sweep.run.EPOCH_COLUMNS`."""
+        return self._series(rundir.EPOCHS, rundir.EPOCH_COLUMNS, "epoch")
+
+    @functools.cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per optimizer step: `sweep`, `run` (categories) and `sweep.run.STEP_COLUMNS`."""
+        return self._series(rundir.STEPS, rundir.STEP_COLUMNS, "step")
+
+    def info(self, sweep: Path) -> dict[str, Any]:
+        """The content of a sweep's sweep.yaml; empty where there is none."""
+        path = sweep / rundir.SWEEP
+        return (self._yaml(path) or {}) if path.exists() else {}
+
+    def _rows(self, sweep: Path) -> Iterator[dict[str, Any]]:
+        for directory in _run_directories(sweep):
+            try:
+                os.fspath(directory).encode()
+                keys = _keys(self._yaml(directory / rundir.CONFIG) or {})
+            except UnicodeError:
+                self._leave_out(directory, "its name is not UTF-8")
+            except RecursionError:
+                self._leave_out(directory / rundir.CONFIG, "contains itself")
+            else:
+                if keys:
+                    yield {**self._results(sweep, rundir.Run(directory)), **keys}
+
+    def _results(self, sweep: Path, run: rundir.Run) -> dict[str, Any]:
+        state = self._json(run.path(rundir.STATE)) or {}
+        attempts = [attempt for attempt in _sequence(state.get("attempts")) if isinstance(attempt, Mapping)]
+        result = self._json(run.path(rundir.RESULT))
+        status = _word(state.get("status")) or rundir.PENDING
+        if result and status in (rundir.PENDING, rundir.RUNNING):
+            # The ranks finished, but who watches them was ended before noting it.
+            status = _word(result.get("status")) or rundir.DONE
+        measured = _from_result(result) if result else self._from_rows(run)
+        hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
+        return {
+            "sweep": clean(sweep.resolve().name),
+            "run": clean(run.name),
+            "directory": str(run.directory),
+            "signature": clean(run.signature),
+            "status": status,
+            "reason": _word(state.get("reason")) or _word((result or {}).get("reason")),
+            "attempts": len(attempts),
+            "oversubscribed": bool(state.get("oversubscribed")),
+            "hosts": ",".join(filter(None, map(_word, hosts))) or None,
+            "started": _word(attempts[0].get("started")) if attempts else None,
+            "ended": _word(attempts[-1].get("ended")) if attempts else None,
+            **measured,
+        }
+
+    def _from_rows(self, run: rundir.Run) -> dict[str, Any]:
+        """What is known of a run that was ended before it could write its result."""
+        measured: dict[str, Any] = {}
+        epochs = self._table(run.path(rundir.EPOCHS), rundir.EPOCH_COLUMNS, "epoch")
+        if len(epochs):
+            last = epochs.iloc[-1]
+            measured |= {
+                "epochs_done": last["epoch"],
+                "accuracy": last["test_accuracy"],
+                "best_accuracy": epochs["test_accuracy"].max(),
+                "loss": last["test_loss"],
+                "train_loss": last["train_loss"],
+                "evaluate_s": epochs["evaluate_s"].sum(),
+            }
+        steps = self._table(run.path(rundir.STEPS), rundir.STEP_COLUMNS, "step")
+        if len(steps):
+            warm = steps.iloc[min(_WARMUP_STEPS, len(steps) // 2) :]
+            means = warm.mean()
+            timed = [f"{phase}_s" for phase in rundir.PHASES]
+            sizes = ["payload_bytes", "sent_bytes", "compression_ratio", "compression_error"]
+            measured |= {
+                "steps_done": steps["step"].iloc[-1],
+                "time_s": steps["time_s"].iloc[-1],
+                "iterations_per_second": 1 / means["step_s"],
+                "samples_per_second": means["samples"] / means["step_s"],
+                **means[["step_s", *timed]],
+                **steps[sizes].mean(),
+            }
+        return measured
+
+    def _series(self, name: str, columns: Sequence[str], key: str) -> pd.DataFrame:
+        tables = [self._table(Path(directory) / name, columns, key) for directory in self.runs["directory"]]
+        frame = pd.concat([_empty(columns), *tables], ignore_index=True)
+        rows = [len(table) for table in tables]
+        for position, column in enumerate(("sweep", "run")):
+            names = self.runs[column].astype("category")
+            frame.insert(position, column, names.repeat(rows).reset_index(drop=True))
+        return frame.astype({column: dtype for column, dtype in _COUNTS.items() if column in columns})
+
+    def _table(self, path: Path, columns: Sequence[str], key: str) -> pd.DataFrame:
+        """The rows of a CSV that a run appended to, in the order of `key`, damaged ones dropped.
+
+        A `key` that was written twice, by an attempt that was killed and by the one that continued
+        from an earlier checkpoint, counts as it was written last.
+        """
+        try:
+            text = rundir.complete_text(path)
+            lines = text.count("\n") - 1
+            # Nothing is quoted in these files; in a damaged one a quote could swallow many lines.
+            read = pd.read_csv(io.StringIO(text), quoting=csv.QUOTE_NONE, on_bad_lines="skip", index_col=False)
+        except pd.errors.EmptyDataError:
+            return _empty(columns)  # not begun
+        except (OSError, ValueError) as error:
+            self._leave_out(path, _reason(error))
+            return _empty(columns)
+        if key not in read:
+            self._leave_out(path, f"not a table: it has no column {key}")
+            return _empty(columns)
+        frame = read.reindex(columns=list(columns)).apply(pd.to_numeric, errors="coerce").astype("float64")
+        whole = frame[frame[key] % 1 == 0]
+        if len(whole) < lines:
+            self._leave_out(path, f"damaged lines left out: {lines - len(whole)} of {lines}")
+        return whole.drop_duplicates(key, keep="last").sort_values(key, ignore_index=True)
+
+    def _json(self, path: Path) -> dict[str, Any] | None:
+        try:
+            value = rundir.read_json(path)
+            if value is None and path.exists():
+                self._leave_out(path, "not a JSON object")
+        except (OSError, RecursionError) as error:
+            self._leave_out(path, _reason(error))
+            return None
+        return self._known(path, value)
+
+    def _yaml(self, path: Path) -> dict[str, Any] | None:
+        try:
+            value = yaml.load(path.read_bytes(), Loader=_LOADER)
+        except FileNotFoundError:
+            self._leave_out(path.parent, f"no {path.name}")
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            self._leave_out(path, _reason(error))
+        else:
+            if isinstance(value, dict) and value:
+                return self._known(path, value)
+            self._leave_out(path, "not a YAML mapping, or an empty one")
+        return None
+
+    def _known(self, path: Path, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        version = (value or {}).get("format")
+        if isinstance(version, int) and version > rundir.FORMAT:
+            self._leave_out(path, f"format {version} is newer than this program, which knows {rundir.FORMAT}")
+            return None
+        return value
+
+    def _leave_out(self, path: Path, reason: str) -> None:
+        entry = LeftOut(path, reason)
+        if entry not in self.left_out:
+            self.left_out.append(entry)
+
+
+def load(*paths: str | os.PathLike[str]) -> Report:
+    """See `reports.load`."""
+    return Report(sweeps(*map(Path, paths)))
+
+
+def sweeps(*paths: Path) -> list[Path]:
+    """The sweep directories at these paths or up to two levels below, each once, sorted by name.
+
+    Raises:
+        sweep.run.UsageError: there is none at or below one of the paths.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        below = (directory for pattern in ("*", "*/*") for directory in sorted(path.glob(pattern)))
+        here = [path] if is_sweep(path) else [directory for directory in below if is_sweep(directory)]
+        if not here:
+            raise rundir.UsageError(
+                f"{path}: no runs here; expected a sweep's directory (with {rundir.RUNS}/*/{rundir.CONFIG}), "
+                "a date's (output/<date>) or the root of both (output)"
+            )
+        found |= {directory.resolve(): directory for directory in here}
+    return list(found.values())
+
+
+def is_sweep(directory: Path) -> bool:
+    """Whether there is at least one run, readable or not, in this directory."""
+    return bool(_run_directories(directory))
+
+
+def _run_directories(sweep: Path) -> list[Path]:
+    try:
+        entries = sorted((sweep / rundir.RUNS).iterdir())
+    except OSError:
+        return []
+    return [path for path in entries if path.is_dir() and not path.name.startswith(".")]
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows)
+    keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
+    frame = frame.reindex(columns=[*RUN_COLUMNS, *keys])
+    for column, dtype in RUN_COLUMNS.items():
+        values = frame[column]
+        if dtype.startswith("datetime"):
+            values = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+        elif dtype == "Int64":
+            values = values.astype("float64")
+            values = values.where(values % 1 == 0)
+        frame[column] = values.astype(dtype)
+    # Whole numbers stay whole where other runs lack the key.
+    frame[keys] = frame[keys].convert_dtypes()
+    return frame
+
+
+def _empty(columns: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame(columns=list(columns), dtype="float64")
+
+
+def _keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested config as dotted keys; a group goes by its name: `{model: {name: m, depth: 3}}`: model, model.depth."""
+    keys: dict[str, Any] = {}
+    for name, value in config.items():
+        key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"
+        if key in _PLACES:
+            continue
+        if isinstance(value, Mapping) and value:
+            keys |= _keys(value, f"{key}.")
+        else:
+            key = f"config.{key}" if key in RUN_COLUMNS else key
+            keys[key] = value if isinstance(value, (bool, int, float, type(None))) else clean(str(value))
+    return keys
+
+
+def _from_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    renamed = {"steps_done": "steps", "epochs_done": "epochs"}
+    numeric = [column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and column != "attempts"]
+    phases = result.get("phases_s")
+    phases = phases if isinstance(phases, Mapping) else {}
+    values = {column: _number(result.get(renamed.get(column, column))) for column in numeric}
+    values |= {f"{phase}_s": _number(phases.get(phase)) for phase in rundir.PHASES}
+    return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+
+def _word(value: Any) -> str | None:
+    return None if value is None else clean(str(value)) or None
+
+
+def _sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _reason(error: Exception) -> str:
+    """One line, without the path, which is told beside it."""
+    return clean((isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__)

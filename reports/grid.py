@@ -1,0 +1,125 @@
+"""How the runs of a sweep are laid out: what was swept, what was constant, how a row is called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from reports.collect import RUN_COLUMNS
+from reports.text import order, setting
+
+AXES = ["compressor", "workers"]
+BASELINE = "none"
+_HYPER = "compressor."
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The runs of one sweep in the order of its tables.
+
+    Attributes:
+        runs: as in `Report.runs`, sorted, with the column `label`: the compressor and those of its
+            hyper-parameters that were swept (`qsgd levels=7`).
+        keys: what was swept besides; together with `label` and `workers` they name exactly one run.
+        constants: the config keys with the same value in all runs.
+        specific: by compressor, the keys that are not constant, but the same in all its runs.
+        entangled: the keys that are neither, but follow from the swept ones.
+    """
+
+    runs: pd.DataFrame
+    keys: tuple[str, ...]
+    constants: Mapping[str, Any]
+    specific: Mapping[str, Mapping[str, Any]]
+    entangled: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.runs["label"].unique())
+
+    @property
+    def workers(self) -> list[Any]:
+        """The numbers of workers, ascending."""
+        return sorted(self.runs["workers"].unique(), key=order)
+
+    @property
+    def caption(self) -> str:
+        """What a reader must know to repeat the sweep and does not find in the rows and columns."""
+        specific = {name: _settings(values) for name, values in self.specific.items()}
+        parts = [_settings(self.constants), "; ".join(f"{name} ({text})" for name, text in specific.items() if text)]
+        if self.entangled:
+            parts.append("follows from the above: " + ", ".join(self.entangled))
+        return ". ".join(filter(None, parts))
+
+
+def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
+    """Find the keys that tell the runs of a sweep apart, and those that do not.
+
+    Args:
+        runs: `Report.runs` of one sweep.
+        swept: the keys the user swept, as far as they are known. More are added until no two runs
+            are in one row, so that nothing is averaged silently.
+    """
+    runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
+    config = [column for column in runs.columns if column not in RUN_COLUMNS]
+    keys = [key for key in dict.fromkeys(_typed(key) for key in swept) if key in config and key not in AXES]
+    # Groups first: what differs between two models because they are two models needs no row of its own.
+    inner = [key for key in config if key.rpartition(".")[0] in config]
+    outer = [key for key in config if key not in inner]
+    for candidates in (outer, inner):
+        keys += _differing(runs, [*AXES, *keys], [key for key in candidates if key not in [*AXES, *keys]])
+    if runs.duplicated([*AXES, *keys]).any():
+        keys.append("run")
+    hyper = [key for key in keys if key.startswith(_HYPER)]
+    keys = [key for key in keys if key not in hyper]
+    runs = runs.assign(label=_labels(runs, hyper))
+
+    fixed = [key for key in config if key not in [*AXES, *keys, *hyper]]
+    distinct = runs[fixed].nunique(dropna=False)
+    constants = {key: runs[key].iloc[0] for key in fixed if distinct[key] == 1 and not key.startswith(_HYPER)}
+    varying = [key for key in fixed if key not in constants]
+    specific = {
+        setting(name): {key: group[key].iloc[0] for key in varying if group[key].nunique(dropna=False) == 1}
+        for name, group in runs.groupby("compressor", dropna=False)
+    }
+    entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
+
+    places = zip(runs["compressor"] != BASELINE, *(map(order, runs[key]) for key in ["compressor", *hyper, *keys, "workers"]), strict=True)
+    positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
+    return Grid(runs.iloc[positions].reset_index(drop=True), tuple(keys), constants, specific, entangled)
+
+
+def _typed(key: str) -> str:
+    """A Hydra override's key as `Report.runs` calls it."""
+    return key.lstrip("+~").removesuffix(".name")
+
+
+def _differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
+    """The candidates that have several values among runs that are equal in `by`."""
+    if not runs.duplicated(by).any():
+        return []
+    values = runs.groupby(by, dropna=False, sort=False)[candidates].nunique(dropna=False)
+    return [key for key in candidates if (values[key] > 1).any()]
+
+
+def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
+    labels = []
+    for name, *values in zip(runs["compressor"], *(runs[key] for key in hyper), strict=True):
+        texts = {key.removeprefix(_HYPER): setting(value) for key, value in zip(hyper, values, strict=True)}
+        labels.append(" ".join([setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]))
+    return labels
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    """`workers=4, model=wideresnet (depth=10, widen=1)`."""
+    shown = {key: setting(value) for key, value in values.items() if setting(value)}
+    parts = []
+    for key, text in shown.items():
+        if key.rpartition(".")[0] in shown:
+            continue
+        inner = [f"{name.removeprefix(f'{key}.')}={value}" for name, value in shown.items() if name.startswith(f"{key}.")]
+        key = key.removeprefix(_HYPER)
+        parts.append(f"{key}={text} ({', '.join(inner)})" if inner else f"{key}={text}")
+    return ", ".join(parts)

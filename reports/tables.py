@@ -1,0 +1,270 @@
+"""The tables of a sweep: what a reader compares, in units a reader knows.
+
+Every table is rows of the compressor (and whatever else was swept) by columns of workers, or one row
+per run. A run without a number shows why: its status, `missing` where the sweep's directory has no
+such run, `not measured` where it was done without measuring that.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from reports.grid import BASELINE, Grid
+from reports.text import byte_unit, number, setting
+from sweep import run as rundir
+
+MISSING = "missing"
+NOT_MEASURED = "not measured"
+NO_BASELINE = "no baseline"
+
+DAGGER = "†"
+_NOTES = {
+    DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
+    rundir.PENDING: "not started",
+    rundir.RUNNING: "not finished when this report was written",
+    rundir.DIVERGED: "the loss was no longer a finite number",
+    MISSING: "no such run in the sweep's directory",
+    NOT_MEASURED: "the run was done without measuring this",
+    NO_BASELINE: f"no finished run with compressor={BASELINE} that is equal otherwise",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number that every run has, as a table shows it.
+
+    `unit` is that of the column of `Report.runs`; people read it times `scale` as `shown`.
+    """
+
+    name: str
+    title: str
+    column: str
+    unit: str
+    scale: float = 1.0
+    shown: str = ""
+    digits: int = 3
+
+    def scaled(self, values: pd.Series) -> Measure:
+        """The same for a table of these values: bytes are shown in the unit that suits the largest."""
+        if self.unit != "B":
+            return self
+        size, unit = byte_unit(values.max())
+        return dataclasses.replace(self, scale=1 / size, shown=unit)
+
+    def text(self, value: float) -> str:
+        return number(value * self.scale, self.digits)
+
+
+MEASURES = (
+    Measure("throughput", "Throughput", "iterations_per_second", "it/s"),
+    Measure("throughput_samples", "Throughput, all workers together", "samples_per_second", "samples/s"),
+    Measure("accuracy", "Test accuracy after the last epoch", "accuracy", "fraction", 100, "%", digits=4),
+    Measure("accuracy_best", "Test accuracy after the best epoch", "best_accuracy", "fraction", 100, "%", digits=4),
+    Measure("speedup", f"Throughput relative to {BASELINE} at equal workers", "speedup", f"x {BASELINE}"),
+    Measure("payload", "Message of one worker per step", "payload_bytes", "B"),
+    Measure("sent", "Put on the wire by one worker per step", "sent_bytes", "B"),
+    Measure("compression_ratio", "Compression ratio of a message", "compression_ratio", "x fp32"),
+)
+_RUN_MEASURES = (
+    Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
+    Measure("", "best", "best_accuracy", "fraction", 100, "%", digits=4),
+    Measure("", "loss", "loss", "nats"),
+    Measure("", "throughput", "iterations_per_second", "it/s"),
+    Measure("", "throughput", "samples_per_second", "samples/s"),
+    Measure("", "training", "time_s", "s"),
+    Measure("", "sent", "sent_bytes", "B"),
+    Measure("", "ratio", "compression_ratio", "x fp32"),
+    Measure("", "error", "compression_error", "relative"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """`value` is what a program reads, `text` what a person does; a word stands for a number that is not there."""
+
+    value: float | str
+    text: str
+    is_word: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """`unit` belongs to the cells' values, `shown` to their texts."""
+
+    name: str
+    unit: str = ""
+    shown: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        return bool(self.unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """`oversubscribed` are the numbers of workers for which this row's runs had too few cores."""
+
+    cells: tuple[Cell, ...]
+    oversubscribed: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows for people and programs; the first `headers` columns say what a row is."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    headers: int
+    rows: tuple[Row, ...]
+    caption: str = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the marks and words in this table mean."""
+        texts = {cell.text for row in self.rows for cell in row.cells if cell.is_word or cell.text.endswith(DAGGER)}
+        used = {DAGGER if text.endswith(DAGGER) else text for text in texts}
+        return [f"{mark}: {meaning}" for mark, meaning in _NOTES.items() if mark in used]
+
+    def csv(self) -> str:
+        """Values in full, in the units of `Report.runs`, and the daggers as a column of their own."""
+        marked = any(row.oversubscribed for row in self.rows)
+        names = [f"{column.name} [{column.unit}]" if column.unit else column.name for column in self.columns]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*names, *(["oversubscribed [workers]"] if marked else [])])
+        for row in self.rows:
+            writer.writerow([*(cell.value for cell in row.cells), *([" ".join(row.oversubscribed)] if marked else [])])
+        return text.getvalue()
+
+    def markdown(self) -> str:
+        from tabulate import tabulate
+
+        rows = [[_markdown(cell.text) for cell in row.cells] for row in self.rows]
+        names = [_markdown(f"{column.name} [{column.shown}]" if column.shown else column.name) for column in self.columns]
+        sides = ["right" if column.is_number else "left" for column in self.columns]
+        body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
+        parts = [f"**{_markdown(self.title)}**", body, *map(_markdown, self.notes), _markdown(self.caption)]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def tables(grid: Grid) -> list[Table]:
+    """All tables of a sweep; the speed-up only where there is something to compare with."""
+    runs = grid.runs.assign(speedup=_speedup(grid))
+    measures = [measure for measure in MEASURES if measure.column != "speedup" or BASELINE in set(runs["compressor"])]
+    pivots = [pivot(grid, runs, measure) for measure in measures]
+    return [*pivots, _phases(grid), _runs(grid)]
+
+
+def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
+    """One measure by compressor (and the other swept keys) x workers.
+
+    Args:
+        grid: the layout.
+        runs: its runs with a column `measure.column`, of numbers, or of words where there is none.
+    """
+    measure = measure.scaled(pd.to_numeric(runs[measure.column], errors="coerce"))
+    headers = ("label", *grid.keys)
+    cells: dict[tuple[str, ...], dict[str, tuple[Cell, bool]]] = {}
+    marks = runs["oversubscribed"].fillna(False)
+    columns = zip(*(runs[key] for key in headers), runs["workers"], runs["status"], runs[measure.column], marks, strict=True)
+    for *row, workers, status, value, marked in columns:
+        cells.setdefault(tuple(map(setting, row)), {})[setting(workers)] = (_cell(status, value, measure, marked), marked)
+    nothing = (Cell(MISSING, MISSING, is_word=True), False)
+    counts = [setting(workers) for workers in grid.workers]
+    rows = []
+    for row, found in cells.items():
+        values = [found.get(workers, nothing) for workers in counts]
+        crowded = tuple(workers for workers, (_, marked) in zip(counts, values, strict=True) if marked)
+        rows.append(Row((*map(_text, row), *(cell for cell, _ in values)), crowded))
+    shown = measure.shown or measure.unit
+    numbers = (Column(f"{workers or '?'} worker{'s' * (workers != '1')}", measure.unit, shown) for workers in counts)
+    names = (Column("compressor"), *map(Column, grid.keys))
+    return Table(measure.name, measure.title, (*names, *numbers), len(names), tuple(rows), grid.caption)
+
+
+def unfinished(grid: Grid) -> Table:
+    """The runs that are not done, and why."""
+    runs = grid.runs[grid.runs["status"] != rundir.DONE]
+    columns = zip(*(runs[key] for key in ("label", *grid.keys, "workers", "status", "reason")), strict=True)
+    rows = tuple(Row(tuple(_text(setting(value)) for value in row)) for row in columns)
+    names = ("compressor", *grid.keys, "workers", "status", "reason")
+    return Table("unfinished", "Runs that are not done", tuple(map(Column, names)), len(names) - 2, rows)
+
+
+def _speedup(grid: Grid) -> list[float | str]:
+    """Iterations per second over those of the baseline run that is equal in all other swept keys."""
+    keys = [[setting(value) for value in grid.runs[key]] for key in (*grid.keys, "workers")]
+    places = list(zip(*keys, strict=True))
+    done = grid.runs["status"] == rundir.DONE
+    speeds = list(grid.runs["iterations_per_second"].where(done))
+    compressors = grid.runs["compressor"].map(setting)
+    baseline = {place: speed for place, name, speed in zip(places, compressors, speeds, strict=True) if name == BASELINE}
+    return [
+        speed / baseline[place] if baseline.get(place, 0) > 0 else NO_BASELINE
+        for place, speed in zip(places, speeds, strict=True)
+    ]
+
+
+def _phases(grid: Grid) -> Table:
+    names = [f"{phase}_s" for phase in rundir.PHASES]
+    whole = grid.runs["step_s"]
+    shares = grid.runs[names].div(whole, axis=0)
+    values = shares.assign(other=1 - shares.sum(axis=1, skipna=False), step_s=whole)
+    share = Measure("", "", "", "fraction", 100, "%")
+    measures = [*(dataclasses.replace(share, title=phase, column=f"{phase}_s") for phase in rundir.PHASES)]
+    measures += [dataclasses.replace(share, title="other", column="other"), Measure("", "step", "step_s", "s", 1e3, "ms")]
+    return _by_run(grid, values, measures, "phases", "Share of the phases in the time of a step")
+
+
+def _runs(grid: Grid) -> Table:
+    measures = [measure.scaled(grid.runs[measure.column]) for measure in _RUN_MEASURES]
+    return _by_run(grid, grid.runs, measures, "runs", "All runs", more=("status", "reason", "run"))
+
+
+def _by_run(
+    grid: Grid, values: pd.DataFrame, measures: Sequence[Measure], name: str, title: str, more: tuple[str, ...] = ()
+) -> Table:
+    """One row per run: what it is, the measures, and `more` columns of texts."""
+    headers = [("label", "compressor"), *((key, key) for key in grid.keys)]
+    numbers = list(zip(*(values[measure.column] for measure in measures), strict=True))
+    rows = []
+    for (_, run), measured in zip(grid.runs.iterrows(), numbers, strict=True):
+        marked = bool(run["oversubscribed"])
+        workers = setting(run["workers"])
+        texts = [_text(setting(run[key])) for key, _ in headers]
+        count = Cell(workers, workers + DAGGER * marked)
+        cells = [_cell(run["status"], value, measure) for value, measure in zip(measured, measures, strict=True)]
+        rest = [_text(setting(run[key])) for key in more]
+        rows.append(Row((*texts, count, *cells, *rest), (workers,) if marked else ()))
+    columns = [Column(shown) for _, shown in headers]
+    columns += [Column("workers"), *(Column(m.title, m.unit, m.shown or m.unit) for m in measures), *map(Column, more)]
+    return Table(name, title, tuple(columns), len(headers) + 1, tuple(rows), grid.caption)
+
+
+def _cell(status: str, value: Any, measure: Measure, marked: bool = False) -> Cell:
+    if status != rundir.DONE:
+        return Cell(status, status, is_word=True)
+    if isinstance(value, str):
+        return Cell(value, value, is_word=True)
+    if not math.isfinite(value):
+        return Cell(NOT_MEASURED, NOT_MEASURED, is_word=True)
+    return Cell(float(value), measure.text(value) + DAGGER * bool(marked))
+
+
+def _text(text: str) -> Cell:
+    return Cell(text, text)
+
+
+def _markdown(text: str) -> str:
+    """Text that stays text in Markdown: neither a cell's border nor markup."""
+    escaped = html.escape(text, quote=False)
+    return "".join(f"\\{char}" if char in "\\|`*_[]" else char for char in escaped)

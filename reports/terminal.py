@@ -1,0 +1,68 @@
+"""The tables that matter at the end of a sweep, on a terminal or in a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from reports.tables import Table
+
+_LOG_WIDTH = 10_000  # what is not a terminal has no edge at which a line would have to be broken
+_GAP = 3  # characters between two columns
+
+
+def console() -> Console:
+    """Standard output, as wide as it is; `COLUMNS` and `NO_COLOR` are honoured."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _LOG_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def show(out: Console, tables: Sequence[Table]) -> None:
+    """Print tables, each below its title, and then once what their marks and words mean."""
+    for table in tables:
+        out.print(Text(f"\n{table.title}", style="bold"))
+        for columns in _chunks(table, out.width):
+            out.print(_rendered(table, columns))
+    for note in dict.fromkeys(note for table in tables for note in table.notes):
+        out.print(Text(note, style="dim"))
+
+
+def _chunks(table: Table, width: int) -> Iterator[list[int]]:
+    """The columns as they fit below each other; each chunk begins with the row's names."""
+    widths = [
+        max(cell_len(text) for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows)))
+        for place, column in enumerate(table.columns)
+    ]
+    names = list(range(table.headers))
+    room = width - sum(widths[place] + _GAP for place in names)
+    chunk: list[int] = []
+    for place in range(table.headers, len(table.columns)):
+        is_full = sum(widths[other] + _GAP for other in (*chunk, place)) > room
+        if chunk and is_full and table.columns[place].is_number:
+            yield names + chunk
+            chunk = []
+        chunk.append(place)
+    yield names + chunk
+
+
+def _rendered(table: Table, places: Sequence[int]) -> RichTable:
+    rendered = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in (table.columns[place] for place in places):
+        rendered.add_column(
+            Text(f"{column.name}\n[{column.shown}]" if column.shown else column.name),
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number,
+            overflow="fold",
+            vertical="bottom",
+        )
+    for row in table.rows:
+        cells = (row.cells[place] for place in places)
+        rendered.add_row(*(Text(cell.text, style="yellow" if cell.is_word else "") for cell in cells))
+    return rendered

@@ -1,0 +1,64 @@
+"""Numbers, units and names as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+_BYTE_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def clean(text: str) -> str:
+    """`text` as one printable line.
+
+    Control characters, which could steer a terminal, and lone surrogates, which no file can hold,
+    become spaces.
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text).strip()
+
+
+def number(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits: 0.0431, 4.31, 112, 14,300."""
+    if not math.isfinite(value):
+        return str(value)
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    if value != 0 and not -5 < int(exponent) < 9:
+        return f"{mantissa}e{int(exponent)}"
+    return f"{float(f'{mantissa}e{exponent}'):,.{max(digits - 1 - int(exponent), 0)}f}"
+
+
+def setting(value: Any) -> str:
+    """The value of a config key as it is typed on the command line; empty where there is none."""
+    if value is None or value is pd.NA or value != value:
+        return ""
+    if pd.api.types.is_bool(value):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value)
+
+
+def order(value: Any) -> tuple[int, float, str]:
+    """Sorts the values of a config key, whatever their types: nothing, then numbers by size, then texts."""
+    text = setting(value)
+    if not text or isinstance(value, str):
+        return (2 if text else 0, 0.0, text)
+    return (1, float(value), text)
+
+
+def byte_unit(largest: float) -> tuple[float, str]:
+    """The bytes in the unit (decimal) that suits a column whose largest value is `largest`, and its name."""
+    return next(((size, name) for size, name in _BYTE_UNITS if largest >= size), (1.0, "B"))
+
+
+def listed(words: Sequence[str]) -> str:
+    """`2, 4 and 8`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `9 runs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,272 @@
+"""A sweep from its points to its end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import yaml
+from rich.console import Console
+
+from sweep import plan, provenance
+from sweep import run as names
+from sweep.local import SlotExecutor, SlotJob
+from sweep.mpirun import MpiRun
+from sweep.plan import Point
+from sweep.progress import Progress
+from sweep.run import Run, UsageError, bad_value, write_text
+from sweep.settings import settings_of
+
+LOCK = "sweep.lock"
+LOG_LINES = 10  # of a failed run, shown at the end
+POLL_S = 0.05
+
+EXECUTORS = {SlotExecutor.name(): SlotExecutor}
+"""submitit executors by name: what `hydra.launcher.cluster` may say."""
+
+_executed: dict[Path, list[Run]] = {}  # by sweep: the runs that this process was asked for
+
+
+class Interrupted(SystemExit):
+    """A signal asked the sweep to end; everything it had started has been ended."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the signals that end programs into `Interrupted`, once: a second one does not disturb the tidying."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(128 + number)
+
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+class Sweep:
+    """An open sweep directory: locked, so that no other process runs anything in it."""
+
+    def __init__(self, directory: Path, *, fresh: bool) -> None:
+        """Open `directory`; a `fresh` name that another sweep took in the same second gets a number.
+
+        Raises:
+            UsageError: the directory cannot be written or another process holds it.
+        """
+        self.directory = directory
+        number = 1
+        while not self._lock() or (fresh and (self.directory / names.SWEEP).exists()):
+            if not fresh:
+                raise UsageError(
+                    f"hydra.sweep.dir={self.directory}: another process is running this sweep; "
+                    f"valid is to wait for it, or another directory"
+                )
+            number += 1
+            self.directory = directory.with_name(f"{directory.name}-{number}")
+
+    def _lock(self) -> bool:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._locked: IO[str] = (self.directory / LOCK).open("w")
+        except OSError as error:
+            raise UsageError(
+                f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
+            ) from error
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._locked.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        self._locked.close()
+
+    def lay_out(
+        self, configs: Sequence[dict[str, Any]], overrides: Sequence[Mapping[str, str]], mpi_program: Sequence[str]
+    ) -> list[Run]:
+        """Write sweep.yaml and a directory for every point; returns the runs, in order."""
+        swept = plan.swept_keys(overrides)
+        shown = swept or list(overrides[0])  # a single run is named by what was typed
+        points = [
+            Point(config, {key: point[key] for key in shown if key in point})
+            for config, point in zip(configs, overrides, strict=True)
+        ]
+        typed = dict.fromkeys(f"{key}={value}" for point in overrides for key, value in point.items())
+        self._describe(swept, list(typed), mpi_program)
+        return plan.lay_out(self.directory, points)
+
+    def _describe(self, swept: Sequence[str], overrides: Sequence[str], mpi_program: Sequence[str]) -> None:
+        path = self.directory / names.SWEEP
+        this = {"created": names.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
+        if path.exists():
+            known = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+            known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
+            known.setdefault("resumed", []).append(this)
+        else:
+            known = {"format": names.FORMAT, **this, "swept": list(swept)}
+        write_text(path, yaml.safe_dump(known, sort_keys=False, allow_unicode=True))
+
+
+def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
+    """Have the data sets of the runs prepared, once, before any rank needs them.
+
+    Raises:
+        UsageError: files are missing; the line says which and where.
+    """
+    for root in dict.fromkeys(config["data"]["root"] for config in configs):
+        wanted = sorted({config["dataset"]["name"] for config in configs if config["data"]["root"] == root})
+        done = subprocess.run(
+            [sys.executable, "-m", "trainers.data", "--root", root, *wanted],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        lines = done.stderr.strip().splitlines()
+        if done.returncode == 2 and lines:
+            raise UsageError(lines[-1])
+        if done.returncode:
+            raise UsageError(f"dataset={','.join(wanted)}: could not be prepared:\n{done.stderr.strip()}")
+        if lines:
+            print("\n".join(lines), file=sys.stderr)
+
+
+def forget(directory: Path) -> None:
+    """Take back a sweep directory in which nothing has been started: what Hydra made before the check."""
+    try:
+        if all(path.name == "multirun.yaml" for path in directory.iterdir()):
+            (directory / "multirun.yaml").unlink(missing_ok=True)
+            directory.rmdir()
+            directory.parent.rmdir()  # of the date, if this was its first sweep
+    except OSError:
+        return
+
+
+def execute(
+    configs: Sequence[Mapping[str, Any]],
+    overrides: Sequence[Mapping[str, str]],
+    directory: Path,
+    resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
+    *,
+    fresh: bool,
+    cluster: str,
+) -> list[Run]:
+    """Run the points of a grid: check all, lay out their directories, run what is missing.
+
+    Args:
+        configs: of the points, composed; all of one sweep, so with equal sections `sweep` and `mpi`.
+        overrides: key and value of each point's overrides, as typed.
+        directory: of the sweep.
+        resolve: checks one config and settles what it leaves open.
+        fresh: the directory's name was made up for this sweep, so it may be changed.
+        cluster: name of the submitit executor.
+
+    Returns:
+        The run of each point, in order; equal points share one.
+
+    Raises:
+        UsageError: a point cannot work; nothing was started.
+        Interrupted: by a signal; everything that was started has been ended.
+    """
+    try:
+        if cluster not in EXECUTORS:
+            raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(EXECUTORS))
+        resolved = [resolve(config) for config in configs]
+        settings, mpi = settings_of(resolved[0])
+        program = mpi.program()
+        if settings.resume is not None and not (directory / names.SWEEP).is_file():
+            raise UsageError(
+                f"sweep.resume={settings.resume}: there is no sweep in {directory} (no {names.SWEEP}); "
+                f"valid is `last` or the directory of a sweep"
+            )
+        prepare_data(resolved)
+    except BaseException:
+        forget(directory)
+        raise
+    with interruptible():
+        sweep = Sweep(directory, fresh=fresh)
+        try:
+            runs = sweep.lay_out(resolved, overrides, program)
+            _executed.setdefault(sweep.directory, []).extend(runs)
+            tasks = {
+                run: MpiRun(str(run.directory), config["workers"], config["threads_per_worker"], program, mpi.environment)
+                for run, config in zip(runs, resolved, strict=True)
+            }
+            epochs = {run: config["epochs"] for run, config in zip(runs, resolved, strict=True)}
+            executor = EXECUTORS[cluster](sweep.directory, max_parallel=settings.max_parallel)
+            _run_missing(sweep.directory, tasks, epochs, executor)
+        finally:
+            sweep.close()
+    return runs
+
+
+def _run_missing(
+    directory: Path, tasks: Mapping[Run, MpiRun], epochs: Mapping[Run, int], executor: SlotExecutor
+) -> None:
+    console = Console()
+    todo = plan.missing(tasks)
+    console.print(f"{os.path.relpath(directory)}: {len(todo)} of {len(tasks)} runs to do", highlight=False)
+    jobs: list[SlotJob] = []
+    try:
+        for run in todo:
+            job = executor.submit(tasks[run])
+            assert isinstance(job, SlotJob)
+            jobs.append(job)
+        with Progress(jobs, [epochs[run] for run in todo], len(tasks) - len(todo), console) as progress:
+            while executor.queue or executor.running:
+                executor.poll()
+                progress.refresh()
+                time.sleep(POLL_S)
+    except Interrupted:
+        console.print("interrupted: ending what is running", style="yellow")
+        raise
+    finally:
+        executor.cancel_all("interrupted")
+
+
+def conclude() -> int:
+    """Report on what this process has run and show what failed; returns the exit status, 0 or 1."""
+    console = Console()
+    failed = False
+    for directory, runs in _executed.items():
+        subprocess.run([sys.executable, "-m", "reports", str(directory)], stdin=subprocess.DEVNULL, check=False)
+        unfinished = [run for run in dict.fromkeys(runs) if run.status() != names.DONE]
+        show_failures(unfinished, directory, console)
+        failed = failed or bool(unfinished)
+    return int(failed)
+
+
+def show_failures(failed: Sequence[Run], directory: Path, console: Console) -> None:
+    """Why runs failed, the end of their logs, and the command that computes only what is missing."""
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    for run in failed:
+        state = run.state()
+        say(f"\n{state['status']}: {run.directory}", "bold red")
+        if state.get("reason"):
+            say(f"  {state['reason']}")
+        if state["attempts"]:
+            log = run.attempt(state["attempts"][-1]["number"]) / names.STDERR
+            for line in names.tail(log, LOG_LINES):
+                say(f"  | {line}", "dim")
+    if any(run.status() not in names.COMPLETE for run in failed):
+        say("\nTo compute only what is missing:")
+        words = [word for word in provenance.command_line() if not word.startswith("sweep.resume=")]
+        say(f"  {shlex.join([*words, f'sweep.resume={os.path.relpath(directory)}'])}")

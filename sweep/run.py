@@ -1,0 +1,248 @@
+"""The run directory: the only interface between sweep, trainers and reports.
+
+Names, atomic writes and tolerant reads, nothing else; imports only the standard library, because
+every rank and every report loads it.
+
+Two rules keep a run directory readable at any moment, also after a power cut:
+a file is either replaced as a whole (`write_text`, `write_json`) or only ever appended to
+(`append_rows`), and whoever reads an appended file ignores a torn last line (`complete_text`).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import io
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CONFIG = "config.yaml"
+STATE = "state.json"
+STEPS = "steps.csv"
+EPOCHS = "epochs.csv"
+RESULT = "result.json"
+FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
+STDOUT = "stdout.log"
+STDERR = "stderr.log"
+RUNS = "runs"  # in the sweep's directory: one directory a run
+SWEEP = "sweep.yaml"
+SUMMARY = "summary.csv"
+
+FORMAT = 1  # of the files above; a reader refuses what is newer than it knows
+
+PENDING, RUNNING, DONE = "pending", "running", "done"
+FAILED, DIVERGED, TIMEOUT = "failed", "diverged", "timeout"
+PREEMPTED, CANCELLED = "preempted", "cancelled"
+STATUSES = (PENDING, RUNNING, DONE, FAILED, DIVERGED, TIMEOUT, PREEMPTED, CANCELLED)
+COMPLETE = (DONE, DIVERGED)  # computed to an end: a resume does not repeat these
+
+PHASES = ("data", "forward", "backward", "encode", "communicate", "decode", "update")
+
+# steps.csv: one row per optimizer step. Times, loss and bytes are means over the workers.
+STEP_COLUMNS = (
+    "step",  # optimizer steps taken, from 1
+    "epoch",  # from 1
+    "time_s",  # training time since the first step began; evaluation is not in it
+    "samples",  # in the global batch
+    "loss",  # mean over the global batch
+    "accuracy",  # share of the global batch that was classified correctly
+    "lr",
+    *(f"{phase}_s" for phase in PHASES),
+    "step_s",  # the whole step; more than the sum of its phases by what lies between them
+    "payload_bytes",  # one worker's message
+    "sent_bytes",  # what one worker put on the wire, by the collective's algorithm
+    "compression_ratio",  # bytes of the fp32 gradient / payload_bytes
+    "compression_error",  # ||x - Q(x)|| / ||x||, on the steps where it is measured; else empty
+    "memory_norm",  # l2 norm of what memory withholds, on the same steps; else empty
+)
+
+# epochs.csv: one row per epoch, written after the evaluation at its end.
+EPOCH_COLUMNS = (
+    "epoch",
+    "step",  # steps taken so far
+    "time_s",  # training time so far; evaluation is not in it
+    "lr",
+    "train_loss",  # mean over the samples of this epoch, while it trained
+    "train_accuracy",
+    "test_loss",
+    "test_accuracy",
+    "sent_bytes",  # by one worker, all steps so far
+    "evaluate_s",
+)
+
+
+class UsageError(Exception):
+    """What a user asked for cannot work; nothing was started. `str()` is the one line to print."""
+
+
+def bad_value(key: str, value: object, valid: str) -> UsageError:
+    """A UsageError that names the key, its value and what is valid."""
+    return UsageError(f"{key}={'null' if value is None else value}: valid is {valid}")
+
+
+def now() -> str:
+    """The present time as ISO 8601 in UTC, to the millisecond: sorts as text, on every host."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the file at `path` by `text` as a whole: readers see the old or the new, never a part."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the file at `path` by `value` as strict JSON: NaN and Inf, which JSON lacks, become null."""
+    write_text(path, json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object at `path`; None where there is no file or it holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows to a CSV in one write, with a header first where the file is new or empty.
+
+    A torn last line, left by a crash, is cut off before anything is added to it.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        end = _end_of_last_line(descriptor)
+        if end == 0:
+            writer.writeheader()
+        writer.writerows(rows)
+        os.ftruncate(descriptor, end)
+        os.lseek(descriptor, end, os.SEEK_SET)
+        data = memoryview(text.getvalue().encode())
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
+
+
+def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
+    position = os.lseek(descriptor, 0, os.SEEK_END)
+    while position > 0:
+        start = max(0, position - block)
+        newline = os.pread(descriptor, position - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        position = start
+    return 0
+
+
+def complete_text(path: Path) -> str:
+    """The text of an append-only file up to its last newline; empty where there is no file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    return data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
+
+
+def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
+    """The last complete row of a CSV by column name; None where there is none yet.
+
+    Reads the two ends of the file only: cheap enough to follow hundreds of runs.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.readline()
+            file.seek(max(len(header), file.seek(0, os.SEEK_END) - block))
+            tail = file.read()
+    except FileNotFoundError:
+        return None
+    lines = tail[: tail.rfind(b"\n") + 1].splitlines()
+    if not header.endswith(b"\n") or not lines:
+        return None
+    names, values = (next(csv.reader([line.decode("utf-8", "replace")])) for line in (header.strip(), lines[-1]))
+    return dict(zip(names, values, strict=False))
+
+
+def tail(path: Path, lines: int = 12, block: int = 16384) -> list[str]:
+    """The last non-empty lines of a log, whatever bytes are in it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - block))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The directory of one run."""
+
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def signature(self) -> str:
+        """The hash of the resolved config, as the directory's name ends."""
+        return self.name.rpartition("-")[2]
+
+    def path(self, name: str) -> Path:
+        return self.directory / name
+
+    def attempt(self, number: int) -> Path:
+        return self.directory / f"attempt-{number}"
+
+    def state(self) -> dict[str, Any]:
+        """The content of state.json; a run that has none yet is pending."""
+        return read_json(self.path(STATE)) or {"format": FORMAT, "status": PENDING, "attempts": []}
+
+    def result(self) -> dict[str, Any] | None:
+        return read_json(self.path(RESULT))
+
+    def status(self) -> str:
+        return str(self.state().get("status", PENDING))
+
+
+def runs_of(sweep: Path) -> list[Run]:
+    """The runs of a sweep directory, sorted by name."""
+    directory = sweep / RUNS
+    if not directory.is_dir():
+        return []
+    return [Run(path) for path in sorted(directory.iterdir()) if (path / CONFIG).is_file()]

@@ -1,0 +1,127 @@
+"""`mpirun -n W python -m trainers RUN_DIR`: one rank of a run.
+
+Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json. The launcher sets
+GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json) and GRADSWEEP_CORES (to pin ranks to);
+both may be missing. Exit status 0 when result.json says done or diverged.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this rank when the daemon that started it is gone: none is left behind."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def pin(local_rank: int, threads: int) -> None:
+    """Give this rank its own cores out of those leased to the run, where there are enough of them."""
+    cores = [int(core) for core in os.environ.get("GRADSWEEP_CORES", "").split(",") if core]
+    mine = cores[local_rank * threads : (local_rank + 1) * threads]
+    if len(mine) == threads:
+        os.sched_setaffinity(0, mine)
+
+
+def limit_threads(threads: int) -> None:
+    """Set what numerical libraries read when they are loaded: call before importing any."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def run(directory: Path) -> None:
+    """Train the run in `directory`.
+
+    Raises:
+        UsageError: the config cannot be used, the MPI world has the wrong size, or the run is finished.
+    """
+    from sweep.run import EPOCHS, RESULT, STEPS, Run, UsageError, write_json
+    from trainers import config as configs
+
+    config = configs.load(directory / "config.yaml")
+    limit_threads(config.threads_per_worker)
+
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    if comm.size != config.workers:
+        raise UsageError(
+            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
+            f"{config.workers} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0]})"
+        )
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    pin(node.rank, config.threads_per_worker)
+    node.Free()
+
+    import torch
+
+    from trainers.loop import train
+
+    torch.set_num_threads(config.threads_per_worker)
+    if comm.rank == 0:
+        if Run(directory).result() is not None:
+            raise UsageError(f"{directory / RESULT}: the run is finished; remove the file to compute it again")
+        for name in (STEPS, EPOCHS):  # of an earlier attempt
+            (directory / name).unlink(missing_ok=True)
+    result = train(config, comm, directory)
+    hosts = comm.gather(MPI.Get_processor_name())
+    if comm.rank == 0:
+        result["hosts"] = sorted(set(hosts or []))
+        result["versions"] = {"torch": torch.__version__, "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n")}
+        write_json(directory / RESULT, result)
+
+
+def report_failure(directory: Path, error: BaseException) -> None:
+    """Leave the reason where the launcher looks for it."""
+    from sweep.run import FAILURE, UsageError, now, write_json
+
+    rank = next(
+        (os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK") if name in os.environ), "0"
+    )
+    expected = isinstance(error, UsageError)
+    if expected:
+        print(error, file=sys.stderr, flush=True)
+    else:
+        traceback.print_exception(error)
+    reason = str(error) if expected else f"rank {rank}: {type(error).__name__}: {error}"
+    folder = Path(os.environ.get("GRADSWEEP_ATTEMPT") or directory)
+    write_json(folder / FAILURE.format(rank=rank), {"rank": int(rank), "reason": reason, "time": now()})
+
+
+def abort() -> None:
+    """End all ranks: an exception on one would leave the others waiting in a collective."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.COMM_WORLD.Abort(1)
+
+
+def main(arguments: list[str]) -> int:
+    die_with_parent()
+    if len(arguments) != 1:
+        print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)
+        return 2
+    directory = Path(arguments[0])
+    try:
+        run(directory)
+    except BaseException as error:
+        try:
+            report_failure(directory, error)
+        finally:
+            sys.stderr.flush()
+            abort()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,252 @@
+"""What one run is: typed, with ranges, read by the launcher and by every rank.
+
+Loads neither torch nor Hydra. The launcher registers these dataclasses with Hydra, so a wrong type
+or an unknown key fails when a config is composed; `resolve` then checks ranges and which parts go
+together, before anything is started. A rank rebuilds the same objects from config.yaml.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import compressors
+from compressors import memory as memories
+from compressors.parameters import InvalidParameter, check, choice, from_mapping, integer, number
+from sweep.run import UsageError, bad_value
+
+
+class Part:
+    """Base of the dataclasses below: the ranges of its fields are checked on construction."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class WideResNet(Part):
+    """Zagoruyko and Komodakis, BMVC 2016: WRN-depth-widen with pre-activation blocks."""
+
+    depth: int = integer(10, low=10)
+    widen: int = integer(1, low=1)
+    dropout: float = number(0.0, 0.0, 0.99)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.depth - 4) % 6:
+            raise InvalidParameter("depth", self.depth, "6 n + 4 for a whole n: 10, 16, 22, 28, 34, 40, ...")
+
+
+@dataclasses.dataclass(frozen=True)
+class MLP(Part):
+    """Fully connected layers with ReLU; no normalisation, so gradients add up exactly over workers."""
+
+    width: int = integer(128, low=1)
+    layers: int = integer(2, low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits(Part):
+    """The 1,797 handwritten 8x8 digits bundled with scikit-learn; 1,437 to train, 360 to test."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cifar10(Part):
+    """CIFAR-10 (Krizhevsky, 2009) from the user's own copy of cifar-10-batches-py."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD(Part):
+    """Stochastic gradient descent with momentum, in PyTorch's convention (dampening 0)."""
+
+    lr: float = number(0.1, 0.0)
+    momentum: float = number(0.9, 0.0, 0.9999)
+    nesterov: bool = True
+    weight_decay: float = number(5e-4, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and self.momentum == 0:
+            raise InvalidParameter("nesterov", True, "false where momentum is 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Part):
+    """The learning rate stays, after a linear warm-up over the first `warmup_epochs`."""
+
+    warmup_epochs: float = number(0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine(Part):
+    """Linear warm-up over `warmup_epochs`, then half a cosine down to zero at the last step."""
+
+    warmup_epochs: float = number(1.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange(Part):
+    """How payloads become the mean gradient, and what one payload covers."""
+
+    granularity: str = choice("layer", "layer", "bucket", "model")
+    bucket_mib: float = number(4.0, 0.0, above=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto(Exchange):
+    """`allreduce` where the compressor's payloads may be summed by the network, else `allgather`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Allreduce(Exchange):
+    """The network sums the payloads: only for compressors that are `summable`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Allgather(Exchange):
+    """Every worker receives every payload and decodes them all into the mean."""
+
+
+GROUPS: dict[str, Mapping[str, type]] = {
+    "model": {"wideresnet": WideResNet, "mlp": MLP},
+    "dataset": {"digits": Digits, "cifar10": Cifar10},
+    "optimizer": {"sgd": SGD},
+    "schedule": {"constant": Constant, "cosine": Cosine},
+    "exchange": {"auto": Auto, "allreduce": Allreduce, "allgather": Allgather},
+    "compressor": compressors.registry(),
+    "memory": memories.registry(),
+}
+"""The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch(Part):
+    """Samples per optimizer step: of all workers together (`global`) or of each (`worker`)."""
+
+    size: int = integer(128, low=1)
+    per: str = choice("global", "global", "worker")
+
+    def total(self, workers: int) -> int:
+        """The global batch size."""
+        return self.size if self.per == "global" else self.size * workers
+
+
+@dataclasses.dataclass(frozen=True)
+class Data(Part):
+    """Places: the root of the user's data sets, with the prepared arrays in `root`/prepared."""
+
+    root: str = "data"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Part):
+    """Everything that decides the numbers of a run."""
+
+    workers: int = integer(2, low=1, high=4096)
+    threads_per_worker: int = integer(1, low=1, high=1024)
+    epochs: int = integer(15, low=1)
+    max_steps: int | None = integer(None, low=1, optional=True)
+    seed: int = integer(0, low=0, high=2**63 - 1)
+    warmup_steps: int = integer(10, low=0)
+    measure_every: int = integer(50, low=1)
+    batch: Batch = dataclasses.field(default_factory=Batch)
+    data: Data = dataclasses.field(default_factory=Data)
+    model: Any = None
+    dataset: Any = None
+    compressor: Any = None
+    memory: Any = None
+    exchange: Any = None
+    optimizer: Any = None
+    schedule: Any = None
+
+    @property
+    def global_batch(self) -> int:
+        return self.batch.total(self.workers)
+
+    def steps(self, samples: int) -> int:
+        """Optimizer steps of the whole run on a training set of that many samples."""
+        planned = self.epochs * math.ceil(samples / self.global_batch)
+        return planned if self.max_steps is None else min(planned, self.max_steps)
+
+
+def name_of(part: Any) -> str:
+    """The name under which a part was chosen."""
+    for group in GROUPS.values():
+        for name, cls in group.items():
+            if type(part) is cls:
+                return name
+    raise TypeError(f"{part!r} is in no group")
+
+
+def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
+    try:
+        return from_mapping(cls, dict(values))
+    except InvalidParameter as error:
+        raise bad_value(f"{prefix}.{error.name}", error.value, error.valid) from error
+
+
+def parse(config: Mapping[str, Any]) -> RunConfig:
+    """The typed form of a resolved config; keys that no rank needs (`sweep`, `mpi`) are ignored.
+
+    Raises:
+        UsageError: one line with the key, its value and what is valid.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(RunConfig):
+        key = field.name
+        if key not in config:
+            raise UsageError(f"{key}: missing from the config")
+        value = config[key]
+        if key in GROUPS:
+            if not isinstance(value, Mapping) or value.get("name") not in GROUPS[key]:
+                given = value.get("name") if isinstance(value, Mapping) else value
+                raise bad_value(key, given, "one of " + ", ".join(GROUPS[key]))
+            values[key] = _build(key, GROUPS[key][value["name"]], {k: v for k, v in value.items() if k != "name"})
+        elif key in ("batch", "data"):
+            values[key] = _build(key, Batch if key == "batch" else Data, value)
+        else:
+            values[key] = value
+    try:
+        return RunConfig(**values)
+    except InvalidParameter as error:
+        raise bad_value(error.name, error.value, error.valid) from error
+
+
+def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Check a composed config and settle what it leaves open; returns what config.yaml will say.
+
+    `exchange=auto` becomes the exchange that suits the compressor.
+
+    Raises:
+        UsageError: a value out of range, or parts that do not go together.
+    """
+    from trainers.compatibility import check_together
+
+    resolved = copy.deepcopy(dict(config))
+    run = parse(resolved)
+    if isinstance(run.exchange, Auto):
+        resolved["exchange"]["name"] = "allreduce" if run.compressor.summable else "allgather"
+        run = parse(resolved)
+    check_together(run)
+    return resolved
+
+
+def load(path: Path) -> RunConfig:
+    """The config of a run directory, as a rank reads it.
+
+    Raises:
+        UsageError: the file is missing or is not a config.
+    """
+    import yaml
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    if not isinstance(config, Mapping):
+        raise UsageError(f"{path}: is not a config of a run")
+    return parse(config)

@@ -1,0 +1,74 @@
+"""A model's parameters and gradients as two flat buffers, and the units that one payload covers."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """What one payload covers: a layer's tensor, or a flat run of memory (`bucket`, `model`).
+
+    `gradient` is a view of the flat gradient buffer: writing it writes the gradients of the model.
+    """
+
+    index: int
+    name: str
+    gradient: torch.Tensor
+
+
+class Flat:
+    """Lays a model's parameters out in one float32 buffer `values` and their gradients in `gradients`.
+
+    Every `parameter.data` and `parameter.grad` becomes a view, so backward accumulates in place,
+    an exchange sees one array, and an optimizer updates all layers with a handful of operations.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        size = sum(parameter.numel() for _, parameter in self.named)
+        self.values = torch.empty(size)
+        self.gradients = torch.zeros(size)
+        offset = 0
+        for _, parameter in self.named:
+            piece = slice(offset, offset + parameter.numel())
+            self.values[piece].copy_(parameter.data.reshape(-1))
+            parameter.data = self.values[piece].view(parameter.shape)
+            parameter.grad = self.gradients[piece].view(parameter.shape)
+            offset = piece.stop
+
+    def __len__(self) -> int:
+        return self.values.numel()
+
+    def units(self, granularity: str, bucket_mib: float) -> list[Unit]:
+        """Cut the gradient into units, in the order of the parameters.
+
+        `layer`: a tensor each, with its shape. `model`: one flat vector. `bucket`: neighbouring
+        tensors together up to `bucket_mib`; a tensor is never cut, so a larger one is a bucket of its own.
+        """
+        if granularity == "layer":
+            return [
+                Unit(index, name, parameter.grad)
+                for index, (name, parameter) in enumerate(self.named)
+                if parameter.grad is not None
+            ]
+        limit = len(self) if granularity == "model" else int(bucket_mib * 2**20 / self.gradients.element_size())
+        edges, start, offset = [0], 0, 0
+        for _, parameter in self.named:
+            if offset > start and offset + parameter.numel() - start > limit:
+                edges.append(offset)
+                start = offset
+            offset += parameter.numel()
+        edges.append(offset)
+        return [
+            Unit(index, f"{granularity}-{index}", self.gradients[low:high])
+            for index, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
+        ]
+
+    def digest(self) -> bytes:
+        """A hash of all parameters, equal on two workers only if every bit is."""
+        return hashlib.sha256(self.values.numpy().tobytes()).digest()

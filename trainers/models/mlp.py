@@ -1,0 +1,19 @@
+"""A plain multi-layer perceptron."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+
+def mlp(width: int, layers: int, shape: tuple[int, int, int], classes: int) -> nn.Sequential:
+    """`layers` hidden layers of `width` units with ReLU, then a linear classifier.
+
+    Input (N, *shape), output (N, classes).
+    """
+    sizes = [math.prod(shape)] + [width] * layers
+    hidden: list[nn.Module] = []
+    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+        hidden += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], classes))

@@ -1,0 +1,199 @@
+"""Writes what happened: steps.csv, epochs.csv and the figures of result.json.
+
+Workers keep their rows and combine them about once a second, so that recording costs a step nothing
+but a few additions. Loss and accuracy add up over the workers; times and bytes are their means.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sweep.run import EPOCH_COLUMNS, EPOCHS, PHASES, STEP_COLUMNS, STEPS, append_rows
+from trainers.exchange import Traffic
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+COMBINE_EVERY_S = 1.0
+SUMMED = ("loss", "accuracy")
+LOCAL = (
+    *SUMMED,
+    *(f"{phase}_s" for phase in PHASES),
+    "step_s",
+    "payload_bytes",
+    "sent_bytes",
+    "compression_error",
+    "memory_norm",
+)
+"""The columns of a step that every worker contributes to; the rest is the same on all."""
+
+
+class Diverged(Exception):
+    """The loss is no longer a number; raised on all workers alike."""
+
+
+class Recorder:
+    """Collects the steps of all workers; rank 0 writes them.
+
+    Args:
+        gradient_bytes: of the uncompressed fp32 gradient.
+        warmup_steps: at the beginning, left out of the throughput.
+    """
+
+    def __init__(self, comm: MPI.Comm, directory: Path, gradient_bytes: int, warmup_steps: int) -> None:
+        self.comm, self.directory = comm, directory
+        self.gradient_bytes, self.warmup_steps = gradient_bytes, warmup_steps
+        self._pending: list[dict[str, Any]] = []
+        self._local: list[list[float]] = []
+        self._combine_after = 1
+        self.evaluate_s = 0.0
+        self.epochs: list[dict[str, Any]] = []
+        self._epoch_sums = np.zeros(3)  # samples, loss x samples, accuracy x samples
+        self._sums = {name: 0.0 for name in (*LOCAL, "samples")}  # over all steps so far
+        self._sums_of_warmup = dict(self._sums)
+        self._errors: list[float] = []
+        self._steps = 0
+
+    def step(
+        self,
+        step: int,
+        epoch: int,
+        lr: float,
+        samples: int,
+        loss: float,
+        accuracy: float,
+        watch: Stopwatch,
+        traffic: Traffic,
+        memory_norm: float | None,
+    ) -> None:
+        """Note one step; `loss` and `accuracy` are this worker's parts of the mean over `samples`.
+
+        Raises:
+            Diverged: when the workers' rows are combined and a loss is not finite.
+        """
+        self._pending.append({"step": step, "epoch": epoch, "lr": lr, "samples": samples})
+        self._local.append(
+            [
+                loss,
+                accuracy,
+                *(watch.seconds.get(phase, 0.0) for phase in PHASES),
+                watch.step_seconds(),
+                traffic.payload_bytes,
+                traffic.sent_bytes,
+                math.nan if traffic.compression_error is None else traffic.compression_error,
+                math.nan if memory_norm is None else memory_norm,
+            ]
+        )
+        if len(self._local) >= self._combine_after:
+            self.combine()
+
+    def combine(self) -> None:
+        """Combine the rows noted since the last time; all workers call this after the same step."""
+        if not self._local:
+            return
+        rows = np.array(self._local)
+        self.comm.Allreduce(rows.copy(), rows)
+        rows[:, len(SUMMED) :] /= self.comm.size
+        pending = self._pending
+        self._pending, self._local = [], []
+        # every worker holds the same sums, so all come to the same decision
+        step_s = rows[:, LOCAL.index("step_s")].mean()
+        self._combine_after = int(min(max(COMBINE_EVERY_S / max(step_s, 1e-9), 1), 1000))
+        self._account(pending, rows)
+        lost = np.flatnonzero(~np.isfinite(rows[:, 0]))
+        if lost.size:
+            raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
+
+    def _account(self, pending: list[dict[str, Any]], rows: np.ndarray) -> None:
+        written = []
+        for fixed, values in zip(pending, rows, strict=True):
+            row = dict(zip(LOCAL, values.tolist(), strict=True))
+            row["samples"] = fixed["samples"]
+            for name in self._sums:
+                self._sums[name] += row[name]
+            if not math.isnan(row["compression_error"]):
+                self._errors.append(row["compression_error"])
+            self._steps = fixed["step"]
+            if self._steps == self.warmup_steps:
+                self._sums_of_warmup = dict(self._sums)
+            self._epoch_sums += fixed["samples"] * np.array([1.0, row["loss"], row["accuracy"]])
+            row["compression_ratio"] = self.gradient_bytes / row["payload_bytes"] if row["payload_bytes"] else math.nan
+            written.append(_printable({**fixed, **row, "time_s": self.time_s}))
+        if self.comm.rank == 0:
+            append_rows(self.directory / STEPS, STEP_COLUMNS, written)
+
+    def epoch(
+        self, epoch: int, step: int, lr: float, test_loss: float, test_accuracy: float, evaluate_s: float
+    ) -> None:
+        """Note the evaluation after an epoch."""
+        samples, loss, accuracy = self._epoch_sums
+        self._epoch_sums = np.zeros(3)
+        self.evaluate_s += evaluate_s
+        row = {
+            "epoch": epoch,
+            "step": step,
+            "time_s": self.time_s,
+            "lr": lr,
+            "train_loss": loss / samples,
+            "train_accuracy": accuracy / samples,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+            "sent_bytes": self.sent_bytes,
+            "evaluate_s": evaluate_s,
+        }
+        self.epochs.append(row)
+        if self.comm.rank == 0:
+            append_rows(self.directory / EPOCHS, EPOCH_COLUMNS, [_printable(row)])
+
+    @property
+    def time_s(self) -> float:
+        """Training time so far."""
+        return self._sums["step_s"]
+
+    @property
+    def sent_bytes(self) -> float:
+        """By one worker, so far."""
+        return self._sums["sent_bytes"]
+
+    def figures(self) -> dict[str, Any]:
+        """The figures of result.json, of the steps so far."""
+        # a run that is shorter than its warm-up has nothing else to measure
+        warmup = self.warmup_steps if self._steps > self.warmup_steps else 0
+        counted = self._steps - warmup
+        late = {name: self._sums[name] - (self._sums_of_warmup[name] if warmup else 0.0) for name in self._sums}
+        payload = self._sums["payload_bytes"] / self._steps if self._steps else None
+        last = self.epochs[-1] if self.epochs else {}
+        return {
+            "steps": self._steps,
+            "epochs": len(self.epochs),
+            "accuracy": last.get("test_accuracy"),
+            "best_accuracy": max((row["test_accuracy"] for row in self.epochs), default=None),
+            "loss": last.get("test_loss"),
+            "train_loss": last.get("train_loss"),
+            "iterations_per_second": counted / late["step_s"] if counted else None,
+            "samples_per_second": late["samples"] / late["step_s"] if counted else None,
+            "warmup_steps": warmup,
+            "time_s": self.time_s,
+            "evaluate_s": self.evaluate_s,
+            "payload_bytes": payload,
+            "sent_bytes": self.sent_bytes / self._steps if self._steps else None,
+            "compression_ratio": self.gradient_bytes / payload if payload else None,
+            "compression_error": sum(self._errors) / len(self._errors) if self._errors else None,
+            "phases_s": {phase: late[f"{phase}_s"] / counted for phase in PHASES} if counted else {},
+        }
+
+
+def _printable(row: dict[str, Any]) -> dict[str, Any]:
+    """Without NaN, which a CSV says as an empty field where nothing was measured.
+
+    A loss that is not a number stays: it is what happened.
+    """
+    return {
+        key: "" if isinstance(value, float) and math.isnan(value) and "loss" not in key else value
+        for key, value in row.items()
+    }

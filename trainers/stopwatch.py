@@ -1,0 +1,45 @@
+"""Where the time of a step goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+MEASURE = "measure"
+"""The phase of what is done only to be written down; it is not part of a step's time."""
+
+
+class Stopwatch:
+    """Seconds by phase in the present step. Phases may be entered again; times add up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._started = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+
+    def steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
+        """Start a step for every item; fetching the item counts as `phase`."""
+        iterator = iter(items)
+        while True:
+            self.seconds.clear()
+            self._started = time.perf_counter()
+            with self(phase):
+                item = next(iterator, None)
+            if item is None:
+                return
+            yield item
+
+    def step_seconds(self) -> float:
+        """Seconds of the present step so far, without what was only measured."""
+        return time.perf_counter() - self._started - self.seconds.get(MEASURE, 0.0)
