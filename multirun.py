@@ -13,45 +13,48 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from hydra_plugins.gradsweep import run_points
 from sweep import compose
-from sweep.run import UsageError
 from trainers.config import GROUPS, RunConfig
+
+TRACEBACK = "GRADSWEEP_TRACEBACK"
+"""Environment variable: 1 prints the traceback of an error in the input, as HYDRA_FULL_ERROR=1 asks for."""
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def compose_and_run(config: DictConfig) -> None:
     """One run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
     settings = HydraConfig.get()
-    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    overrides = dict(override.split("=", 1) for override in settings.overrides.task)
+    directory = Path(settings.runtime.output_dir)
     try:
-        run_points([values], [overrides], Path(settings.runtime.output_dir), settings.launcher.cluster)
-    except UsageError as error:
-        raise SystemExit(bad_usage(str(error))) from None  # an Exception would be announced by Hydra as well
+        run_points([config], [settings.overrides.task], directory, settings.launcher.cluster)
+    except Exception as error:
+        raise SystemExit(fail(error)) from None  # an Exception would be announced by Hydra as well
 
 
-def bad_usage(line: str) -> int:
-    print(line, file=sys.stderr)
-    return 2
+def fail(error: Exception) -> int:
+    """Print why nothing was run; returns the exit status."""
+    line = compose.explain(error, sys.argv[1:])
+    if line is None or os.environ.get(TRACEBACK) == "1":
+        traceback.print_exception(error)
+    else:
+        print(line, file=sys.stderr)
+    return 1 if line is None else 2
 
 
 def main() -> int:
     """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
     compose.register(RunConfig, GROUPS)
     compose.register_resolvers()
-    wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of being printed in several lines
+    os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:
         compose_and_run()
     except Exception as error:
-        line = compose.explain(error)
-        if line is None or wants_traceback:
-            traceback.print_exc()
-        return bad_usage(line) if line is not None else 1
-    launch = sys.modules.get("sweep.launch")
+        return fail(error)
+    launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
     return 0 if launch is None else launch.conclude()
 
 

@@ -27,7 +27,9 @@ def registry() -> Mapping[str, type[Compressor]]:
         module = importlib.import_module(f"{__name__}.{module_info.name}")
         for member in vars(module).values():
             if inspect.isclass(member) and issubclass(member, Compressor) and not inspect.isabstract(member):
-                found[member.name] = member
+                other = found.setdefault(member.name, member)
+                if other is not member:
+                    raise TypeError(f"{other.__qualname__} and {member.__qualname__} are both named {member.name}")
     return dict(sorted(found.items()))
 
 

@@ -115,6 +115,7 @@ class Compressor(ABC):
 
     def warm_up(self) -> None:
         """Load or compile kernels now, so that the first step is not slower than the others."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """What the compressor remembers from step to step; keyed by unit. Empty for most."""

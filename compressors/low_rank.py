@@ -92,31 +92,30 @@ class SVD(Compressor):
 
     def _factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
         """Left (r, rows) and right (r, columns) factors of what is sent of `matrix`."""
+        import numpy as np
         import torch
 
         from compressors.kernels import spectral, streams
 
-        wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+        is_wide = matrix.shape[0] <= matrix.shape[1]
+        wide = matrix if is_wide else matrix.T.contiguous()
         found = spectral.left_vectors(wide, truncate=None if self.random_sample else self.rank)
         if found is None:
-            short, long = (torch.full((1, size), math.nan) for size in wide.shape)
-            kept = 1 if self.random_sample else min(self.rank, wide.shape[0])
-            short, long = short.expand(kept, -1), long.expand(kept, -1)
-        elif self.random_sample:
-            vectors, sigma = found
-            p = spectral.keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
-            kept = torch.from_numpy(streams.uniform(key.bits(), len(p)) < p)
-            short = vectors[:, kept].T
-            long = short.to(wide.dtype) @ wide / torch.from_numpy(p)[kept, None].float()
+            atoms = 1 if self.random_sample else min(self.rank, wide.shape[0])
+            short, long = (torch.full((atoms, size), math.nan) for size in wide.shape)
         else:
-            short = found[0][:, : self.rank].T
-            long = short.to(wide.dtype) @ wide
-        short, long = short.float(), long.float()
-        return (short, long) if wide is matrix else (long, short)
+            vectors, sigma = found
+            p = np.ones(min(self.rank, len(sigma)))
+            kept = np.arange(len(p))
+            if self.random_sample:
+                p = spectral.keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
+                kept = np.flatnonzero(streams.uniform(key.bits(), len(p)) < p)
+            short = torch.from_numpy(vectors[:, kept].T.astype(np.float32, order="C"))
+            long = short @ wide
+            long /= torch.from_numpy(p[kept, None].astype(np.float32))
+        return (short, long) if is_wide else (long, short)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, weight: float = 1.0) -> None:
-        import torch
-
         from compressors.kernels import buffers, threads
 
         payload = buffers.incoming(payload, self.payload_size(out.shape))

@@ -135,7 +135,7 @@ class Report:
             "status": status,
             "reason": _word(state.get("reason")) or _word((result or {}).get("reason")),
             "attempts": len(attempts),
-            "oversubscribed": bool(state.get("oversubscribed")),
+            "oversubscribed": state.get("oversubscribed") is True,
             "hosts": ",".join(filter(None, map(_word, hosts))) or None,
             "started": _word(attempts[0].get("started")) if attempts else None,
             "ended": _word(attempts[-1].get("ended")) if attempts else None,
@@ -317,7 +317,9 @@ def _keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 def _from_result(result: Mapping[str, Any]) -> dict[str, Any]:
     renamed = {"steps_done": "steps", "epochs_done": "epochs"}
-    numeric = [column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and column != "attempts"]
+    numeric = [
+        column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and column != "attempts"
+    ]
     phases = result.get("phases_s")
     phases = phases if isinstance(phases, Mapping) else {}
     values = {column: _number(result.get(renamed.get(column, column))) for column in numeric}

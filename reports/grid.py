@@ -86,7 +86,11 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     }
     entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
 
-    places = zip(runs["compressor"] != BASELINE, *(map(order, runs[key]) for key in ["compressor", *hyper, *keys, "workers"]), strict=True)
+    places = zip(
+        runs["compressor"] != BASELINE,
+        *(map(order, runs[key]) for key in ["compressor", *hyper, *keys, "workers"]),
+        strict=True,
+    )
     positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
     return Grid(runs.iloc[positions].reset_index(drop=True), tuple(keys), constants, specific, entangled)
 
@@ -119,7 +123,9 @@ def _settings(values: Mapping[str, Any]) -> str:
     for key, text in shown.items():
         if key.rpartition(".")[0] in shown:
             continue
-        inner = [f"{name.removeprefix(f'{key}.')}={value}" for name, value in shown.items() if name.startswith(f"{key}.")]
+        inner = [
+            f"{name.removeprefix(f'{key}.')}={value}" for name, value in shown.items() if name.startswith(f"{key}.")
+        ]
         key = key.removeprefix(_HYPER)
         parts.append(f"{key}={text} ({', '.join(inner)})" if inner else f"{key}={text}")
     return ", ".join(parts)

@@ -30,7 +30,20 @@ PHASES = {
 # Yellow lines are too light on white paper; black is the baseline's.
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-_KNOWN = ("qsgd", "svd", "topk", "powersgd", "terngrad", "randomk", "fp16", "sign", "natural", "onebit", "dgc", "signum")
+_KNOWN = (
+    "qsgd",
+    "svd",
+    "topk",
+    "powersgd",
+    "terngrad",
+    "randomk",
+    "fp16",
+    "sign",
+    "natural",
+    "onebit",
+    "dgc",
+    "signum",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,13 @@ import dataclasses
 import html
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from reports.grid import BASELINE, Grid
-from reports.text import byte_unit, number, setting
+from reports.text import byte_unit, counted, listed, number, setting
 from sweep import run as rundir
 
 MISSING = "missing"
@@ -63,10 +63,12 @@ class Measure:
         return number(value * self.scale, self.digits)
 
 
+THROUGHPUT = Measure("throughput", "Throughput", "iterations_per_second", "it/s")
+ACCURACY = Measure("accuracy", "Test accuracy after the last epoch", "accuracy", "fraction", 100, "%", digits=4)
 MEASURES = (
-    Measure("throughput", "Throughput", "iterations_per_second", "it/s"),
+    THROUGHPUT,
     Measure("throughput_samples", "Throughput, all workers together", "samples_per_second", "samples/s"),
-    Measure("accuracy", "Test accuracy after the last epoch", "accuracy", "fraction", 100, "%", digits=4),
+    ACCURACY,
     Measure("accuracy_best", "Test accuracy after the best epoch", "best_accuracy", "fraction", 100, "%", digits=4),
     Measure("speedup", f"Throughput relative to {BASELINE} at equal workers", "speedup", f"x {BASELINE}"),
     Measure("payload", "Message of one worker per step", "payload_bytes", "B"),
@@ -142,14 +144,18 @@ class Table:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*names, *(["oversubscribed [workers]"] if marked else [])])
         for row in self.rows:
-            writer.writerow([*(cell.value for cell in row.cells), *([" ".join(row.oversubscribed)] if marked else [])])
+            writer.writerow(
+                [*(setting(cell.value) for cell in row.cells), *([" ".join(row.oversubscribed)] if marked else [])]
+            )
         return text.getvalue()
 
     def markdown(self) -> str:
         from tabulate import tabulate
 
         rows = [[_markdown(cell.text) for cell in row.cells] for row in self.rows]
-        names = [_markdown(f"{column.name} [{column.shown}]" if column.shown else column.name) for column in self.columns]
+        names = [
+            _markdown(f"{column.name} [{column.shown}]" if column.shown else column.name) for column in self.columns
+        ]
         sides = ["right" if column.is_number else "left" for column in self.columns]
         body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
         parts = [f"**{_markdown(self.title)}**", body, *map(_markdown, self.notes), _markdown(self.caption)]
@@ -164,6 +170,25 @@ def tables(grid: Grid) -> list[Table]:
     return [*pivots, _phases(grid), _runs(grid)]
 
 
+def headline(grid: Grid) -> str:
+    """The sweep in three sentences: its size and how much of it is done, and the best of it."""
+    runs = grid.runs
+    statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
+    workers = counted(listed([setting(count) or "?" for count in grid.workers]), "worker")
+    size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}"
+    sentences = [f"{size}: {listed(statuses)}."]
+    done = runs[runs["status"] == rundir.DONE]
+    fair = done[~done["oversubscribed"]]
+    for what, measure, candidates in (("test accuracy", ACCURACY, done), ("throughput", THROUGHPUT, fair)):
+        values = candidates[measure.column].dropna()
+        if len(values):
+            best = candidates.loc[values.idxmax()]
+            keys = [f"{key}={setting(best[key])}" for key in grid.keys]
+            name = ", ".join([best["label"], counted(setting(best["workers"]), "worker"), *keys])
+            sentences.append(f"Highest {what}: {measure.text(values.max())} {measure.shown or measure.unit} ({name}).")
+    return " ".join(sentences)
+
+
 def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
     """One measure by compressor (and the other swept keys) x workers.
 
@@ -175,9 +200,14 @@ def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
     headers = ("label", *grid.keys)
     cells: dict[tuple[str, ...], dict[str, tuple[Cell, bool]]] = {}
     marks = runs["oversubscribed"].fillna(False)
-    columns = zip(*(runs[key] for key in headers), runs["workers"], runs["status"], runs[measure.column], marks, strict=True)
+    columns = zip(
+        *(runs[key] for key in headers), runs["workers"], runs["status"], runs[measure.column], marks, strict=True
+    )
     for *row, workers, status, value, marked in columns:
-        cells.setdefault(tuple(map(setting, row)), {})[setting(workers)] = (_cell(status, value, measure, marked), marked)
+        cells.setdefault(tuple(map(setting, row)), {})[setting(workers)] = (
+            _cell(status, value, measure, marked),
+            marked,
+        )
     nothing = (Cell(MISSING, MISSING, is_word=True), False)
     counts = [setting(workers) for workers in grid.workers]
     rows = []
@@ -186,7 +216,7 @@ def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
         crowded = tuple(workers for workers, (_, marked) in zip(counts, values, strict=True) if marked)
         rows.append(Row((*map(_text, row), *(cell for cell, _ in values)), crowded))
     shown = measure.shown or measure.unit
-    numbers = (Column(f"{workers or '?'} worker{'s' * (workers != '1')}", measure.unit, shown) for workers in counts)
+    numbers = (Column(counted(workers or "?", "worker"), measure.unit, shown) for workers in counts)
     names = (Column("compressor"), *map(Column, grid.keys))
     return Table(measure.name, measure.title, (*names, *numbers), len(names), tuple(rows), grid.caption)
 
@@ -207,7 +237,9 @@ def _speedup(grid: Grid) -> list[float | str]:
     done = grid.runs["status"] == rundir.DONE
     speeds = list(grid.runs["iterations_per_second"].where(done))
     compressors = grid.runs["compressor"].map(setting)
-    baseline = {place: speed for place, name, speed in zip(places, compressors, speeds, strict=True) if name == BASELINE}
+    baseline = {
+        place: speed for place, name, speed in zip(places, compressors, speeds, strict=True) if name == BASELINE
+    }
     return [
         speed / baseline[place] if baseline.get(place, 0) > 0 else NO_BASELINE
         for place, speed in zip(places, speeds, strict=True)
@@ -221,7 +253,10 @@ def _phases(grid: Grid) -> Table:
     values = shares.assign(other=1 - shares.sum(axis=1, skipna=False), step_s=whole)
     share = Measure("", "", "", "fraction", 100, "%")
     measures = [*(dataclasses.replace(share, title=phase, column=f"{phase}_s") for phase in rundir.PHASES)]
-    measures += [dataclasses.replace(share, title="other", column="other"), Measure("", "step", "step_s", "s", 1e3, "ms")]
+    measures += [
+        dataclasses.replace(share, title="other", column="other"),
+        Measure("", "step", "step_s", "s", 1e3, "ms"),
+    ]
     return _by_run(grid, values, measures, "phases", "Share of the phases in the time of a step")
 
 

@@ -24,20 +24,28 @@ def console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
+def say(out: Console, text: str, style: str = "") -> None:
+    """Print a line of text as it is: nothing in it is markup."""
+    out.print(Text(text, style=style))
+
+
 def show(out: Console, tables: Sequence[Table]) -> None:
     """Print tables, each below its title, and then once what their marks and words mean."""
     for table in tables:
-        out.print(Text(f"\n{table.title}", style="bold"))
+        say(out, f"\n{table.title}", style="bold")
         for columns in _chunks(table, out.width):
             out.print(_rendered(table, columns))
     for note in dict.fromkeys(note for table in tables for note in table.notes):
-        out.print(Text(note, style="dim"))
+        say(out, note, style="dim")
 
 
 def _chunks(table: Table, width: int) -> Iterator[list[int]]:
     """The columns as they fit below each other; each chunk begins with the row's names."""
     widths = [
-        max(cell_len(text) for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows)))
+        max(
+            cell_len(text)
+            for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows))
+        )
         for place, column in enumerate(table.columns)
     ]
     names = list(range(table.headers))

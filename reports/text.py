@@ -59,6 +59,6 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int | str, noun: str) -> str:
     """`1 run`, `9 runs`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}{'' if str(count) == '1' else 's'}"

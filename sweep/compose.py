@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import traceback
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,6 +20,7 @@ from sweep.run import UsageError
 from sweep.settings import MpiSettings, SweepSettings
 
 _fresh: set[str] = set()
+_valid: dict[str, set[str]] = {}  # what a key accepts, in words; several where members of a group differ
 
 
 def schema(cls: type, name: str | None = None) -> type:
@@ -30,8 +32,8 @@ def schema(cls: type, name: str | None = None) -> type:
             continue
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
-            fields.append((field.name, schema(typing.cast(type, kind)), dataclasses.MISSING))
-            fields[-1] = (field.name, fields[-1][1], dataclasses.field(default_factory=fields[-1][1]))
+            nested = schema(typing.cast(type, kind))
+            fields.append((field.name, nested, dataclasses.field(default_factory=nested)))
         else:
             fields.append((field.name, kind, _default(field)))
     return dataclasses.make_dataclass(cls.__name__, fields)
@@ -46,6 +48,10 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Tell Hydra the types: `run` is the whole config (`sweep` and `mpi` are added), `groups` its parts by name."""
     store = ConfigStore.instance()
+    _note_valid("", run)
+    for group, members in groups.items():
+        for cls in members.values():
+            _note_valid(f"{group}.", cls)
     whole = [
         (field.name, field.type, field) for field in dataclasses.fields(schema(run)) if field.name not in groups
     ]
@@ -58,6 +64,18 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     for group, members in groups.items():
         for name, cls in members.items():
             store.store(group=f"schema/{group}", name=name, node=schema(cls, name))
+
+
+def _note_valid(prefix: str, cls: type) -> None:
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            _note_valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]))
+        words = getattr(field.metadata.get("valid"), "words", None)
+        if words is None and hints[field.name] is bool:
+            words = "true or false"
+        if words is not None:
+            _valid.setdefault(prefix + field.name, set()).add(words)
 
 
 def sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
@@ -85,41 +103,57 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("sweep_directory", sweep_directory, use_cache=True, replace=True)
 
 
-def explain(error: Exception) -> str | None:
-    """One line for an error in what the user asked for; None where it is not the user's."""
-    if isinstance(error, UsageError):
-        return str(error)
-    causes = [error]
-    while isinstance(cause := causes[-1].__cause__, Exception) and len(causes) < 10:
+def explain(error: Exception, arguments: Sequence[str]) -> str | None:
+    """One line for an error in what the user asked for; None where it is a fault of the program.
+
+    Args:
+        error: what composing the config, or checking it, has raised.
+        arguments: the overrides as typed, from which the line takes the value of a key.
+    """
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
-    if not isinstance(error, (HydraException, OmegaConfBaseException, OSError)):
-        return None
     for cause in causes:
         if isinstance(cause, UsageError):
             return str(cause)
         if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
             group, _, option = cause.missing_cfg_file.rpartition("/")
-            options = [o for o in cause.options if not o.startswith("_")]
-            return f"{group}={option}: valid is one of {', '.join(options)}{_nearest(option, options)}"
-    inner = causes[-1]
-    if isinstance(inner, OmegaConfBaseException) and inner.full_key:
-        return _explain_omegaconf(inner)
-    if isinstance(error, OverrideParseException):
-        return " ".join(str(error).split())
-    if isinstance(error, OSError) and not isinstance(error, HydraException):
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(inner).split())
+            return f"{group}={option}: valid is one of {', '.join(cause.options)}{_nearest(option, cause.options)}"
+    innermost = causes[-1]
+    if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
+        return _explain_key(innermost, arguments)
+    if isinstance(error, OSError) and not _passed_through(error, "sweep"):
+        return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
+    if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, ("hydra", "omegaconf")):
+        return " ".join(str(innermost).split())
+    return None
 
 
-def _explain_omegaconf(error: OmegaConfBaseException) -> str:
-    message = str(error.msg or error).splitlines()[0]
-    parent = error.parent_node
-    if error.key is not None and parent is not None and "not in" in message:
-        known = [str(key) for key in parent]
-        return f"{error.full_key}: unknown key; valid here: {', '.join(known)}{_nearest(str(error.key), known)}"
-    return f"{error.full_key}: {message}"
+def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str:
+    key, message = error.full_key, str(error.msg or error).splitlines()[0]
+    typed = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") == key]
+    given = f"{key}={typed[-1]}" if typed else str(key)
+    if "not in" in message and error.parent_node is not None:
+        known = [str(name) for name in error.parent_node if name != "hydra"]
+        return f"{given}: unknown key; valid is one of {', '.join(known)}{_nearest(str(error.key), known)}"
+    if len(_valid.get(str(key), ())) == 1:
+        return f"{given}: valid is {''.join(_valid[str(key)])}"
+    return f"{given}: {message}"
 
 
-def _nearest(word: str, options: list[str]) -> str:
+def _passed_through(error: BaseException, package: str) -> bool:
+    return any(name.split(".")[0] == package for name in _modules(error))
+
+
+def _raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
+    modules = _modules(error)
+    return bool(modules) and modules[-1].split(".")[0] in packages
+
+
+def _modules(error: BaseException) -> list[str]:
+    return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _nearest(word: str, options: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, options, 1)
     return f" (did you mean {close[0]}?)" if close else ""

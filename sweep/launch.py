@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -27,7 +27,7 @@ from sweep.progress import Progress
 from sweep.run import Run, UsageError, bad_value, write_text
 from sweep.settings import settings_of
 
-LOCK = "sweep.lock"
+LOCK = ".lock"
 LOG_LINES = 10  # of a failed run, shown at the end
 POLL_S = 0.05
 
@@ -146,15 +146,18 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
             print("\n".join(lines), file=sys.stderr)
 
 
-def forget(directory: Path) -> None:
-    """Take back a sweep directory in which nothing has been started: what Hydra made before the check."""
+@contextmanager
+def forgetting(directory: Path) -> Iterator[None]:
+    """Where an error ends this block and nothing was started, take back the directory that Hydra has made."""
     try:
-        if all(path.name == "multirun.yaml" for path in directory.iterdir()):
-            (directory / "multirun.yaml").unlink(missing_ok=True)
-            directory.rmdir()
-            directory.parent.rmdir()  # of the date, if this was its first sweep
-    except OSError:
-        return
+        yield
+    except Exception:
+        with suppress(OSError):
+            if all(path.name == "multirun.yaml" for path in directory.iterdir()):
+                (directory / "multirun.yaml").unlink(missing_ok=True)
+                directory.rmdir()
+                directory.parent.rmdir()  # of the date, if this was its first sweep
+        raise
 
 
 def execute(
@@ -183,21 +186,17 @@ def execute(
         UsageError: a point cannot work; nothing was started.
         Interrupted: by a signal; everything that was started has been ended.
     """
-    try:
-        if cluster not in EXECUTORS:
-            raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(EXECUTORS))
-        resolved = [resolve(config) for config in configs]
-        settings, mpi = settings_of(resolved[0])
-        program = mpi.program()
-        if settings.resume is not None and not (directory / names.SWEEP).is_file():
-            raise UsageError(
-                f"sweep.resume={settings.resume}: there is no sweep in {directory} (no {names.SWEEP}); "
-                f"valid is `last` or the directory of a sweep"
-            )
-        prepare_data(resolved)
-    except BaseException:
-        forget(directory)
-        raise
+    if cluster not in EXECUTORS:
+        raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(EXECUTORS))
+    resolved = [resolve(config) for config in configs]
+    settings, mpi = settings_of(resolved[0])
+    program = mpi.program()
+    if settings.resume is not None and not (directory / names.SWEEP).is_file():
+        raise UsageError(
+            f"sweep.resume={settings.resume}: there is no sweep in {directory} (no {names.SWEEP}); "
+            f"valid is `last` or the directory of a sweep"
+        )
+    prepare_data(resolved)
     with interruptible():
         sweep = Sweep(directory, fresh=fresh)
         try:

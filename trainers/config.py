@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,10 @@ class RunConfig(Part):
         return planned if self.max_steps is None else min(planned, self.max_steps)
 
 
+OTHER_SECTIONS = ("sweep", "mpi")
+"""Sections of a config that are the launcher's business."""
+
+
 def name_of(part: Any) -> str:
     """The name under which a part was chosen."""
     for group in GROUPS.values():
@@ -195,6 +200,10 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
     Raises:
         UsageError: one line with the key, its value and what is valid.
     """
+    known = [field.name for field in dataclasses.fields(RunConfig)]
+    for key in config:
+        if key not in (*known, *OTHER_SECTIONS):
+            raise UsageError(f"{key}={config[key]}: unknown key; valid is one of {', '.join(known)}")
     values: dict[str, Any] = {}
     for field in dataclasses.fields(RunConfig):
         key = field.name
@@ -228,6 +237,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
     resolved = copy.deepcopy(dict(config))
     run = parse(resolved)
+    resolved["data"]["root"] = os.path.abspath(run.data.root)
     if isinstance(run.exchange, Auto):
         resolved["exchange"]["name"] = "allreduce" if run.compressor.summable else "allgather"
         run = parse(resolved)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numba
 
-_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 @functools.cache
@@ -45,11 +45,11 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             cached = numba.njit(**_OPTIONS)(function)
             cached.compile(signature)
         cached.disable_compile()
-        return cached  # type: ignore[no-any-return]
+        return cached
 
     return decorate
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator for a function that kernels call: it is compiled into them, never on its own."""
-    return numba.njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
+    return numba.njit(**_OPTIONS)(function)

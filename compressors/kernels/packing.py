@@ -77,7 +77,8 @@ def pack(
 ) -> None:
     """Write `count` <= BLOCK codes, four a word, to `payload`, which is as long as they need.
 
-    `words` are overwritten; `staged` is room for BLOCK // 4 + 1 more. Codes behind `count` in the last word must be zero.
+    `words` are overwritten; `staged` is room for BLOCK // 4 + 1 more. Codes behind `count` in the last
+    word must be zero.
     """
     words = words[: (count + 3) >> 2]
     wide = np.uint64(width)

@@ -134,7 +134,7 @@ def _add_block(
         code = np.int32(codes[index])
         largest = max(largest, code)
         out[index] += factor * (np.float32(np.int32(code - offset)) / levels)
-    return largest <= 2 * offset
+    return bool(largest <= 2 * offset)
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")

@@ -10,11 +10,13 @@ drown in rounding. `left_vectors` notices when that matters and starts again in 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
-_LEAF = 64
+_LEAF = 32
 _SMALL = 64
 _SAFE_PEAK = (1e-15, 1e15)
 _TOLERATED = 0.05
@@ -41,7 +43,9 @@ def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
     torch.mm(a[half:], a[:half].T, out=out[half:, :half])
 
 
-def left_vectors(a: torch.Tensor, truncate: int | None) -> tuple[torch.Tensor, npt.NDArray[np.float64]] | None:
+def left_vectors(
+    a: torch.Tensor, truncate: int | None
+) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:
     """Left singular vectors (m, m) as columns and singular values (m,), largest first, of `a` (m <= n).
 
     The vectors are float32 or float64 and orthogonal to the rounding of float32. Singular values are
@@ -49,37 +53,41 @@ def left_vectors(a: torch.Tensor, truncate: int | None) -> tuple[torch.Tensor, n
     rounding (float32) or as zero (float64, less than 1e-6 of the largest).
     `truncate` is the number of leading vectors that the caller wants, None where it draws among all.
     None for a matrix with NaN or Inf in it.
+
+    Raises:
+        torch.linalg.LinAlgError: neither eigenvectors nor singular vectors converge.
     """
-    peak = float(torch.linalg.vector_norm(a, float("inf")))
-    if not np.isfinite(peak):
+    peak = max(abs(float(bound)) for bound in torch.aminmax(a))
+    if not math.isfinite(peak):
         return None
     if peak == 0.0:
-        return torch.eye(a.shape[0]), np.zeros(a.shape[0])
+        return np.eye(a.shape[0], dtype=np.float32), np.zeros(a.shape[0])
     safe = _SAFE_PEAK[0] <= peak <= _SAFE_PEAK[1]
     if safe and a.shape[0] > _SMALL:
-        vectors, values = _eigen(gram(a))
-        if vectors is not None:
+        found = _eigen(gram(a))
+        if found is not None:
+            vectors, values = found
             noise = 4.0 * float(np.finfo(np.float32).eps) * values[0]
             if _good_enough(values, noise, truncate):
                 return vectors, np.sqrt(np.maximum(values, noise))
     wide = a.double()
-    vectors, values = _eigen(gram(wide))
-    if vectors is None:
-        vectors, singular, _ = torch.linalg.svd(wide, full_matrices=False)
-        return vectors, singular.numpy()
+    found = _eigen(gram(wide))
+    if found is None:
+        left, singular, _ = torch.linalg.svd(wide, full_matrices=False)
+        return left.numpy(), singular.numpy()
+    vectors, values = found
     noise = a.shape[0] * float(np.finfo(np.float64).eps) * values[0]
     return vectors, np.sqrt(np.where(values > noise, values, 0.0))
 
 
-def _eigen(matrix: torch.Tensor) -> tuple[torch.Tensor | None, npt.NDArray[np.float64]]:
-    """Eigenvectors as columns and eigenvalues, largest first; no vectors where LAPACK gives up."""
+def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:
+    """Eigenvectors as columns and eigenvalues, largest first; None where LAPACK gives up."""
     try:
         values, vectors = torch.linalg.eigh(matrix)
     except torch.linalg.LinAlgError:
-        return None, np.zeros(0)
-    if not bool(torch.isfinite(values).all()):
-        return None, np.zeros(0)
-    return vectors.flip(1), values.flip(0).double().numpy()
+        return None
+    descending = values.numpy()[::-1].astype(np.float64)
+    return (vectors.numpy()[:, ::-1], descending) if np.isfinite(descending).all() else None
 
 
 def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | None) -> bool:

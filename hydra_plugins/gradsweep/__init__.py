@@ -5,7 +5,7 @@ Thin: points are composed here; what is done with them is in sweep/.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 
 
 def run_points(
-    configs: Sequence[Any], overrides: Sequence[Mapping[str, str]], directory: Path, cluster: str
+    configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]], directory: Path, cluster: str
 ) -> list[Run]:
-    """Run composed configs as (a part of) one sweep; see sweep.launch.execute."""
+    """Run composed configs as (a part of) the sweep in `directory`; see sweep.launch.execute."""
     from sweep import compose, launch  # not at the top: Hydra imports this file for every command
     from trainers.config import resolve
 
-    return launch.execute(
-        configs, overrides, directory, resolve, fresh=compose.is_fresh(str(directory)), cluster=cluster
-    )
+    with launch.forgetting(directory):
+        return launch.execute(
+            [_without_hydra(config) for config in configs],
+            [dict(override.split("=", 1) for override in typed) for typed in overrides],
+            directory,
+            resolve,
+            fresh=compose.is_fresh(str(directory)),
+            cluster=cluster,
+        )
 
 
 class GridSweeper(BasicSweeper):
@@ -52,14 +58,13 @@ class SweepLauncher(Launcher):
 
         A run that failed returns NaN: its neighbours' results are not lost to an exception.
         """
+        from sweep.launch import forgetting
+
+        directory = Path(self.config.hydra.sweep.dir)
         loader = self.hydra_context.config_loader
-        composed = [loader.load_sweep_config(self.config, list(overrides)) for overrides in job_overrides]
-        runs = run_points(
-            [_without_hydra(config) for config in composed],
-            [dict(override.split("=", 1) for override in overrides) for overrides in job_overrides],
-            Path(self.config.hydra.sweep.dir),
-            self.cluster,
-        )
+        with forgetting(directory):
+            composed = [loader.load_sweep_config(self.config, list(overrides)) for overrides in job_overrides]
+        runs = run_points(composed, job_overrides, directory, self.cluster)
         returns = []
         for overrides, config, run in zip(job_overrides, composed, runs, strict=True):
             accuracy = (run.result() or {}).get("accuracy")
@@ -71,12 +76,11 @@ class SweepLauncher(Launcher):
 
 
 def _without_hydra(config: DictConfig) -> dict[str, Any]:
-    container = OmegaConf.to_container(config, resolve=False, throw_on_missing=False)
-    assert isinstance(container, dict)
+    """The resolved config as plain data; Hydra's own section is needed to resolve it, but is not part of a run."""
     return {
-        str(key): OmegaConf.to_container(config[key], resolve=True, throw_on_missing=True)
-        if OmegaConf.is_config(config[key])
-        else config[key]
-        for key in container
+        str(key): OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+        if OmegaConf.is_config(node := config[key])
+        else node
+        for key in config
         if key != "hydra"
     }

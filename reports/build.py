@@ -1,0 +1,93 @@
+"""Writes what a report consists of into the directories of sweeps and dates, never into that of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from reports import collect
+from reports.collect import LeftOut, Report
+from reports.grid import Grid, lay_out
+from reports.tables import Table, tables
+from sweep import run as rundir
+
+TABLES = "tables"
+PLOTS = "plots"
+PAGE = "report.html"
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """The report of one sweep, as it was written."""
+
+    directory: Path
+    report: Report
+    grid: Grid
+    tables: Sequence[Table]
+
+    @property
+    def page(self) -> Path:
+        return self.directory / PAGE
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        return self.report.left_out
+
+
+def build(directory: Path, with_plots: bool = True) -> Built:
+    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories."""
+    from reports import page
+
+    report = Report([directory])
+    info = report.info(directory)
+    swept = info.get("swept")
+    grid = lay_out(report.runs, list(map(str, swept)) if isinstance(swept, list) else [])
+    made = tables(grid)
+    _write(directory / rundir.SUMMARY, _summary(report.runs, directory))
+    (directory / TABLES).mkdir(exist_ok=True)
+    for table in made:
+        _write(directory / TABLES / f"{table.name}.csv", table.csv())
+        _write(directory / TABLES / f"{table.name}.md", table.markdown())
+    pictures = {}
+    if with_plots:
+        from reports import plots
+
+        (directory / PLOTS).mkdir(exist_ok=True)
+        pictures = {plot.save(directory / PLOTS): plot for plot in plots.plots(grid, report.epochs)}
+    _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out))
+    return Built(directory, report, grid, made)
+
+
+def summarize_dates(built: Sequence[Built]) -> None:
+    """Write the summary.csv of each date that has one of these sweeps: every run of all its sweeps."""
+    known = {one.directory.resolve(): one.report for one in built}
+    for date in dict.fromkeys(directory.parent for directory in known):
+        sweeps = [path for path in sorted(date.iterdir()) if collect.is_sweep(path)]
+        if _DATE.fullmatch(date.name) or (len(sweeps) > 1 and _is_ours(date / rundir.SUMMARY)):
+            runs = [(known.get(sweep) or Report([sweep])).runs for sweep in sweeps]
+            _write(date / rundir.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
+
+
+def _is_ours(summary: Path) -> bool:
+    """Sweeps may lie where a user keeps other things: only what this module wrote is replaced."""
+    return not summary.exists() or summary.read_bytes().startswith(b"sweep,run,")
+
+
+def _summary(runs: pd.DataFrame, directory: Path) -> str:
+    """`Report.runs` as CSV, with the run directories relative to where the file lies."""
+    here = directory.resolve()
+    places = [os.path.relpath(Path(place).resolve(), here) for place in runs["directory"]]
+    text: str = runs.assign(directory=places).to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace `path`; lone surrogates, of which paths may consist, become `?`."""
+    rundir.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))

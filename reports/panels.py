@@ -1,0 +1,195 @@
+"""What the plots have in common: which runs share a panel, and who is named where.
+
+A panel compares compressors and nothing else: there is one for each number of workers and each
+setting of what else was swept.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from reports import style
+from reports.grid import Grid
+from reports.tables import MISSING, NOT_MEASURED
+from reports.text import counted, listed, order, setting
+from sweep import run as rundir
+
+GREY = "#666666"
+CROWDED = "more workers than cores"
+_MAX_PANELS = 24
+_REPEATS = ("seed", "run")  # runs that differ in nothing else share a panel
+_WIDTH, _LEGEND = 7.2, 0.4  # inches
+_AXES = 0.72  # of a panel's height, the rest is for its title and numbers
+_LINE = 9.5  # points from one line of text to the next
+_LEGEND_CHARACTERS = 105  # that fit into one line
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Who shares a panel.
+
+    Attributes:
+        panels: title and runs of each.
+        columns: how many fit side by side.
+        repeats: the keys that differ between the lines of one colour in a panel.
+        looks: of each label, in the order of the tables.
+    """
+
+    panels: Sequence[tuple[str, pd.DataFrame]]
+    columns: int
+    repeats: Sequence[str]
+    looks: Mapping[str, style.Look]
+
+    def all_done(self) -> pd.DataFrame:
+        runs = pd.concat([runs for _, runs in self.panels])
+        return runs[runs["status"] == rundir.DONE]
+
+    def is_crowded(self) -> bool:
+        return bool(self.all_done()["oversubscribed"].any())
+
+
+def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
+    """One panel for each setting of the swept keys and each value of `by`, while one can look at so many."""
+    apart = [key for key in grid.keys if key not in _REPEATS]
+    if apart and len(runs.drop_duplicates([*apart, *by])) > _MAX_PANELS:
+        apart = []
+    keys = [*apart, *by]
+    groups = list(runs.groupby(keys, dropna=False, sort=False)) if keys else []
+    groups.sort(key=lambda group: [order(value) for value in group[0]])
+    panels = [(_title(keys, values), part) for values, part in groups] or [("", runs)]
+    rows = math.ceil(len(panels) / 4)
+    columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
+    return Layout(panels, columns, [key for key in grid.keys if key not in apart], style.looks(grid.labels))
+
+
+def figure_of(layout: Layout, columns: int, height: float, share: str = "") -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, one for each panel, with its title; `columns` a row, each `height` inches high.
+
+    `share` is `x`, `y` or `all` where panels have an axis in common.
+    """
+    count = len(layout.panels)
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(_WIDTH, _LEGEND + height * rows))
+    FigureCanvasAgg(figure)
+    axes = list(
+        figure.subplots(rows, columns, sharex=share in ("x", "all"), sharey=share in ("y", "all"), squeeze=False).flat
+    )
+    for unused in axes[count:]:
+        unused.remove()
+    for axis, (title, _) in zip(axes, layout.panels, strict=False):
+        axis.set_title(title)
+    return figure, axes[:count]
+
+
+def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
+    """Name the axes; where they are shared, only where nothing is below or left of them."""
+    for place, axis in enumerate(axes):
+        subplot = axis.get_subplotspec()
+        columns = subplot.get_gridspec().ncols if subplot else 1
+        bottom, left = place + columns >= len(axes), place % columns == 0
+        axis.tick_params(labelbottom=bottom or share == "y", labelleft=left or share == "x")
+        axis.set(xlabel=x if bottom else "", ylabel=y if left else "")
+
+
+def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout: Layout) -> None:
+    """Write right of the end (x, y) of each label's line its text, moved up or down where texts would overlap.
+
+    To be called when nothing will change the limits of the axis any more.
+    """
+    bottom, top = axis.get_ylim()
+    subplot, figure = axis.get_subplotspec(), axis.get_figure()
+    rows = subplot.get_gridspec().nrows if subplot else 1
+    inches = (figure.get_figheight() - _LEGEND) / rows if isinstance(figure, Figure) else 1.0
+    points = 72 * inches * _AXES / (top - bottom)
+    ranked = sorted(ends.items(), key=lambda end: end[1][1])
+    places = _spread([y * points for _, (_, y, _) in ranked])
+    for (label, (x, y, text)), place in zip(ranked, places, strict=True):
+        offset = (6, place - y * points)
+        colour = layout.looks[label].colour
+        axis.annotate(text, (x, y), offset, textcoords="offset points", va="center_baseline", color=colour, fontsize=8)
+
+
+def _spread(heights: Sequence[float], gap: float = _LINE) -> list[float]:
+    """Ascending heights, moved as little as possible until neighbours are `gap` apart.
+
+    Isotonic regression by pooling adjacent violators: those that are too close share their mean.
+    """
+    pools: list[tuple[float, int]] = []
+    for rank, height in enumerate(heights):
+        total, count = height - rank * gap, 1
+        while pools and pools[-1][0] / pools[-1][1] > total / count:
+            before, members = pools.pop()
+            total, count = total + before, count + members
+        pools.append((total, count))
+    means = [total / count for total, count in pools for _ in range(count)]
+    return [mean + rank * gap for rank, mean in enumerate(means)]
+
+
+def absent(label: str, runs: pd.DataFrame, is_shown: pd.Series, done: str = NOT_MEASURED) -> list[str]:
+    """A word for each kind of run of this label that is not shown: `failed`, `diverged (2)`, `missing`.
+
+    `done` is the word for runs that are done and have nothing to show all the same.
+    """
+    here = runs["label"] == label
+    words = collections.Counter(runs["status"][here & ~is_shown].replace(rundir.DONE, done))
+    if not here.any():
+        words[MISSING] = 1
+    return [f"{word} ({count})" if count > 1 else word for word, count in words.items()]
+
+
+def name_absent(axis: Axes, words: Iterable[tuple[str, str]], layout: Layout, x: float | None = None) -> None:
+    """Write label and word of what is not drawn at the foot of the panel, at `x` or at its right."""
+    place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
+    for line, (label, word) in enumerate(reversed(list(words))):
+        axis.annotate(
+            f"{plain(label)}: {word}",
+            place[0],
+            (0, line * (_LINE - 1)),
+            xycoords=place[1],
+            textcoords="offset points",
+            ha=place[2],
+            fontsize=7,
+            color=layout.looks[label].colour,
+        )
+
+
+def legend(figure: Figure, marks: Sequence[Line2D | Patch], repeats: Sequence[str] = ()) -> None:
+    """Above all panels, in as many lines as it needs; `repeats` are explained."""
+    title = f"one line for each {listed([plain(key) for key in repeats])}" if repeats else None
+    if marks or title:
+        handle = 1.0 if all(isinstance(mark, Patch) for mark in marks) else 1.8  # in heights of a letter
+        lengths = [len(str(mark.get_label())) + 4 + 2 * handle for mark in marks] or [1]
+        fits = sum(lengths) <= _LEGEND_CHARACTERS
+        columns = len(lengths) if fits else max(1, int(_LEGEND_CHARACTERS / max(lengths)))
+        box = figure.legend(
+            handles=marks,
+            loc="outside upper left",
+            ncols=columns,
+            handlelength=handle,
+            title=title,
+            title_fontsize=8,
+        )
+        box.set_alignment("left")
+
+
+def plain(text: str, limit: int = 40) -> str:
+    """A name as matplotlib shall write it: `$` begins no formula, and no name fills the figure."""
+    return (text if len(text) <= limit else f"{text[: limit - 1]}…").replace("$", r"\$")
+
+
+def _title(keys: Sequence[str], values: Sequence[Any]) -> str:
+    texts = dict(zip(keys, map(setting, values), strict=True))
+    workers = [counted(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
+    return plain(", ".join([*workers, *(f"{key}={text or 'null'}" for key, text in texts.items())]), 60)
