@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MASK = (1 << 64) - 1
 
 
-def _splitmix64(state: int) -> int:
+def splitmix64(state: int) -> int:
     """One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection of 64 bits."""
     state = (state + 0x9E3779B97F4A7C15) & _MASK
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -48,7 +48,7 @@ class Key:
         """The key as 64 well-mixed bits: what a kernel's generator is started from."""
         state = 0
         for part in (self.seed, self.worker, self.step, self.unit):
-            state = _splitmix64(state ^ (part & _MASK))
+            state = splitmix64(state ^ (part & _MASK))
         return state
 
 

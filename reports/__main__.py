@@ -64,7 +64,7 @@ def _show(built: Built) -> None:
     failures = unfinished(built.grid)
     terminal.show(out, [*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:
-        terminal.say(out, f"left out: {os.path.relpath(entry.path)}: {entry.reason}")
+        terminal.say(out, f"left out: {os.path.relpath(entry.path, built.directory)}: {entry.reason}")
     terminal.say(out, "")
 
 

@@ -20,6 +20,7 @@ TABLES = "tables"
 PLOTS = "plots"
 PAGE = "report.html"
 
+_INSTANT = "%Y-%m-%dT%H:%M:%S.%f%z"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -84,8 +85,7 @@ def _summary(runs: pd.DataFrame, directory: Path) -> str:
     """`Report.runs` as CSV, with the run directories relative to where the file lies."""
     here = directory.resolve()
     places = [os.path.relpath(Path(place).resolve(), here) for place in runs["directory"]]
-    text: str = runs.assign(directory=places).to_csv(index=False, lineterminator="\n")
-    return text
+    return runs.assign(directory=places).to_csv(index=False, lineterminator="\n", date_format=_INSTANT)
 
 
 def _write(path: Path, text: str) -> None:

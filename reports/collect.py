@@ -9,10 +9,8 @@ other numbers `float64`; what was not measured is NA.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
-import io
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from reports import rows
 from reports.text import clean
 from sweep import run as rundir
 
@@ -61,7 +60,7 @@ RUN_COLUMNS = {
 _COUNTS = {"step": "Int64", "epoch": "Int64", "samples": "Int64"}
 
 _PLACES = ("sweep", "mpi", "data.root")  # keys that say where a run is computed, not what
-_WARMUP_STEPS = 10  # of a run that was ended before it could say
+_WARMUP_STEPS = 10  # where the config does not say
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 
 
@@ -115,9 +114,9 @@ class Report:
                 self._leave_out(directory / rundir.CONFIG, "contains itself")
             else:
                 if keys:
-                    yield {**self._results(sweep, rundir.Run(directory)), **keys}
+                    yield {**self._results(sweep, rundir.Run(directory), keys.get("warmup_steps")), **keys}
 
-    def _results(self, sweep: Path, run: rundir.Run) -> dict[str, Any]:
+    def _results(self, sweep: Path, run: rundir.Run, warmup: Any) -> dict[str, Any]:
         state = self._json(run.path(rundir.STATE)) or {}
         attempts = [attempt for attempt in _sequence(state.get("attempts")) if isinstance(attempt, Mapping)]
         result = self._json(run.path(rundir.RESULT))
@@ -125,7 +124,9 @@ class Report:
         if result and status in (rundir.PENDING, rundir.RUNNING):
             # The ranks finished, but who watches them was ended before noting it.
             status = _word(result.get("status")) or rundir.DONE
-        measured = _from_result(result) if result else self._from_rows(run)
+        if status in rundir.COMPLETE and not run.path(rundir.RESULT).exists():
+            self._leave_out(run.path(rundir.RESULT), f"missing, though the run is {status}")
+        measured = _from_result(result) if result else self._from_rows(run, warmup)
         hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
         return {
             "sweep": clean(sweep.resolve().name),
@@ -142,10 +143,10 @@ class Report:
             **measured,
         }
 
-    def _from_rows(self, run: rundir.Run) -> dict[str, Any]:
+    def _from_rows(self, run: rundir.Run, warmup: Any) -> dict[str, Any]:
         """What is known of a run that was ended before it could write its result."""
         measured: dict[str, Any] = {}
-        epochs = self._table(run.path(rundir.EPOCHS), rundir.EPOCH_COLUMNS, "epoch")
+        epochs = rows.read([run.path(rundir.EPOCHS)], rundir.EPOCH_COLUMNS, "epoch", self._leave_out)
         if len(epochs):
             last = epochs.iloc[-1]
             measured |= {
@@ -156,10 +157,10 @@ class Report:
                 "train_loss": last["train_loss"],
                 "evaluate_s": epochs["evaluate_s"].sum(),
             }
-        steps = self._table(run.path(rundir.STEPS), rundir.STEP_COLUMNS, "step")
+        steps = rows.read([run.path(rundir.STEPS)], rundir.STEP_COLUMNS, "step", self._leave_out)
         if len(steps):
-            warm = steps.iloc[min(_WARMUP_STEPS, len(steps) // 2) :]
-            means = warm.mean()
+            warmup = warmup if isinstance(warmup, int) else _WARMUP_STEPS
+            means = steps.iloc[warmup if len(steps) > warmup else 0 :].mean()
             timed = [f"{phase}_s" for phase in rundir.PHASES]
             sizes = ["payload_bytes", "sent_bytes", "compression_ratio", "compression_error"]
             measured |= {
@@ -173,38 +174,13 @@ class Report:
         return measured
 
     def _series(self, name: str, columns: Sequence[str], key: str) -> pd.DataFrame:
-        tables = [self._table(Path(directory) / name, columns, key) for directory in self.runs["directory"]]
-        frame = pd.concat([_empty(columns), *tables], ignore_index=True)
-        rows = [len(table) for table in tables]
+        paths = [Path(directory) / name for directory in self.runs["directory"]]
+        frame = rows.read(paths, columns, key, self._leave_out)
+        places = frame.pop(rows.PLACE)
         for position, column in enumerate(("sweep", "run")):
             names = self.runs[column].astype("category")
-            frame.insert(position, column, names.repeat(rows).reset_index(drop=True))
+            frame.insert(position, column, names.take(places).reset_index(drop=True))
         return frame.astype({column: dtype for column, dtype in _COUNTS.items() if column in columns})
-
-    def _table(self, path: Path, columns: Sequence[str], key: str) -> pd.DataFrame:
-        """The rows of a CSV that a run appended to, in the order of `key`, damaged ones dropped.
-
-        A `key` that was written twice, by an attempt that was killed and by the one that continued
-        from an earlier checkpoint, counts as it was written last.
-        """
-        try:
-            text = rundir.complete_text(path)
-            lines = text.count("\n") - 1
-            # Nothing is quoted in these files; in a damaged one a quote could swallow many lines.
-            read = pd.read_csv(io.StringIO(text), quoting=csv.QUOTE_NONE, on_bad_lines="skip", index_col=False)
-        except pd.errors.EmptyDataError:
-            return _empty(columns)  # not begun
-        except (OSError, ValueError) as error:
-            self._leave_out(path, _reason(error))
-            return _empty(columns)
-        if key not in read:
-            self._leave_out(path, f"not a table: it has no column {key}")
-            return _empty(columns)
-        frame = read.reindex(columns=list(columns)).apply(pd.to_numeric, errors="coerce").astype("float64")
-        whole = frame[frame[key] % 1 == 0]
-        if len(whole) < lines:
-            self._leave_out(path, f"damaged lines left out: {lines - len(whole)} of {lines}")
-        return whole.drop_duplicates(key, keep="last").sort_values(key, ignore_index=True)
 
     def _json(self, path: Path) -> dict[str, Any] | None:
         try:
@@ -212,7 +188,7 @@ class Report:
             if value is None and path.exists():
                 self._leave_out(path, "not a JSON object")
         except (OSError, RecursionError) as error:
-            self._leave_out(path, _reason(error))
+            self._leave_out(path, error)
             return None
         return self._known(path, value)
 
@@ -222,7 +198,7 @@ class Report:
         except FileNotFoundError:
             self._leave_out(path.parent, f"no {path.name}")
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            self._leave_out(path, _reason(error))
+            self._leave_out(path, error)
         else:
             if isinstance(value, dict) and value:
                 return self._known(path, value)
@@ -236,8 +212,8 @@ class Report:
             return None
         return value
 
-    def _leave_out(self, path: Path, reason: str) -> None:
-        entry = LeftOut(path, reason)
+    def _leave_out(self, path: Path, reason: Exception | str) -> None:
+        entry = LeftOut(path, reason if isinstance(reason, str) else _reason(reason))
         if entry not in self.left_out:
             self.left_out.append(entry)
 
@@ -296,10 +272,6 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return frame
 
 
-def _empty(columns: Sequence[str]) -> pd.DataFrame:
-    return pd.DataFrame(columns=list(columns), dtype="float64")
-
-
 def _keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """A nested config as dotted keys; a group goes by its name: `{model: {name: m, depth: 3}}`: model, model.depth."""
     keys: dict[str, Any] = {}
@@ -341,4 +313,5 @@ def _sequence(value: Any) -> list[Any]:
 
 def _reason(error: Exception) -> str:
     """One line, without the path, which is told beside it."""
-    return clean((isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__)
+    text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return clean(" ".join(text.split()))

@@ -9,7 +9,7 @@ import base64
 import os
 import re
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import jinja2
 from reports.collect import LeftOut
 from reports.grid import Grid
 from reports.plots import Plot
-from reports.tables import Table, headline
+from reports.tables import Table, headline, why
 from reports.text import clean, setting
 from sweep import run as rundir
 
@@ -29,6 +29,7 @@ _SECTIONS = (
     ("Communication", ("payload", "sent", "compression_ratio"), ()),
     ("Time of a step", ("phases",), ("breakdown",)),
 )
+_LONG = 400  # characters; what is longer is shown on demand
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and cursor movements (ECMA-48)
 
 
@@ -61,6 +62,7 @@ def render(
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         name=name_of(directory),
+        long=_LONG,
         headline=headline(grid),
         command=_text(info.get("command", "")),
         caption=grid.caption,
@@ -71,7 +73,7 @@ def render(
             for row, run in zip(by_name["runs"].rows, grid.runs.to_dict("records"), strict=True)
         ],
         left_out=[(os.path.relpath(entry.path, directory), entry.reason) for entry in left_out],
-        provenance=[(key, _text(value)) for key, value in info.items() if key not in ("format", "command")],
+        provenance=[(key, text) for key, text in _provenance(info) if text and key not in ("format", "command")],
     )
 
 
@@ -89,28 +91,35 @@ def _picture(directory: Path, path: Path, plot: Plot) -> dict[str, str]:
     }
 
 
-def _details(run: Mapping[str, Any], directory: Path) -> dict[str, str]:
-    """What the table of runs tells of a run besides its numbers; a log only of those that are not done."""
+def _details(run: Mapping[Any, Any], directory: Path) -> dict[str, str]:
+    """What the table of runs tells of a run besides its numbers; `log_name` only of those that are not done."""
     place = Path(run["directory"])
-    log, lines = place, list[str]()
-    if run["status"] != rundir.DONE:
-        attempt = rundir.Run(place).attempt(run["attempts"])
-        for log in (attempt / rundir.STDERR, attempt / rundir.STDOUT):
-            lines = [clean(_ESCAPE_SEQUENCE.sub("", line)) for line in rundir.tail(log)]
-            if lines:
-                break
-    return {
-        "status": run["status"],
-        "reason": setting(run["reason"]),
-        "href": _link(directory, place) + "/",
-        "path": os.path.relpath(place, directory),
-        "log": "\n".join(lines),
+    details = {"href": _link(directory, place) + "/", "path": os.path.relpath(place, directory), "log_name": ""}
+    if run["status"] == rundir.DONE:
+        return details
+    attempt = rundir.Run(place).attempt(run["attempts"])
+    logs = [attempt / rundir.STDERR, attempt / rundir.STDOUT]
+    lines = {log: [clean(_ESCAPE_SEQUENCE.sub("", line)) for line in rundir.tail(log)] for log in logs}
+    log = next((log for log in logs if lines[log]), logs[0])
+    details |= {
+        "reason": why(run["status"], run["reason"]),
+        "log": "\n".join(lines[log]),
         "log_name": os.path.relpath(log, place),
     }
+    return details
 
 
 def _link(directory: Path, path: Path) -> str:
     return urllib.parse.quote(os.path.relpath(path, directory))
+
+
+def _provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """What is known, under its name; what is long in a group, such as git's diff, by itself."""
+    for key, value in info.items():
+        group = value if isinstance(value, Mapping) else {}
+        long = {name: text for name, item in group.items() if len(text := _text(item)) > _LONG}
+        yield str(key), _text({name: item for name, item in group.items() if name not in long} if long else value)
+        yield from ((f"{key} {name}", text) for name, text in long.items())
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -40,7 +40,8 @@ class Layout:
     """Who shares a panel.
 
     Attributes:
-        panels: title and runs of each.
+        panels: title and runs of each; with the column `repeat`, which tells apart the runs that have
+            one label and one number of workers.
         columns: how many fit side by side.
         repeats: the keys that differ between the lines of one colour in a panel.
         looks: of each label, in the order of the tables.
@@ -64,13 +65,15 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     apart = [key for key in grid.keys if key not in _REPEATS]
     if apart and len(runs.drop_duplicates([*apart, *by])) > _MAX_PANELS:
         apart = []
+    repeats = [key for key in grid.keys if key not in apart]
+    runs = runs.assign(repeat=[" ".join(map(setting, values)) for values in runs[repeats].itertuples(index=False)])
     keys = [*apart, *by]
     groups = list(runs.groupby(keys, dropna=False, sort=False)) if keys else []
     groups.sort(key=lambda group: [order(value) for value in group[0]])
     panels = [(_title(keys, values), part) for values, part in groups] or [("", runs)]
     rows = math.ceil(len(panels) / 4)
     columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
-    return Layout(panels, columns, [key for key in grid.keys if key not in apart], style.looks(grid.labels))
+    return Layout(panels, columns, repeats, style.looks(grid.labels))
 
 
 def figure_of(layout: Layout, columns: int, height: float, share: str = "") -> tuple[Figure, list[Axes]]:
@@ -89,7 +92,7 @@ def figure_of(layout: Layout, columns: int, height: float, share: str = "") -> t
     for unused in axes[count:]:
         unused.remove()
     for axis, (title, _) in zip(axes, layout.panels, strict=False):
-        axis.set_title(title)
+        axis.set_title(title if columns > 1 else title.replace("\n", ", "))
     return figure, axes[:count]
 
 
@@ -137,24 +140,25 @@ def _spread(heights: Sequence[float], gap: float = _LINE) -> list[float]:
     return [mean + rank * gap for rank, mean in enumerate(means)]
 
 
-def absent(label: str, runs: pd.DataFrame, is_shown: pd.Series, done: str = NOT_MEASURED) -> list[str]:
-    """A word for each kind of run of this label that is not shown: `failed`, `diverged (2)`, `missing`.
-
-    `done` is the word for runs that are done and have nothing to show all the same.
-    """
-    here = runs["label"] == label
-    words = collections.Counter(runs["status"][here & ~is_shown].replace(rundir.DONE, done))
-    if not here.any():
-        words[MISSING] = 1
-    return [f"{word} ({count})" if count > 1 else word for word, count in words.items()]
+def words_for(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
+    """Why a run is not shown, in a word; empty for those that are."""
+    return runs["status"].replace(rundir.DONE, NOT_MEASURED).mask(is_shown, "")
 
 
-def name_absent(axis: Axes, words: Iterable[tuple[str, str]], layout: Layout, x: float | None = None) -> None:
+def absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
+    """Each word once for the runs of this label: `failed`, `diverged (2)`; `missing` where there are none."""
+    here = words[runs["label"] == label]
+    counts = collections.Counter(here[here != ""]) if len(here) else {MISSING: 1}
+    return [f"{word} ({count})" if count > 1 else word for word, count in counts.items()]
+
+
+def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout, x: float | None = None) -> None:
     """Write label and word of what is not drawn at the foot of the panel, at `x` or at its right."""
     place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
-    for line, (label, word) in enumerate(reversed(list(words))):
+    lines = [(label, word) for label in layout.looks for word in absent(label, runs, words)]
+    for line, (label, word) in enumerate(reversed(lines)):
         axis.annotate(
-            f"{plain(label)}: {word}",
+            f"{plain(label, 24)}: {word}",
             place[0],
             (0, line * (_LINE - 1)),
             xycoords=place[1],
@@ -192,4 +196,5 @@ def plain(text: str, limit: int = 40) -> str:
 def _title(keys: Sequence[str], values: Sequence[Any]) -> str:
     texts = dict(zip(keys, map(setting, values), strict=True))
     workers = [counted(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
-    return plain(", ".join([*workers, *(f"{key}={text or 'null'}" for key, text in texts.items())]), 60)
+    settings = ", ".join(f"{key}={text or 'null'}" for key, text in texts.items())
+    return "\n".join(filter(None, [plain(settings), *workers]))

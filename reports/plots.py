@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, NullFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 
 from reports import panels, style
 from reports.grid import Grid
@@ -28,7 +30,7 @@ from reports.tables import DAGGER, NOT_MEASURED
 from reports.text import counted, number
 from sweep import run as rundir
 
-_ENDED_EARLY = (rundir.FAILED, rundir.DIVERGED, rundir.TIMEOUT, rundir.PREEMPTED, rundir.CANCELLED)
+_NOT_DONE = "x"  # marks the end of a curve that should go on
 _MAX_NAMED = 24  # numbers in one alternative text
 _MAX_LABELLED = 8  # lines with their last value beside them
 
@@ -70,24 +72,26 @@ class _Progress:
 
 
 def plots(grid: Grid, epochs: pd.DataFrame) -> Iterator[Plot]:
-    """All plots of a sweep.
+    """All plots of a sweep; none where there is no run.
 
     Args:
         grid: its layout.
         epochs: `Report.epochs` of its runs.
     """
-    runs = grid.runs.assign(workers=pd.to_numeric(grid.runs["workers"], errors="coerce")).dropna(subset="workers")
+    workers = pd.to_numeric(grid.runs["workers"], errors="coerce").astype("float64")
+    runs = grid.runs.assign(workers=workers)[workers >= 1]
+    if runs.empty:
+        return
     apart, together = panels.lay_out(grid, runs, ["workers"]), panels.lay_out(grid, runs, [])
-    curves = {str(run): rows for run, rows in epochs.groupby("run", observed=True)}
     size, unit = _time_unit(epochs["time_s"].max())
     with matplotlib.rc_context(fname=style.STYLE):
         yield _throughput(together)
-        yield _accuracy(apart, curves, _Progress("epoch", "epochs", "epoch", "epoch"))
+        yield _accuracy(apart, epochs, _Progress("epoch", "epochs", "epoch", "epoch"))
         # Times grow so much with the number of workers that a common axis would hide the smaller ones.
         time = _Progress("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
-        yield _accuracy(apart, curves, time)
+        yield _accuracy(apart, epochs, time)
         sent = _Progress("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
-        yield _accuracy(apart, curves, sent)
+        yield _accuracy(apart, epochs, sent)
         yield _breakdown(apart)
 
 
@@ -95,30 +99,28 @@ def _throughput(layout: Layout) -> Plot:
     figure, axes = panels.figure_of(layout, 2, 2.6)
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         runs = runs.assign(value=runs["iterations_per_second"].where(runs["status"] == rundir.DONE))
-        counts = sorted(runs["workers"].unique())
+        values = runs.pivot(index=["label", "repeat"], columns="workers", values="value")
+        counts = list(values.columns)
         ends = {}
-        for _, line in runs.groupby(["label", *layout.repeats], dropna=False, sort=False):
-            label = line["label"].iloc[0]
-            look = layout.looks[label]
-            values = line.set_index("workers")["value"].reindex(counts)
-            crowded = line[line["oversubscribed"]]
-            axis.plot(counts, values, look.marker, linestyle="-", color=look.colour)
+        for label, lines in values.groupby(level="label", sort=False):
+            look = layout.looks[str(label)]
+            axis.plot(counts, lines.T, look.marker, linestyle="-", color=look.colour)
+            for count, value in lines.mean().dropna().items():
+                ends[str(label)] = (count, value, panels.plain(str(label), 24))
+        for label, crowded in runs[runs["oversubscribed"]].groupby("label"):
+            look = layout.looks[str(label)]
             axis.plot(crowded["workers"], crowded["value"], look.marker, color=look.colour, markerfacecolor="white")
-            for count, value in values.dropna().items():
-                ends[label] = (count, value, panels.plain(label))
         axis.set_xscale("log", base=2)
         axis.set_xticks(counts, [str(int(count)) for count in counts])
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.tick_params(which="minor", bottom=False)
-        axis.margins(x=0.08)
+        margin = max((counts[-1] / counts[0]) ** 0.08, 1.15) if counts else 1
+        axis.set_xlim(counts[0] / margin, counts[-1] * margin)
         axis.set_ylim(bottom=0)
         panels.label_ends(axis, ends, layout)
         for count in counts:
             here = runs[runs["workers"] == count]
-            words = [
-                (label, word) for label in layout.looks for word in panels.absent(label, here, here["value"].notna())
-            ]
-            panels.name_absent(axis, words, layout, count)
+            panels.name_absent(axis, here, panels.words_for(here, here["value"].notna()), layout, count)
     for axis in axes:
         axis.set(xlabel="workers", ylabel="throughput [it/s]")
     hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
@@ -128,52 +130,65 @@ def _throughput(layout: Layout) -> Plot:
     return Plot("throughput", "Throughput against workers", alt, figure)
 
 
-def _accuracy(layout: Layout, curves: Mapping[str, pd.DataFrame], progress: _Progress) -> Plot:
+def _accuracy(layout: Layout, epochs: pd.DataFrame, progress: _Progress) -> Plot:
+    points = pd.DataFrame(
+        {"x": epochs[progress.column] / progress.size, "y": epochs["test_accuracy"] * 100}, dtype=float
+    )
+    points = points[points.abs().lt(math.inf).all(axis=1)]
+    curves = {str(run): line.to_numpy() for run, line in points.groupby(epochs["run"], observed=True)}
     figure, axes = panels.figure_of(layout, layout.columns, 2.1, progress.share)
     drawn = [_curves(axis, runs, layout, curves, progress) for axis, (_, runs) in zip(axes, layout.panels, strict=True)]
+    # Compressors tend to be decades apart; where they are not, a logarithmic axis would have no numbers on it.
+    is_wide = max(axis.dataLim.x1 for axis in axes) > 20 * min(axis.dataLim.minposx for axis in axes)
     for axis, ends in zip(axes, drawn, strict=True):
         if progress.column == "sent_bytes":
-            axis.set_xscale("log")
+            axis.set_xscale("log" if is_wide else "linear")
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             axis.xaxis.set_minor_formatter(NullFormatter())
         elif progress.column == "time_s":
             axis.set_xlim(left=0)
-        elif len(ends) <= _MAX_LABELLED:  # only here do all lines end at the same place
-            panels.label_ends(axis, ends, layout)
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            if len(ends) <= _MAX_LABELLED:  # only here do all lines end at the same place
+                panels.label_ends(axis, ends, layout)
     panels.label_axes(axes, progress.label, "test accuracy [%]", progress.share)
     marks = [
         Line2D([], [], color=look.colour, marker=look.marker, label=panels.plain(label))
         for label, look in layout.looks.items()
     ]
-    if any(line.get_marker() == "x" for axis in axes for line in axis.lines):
-        marks.append(Line2D([], [], color=GREY, marker="x", linestyle="none", label="ended early"))
+    if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
+        marks.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
     panels.legend(figure, marks, layout.repeats)
     alt = _alt(f"Test accuracy against {progress.title}; at the end", layout, "accuracy", "%", 100)
     return Plot(f"accuracy_{progress.name}", f"Test accuracy against {progress.title}", alt, figure)
 
 
 def _curves(
-    axis: Axes, runs: pd.DataFrame, layout: Layout, curves: Mapping[str, pd.DataFrame], progress: _Progress
+    axis: Axes, runs: pd.DataFrame, layout: Layout, curves: Mapping[str, np.ndarray], progress: _Progress
 ) -> dict[str, tuple[float, float, str]]:
     """Draw one line per run; what to write at the ends of those that are alone in their colour."""
-    is_shown = pd.Series(False, runs.index)
+    words = panels.words_for(runs, pd.Series(False, runs.index))
     ends = {}
-    for place, run, label, status in zip(runs.index, runs["run"], runs["label"], runs["status"], strict=True):
-        if run not in curves:
-            continue
-        rows = curves[run][[progress.column, "test_accuracy"]].replace([math.inf, -math.inf], math.nan).dropna()
-        x, y = rows[progress.column] / progress.size, rows["test_accuracy"] * 100
-        if not x.any():
-            continue
-        is_shown[place] = True
-        is_alone = (runs["label"] == label).sum() == 1
-        look = layout.looks[label]
-        marker = "x" if status in _ENDED_EARLY else look.marker
-        axis.plot(x, y, marker, linestyle="-", color=look.colour, linewidth=1.5 if is_alone else 0.8, markevery=[-1])
-        if is_alone and status == rundir.DONE:
-            ends[label] = (x.iloc[-1], y.iloc[-1], number(y.iloc[-1]))
-    words = [(label, word) for label in layout.looks for word in panels.absent(label, runs, is_shown, progress.nothing)]
-    panels.name_absent(axis, words, layout)
+    for label, group in runs.groupby("label", sort=False):
+        look, is_alone = layout.looks[str(label)], len(group) == 1
+        lines, done, not_done = [], [], []
+        for place, run, status in zip(group.index, group["run"], group["status"], strict=True):
+            line = curves.get(run)
+            if line is None or not line[:, 0].any():
+                words[place] = words[place] if line is None else progress.nothing
+                continue
+            words[place] = ""
+            lines.append(line)
+            (done if status == rundir.DONE else not_done).append(line[-1])
+        width = 1.5 if is_alone else 0.8
+        axis.add_collection(LineCollection(lines, colors=look.colour, linewidths=width, capstyle="round", zorder=2))
+        for tips, marker in ((done, look.marker), (not_done, _NOT_DONE)):
+            if tips:
+                axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
+        if done and is_alone:
+            ends[str(label)] = (done[0][0], done[0][1], number(done[0][1]))
+    axis.autoscale_view()
+    panels.name_absent(axis, runs, words, layout)
     return ends
 
 
@@ -211,7 +226,7 @@ def _bar(axis: Axes, place: int, label: str, runs: pd.DataFrame) -> None:
             end += width
         texts = [f"{number(end)} ms{DAGGER * bool(shown['oversubscribed'].any())}"]
         texts += [f"mean of {len(shown)}"] if len(shown) > 1 else []
-    text = ", ".join([*texts, *panels.absent(label, runs, is_shown)])
+    text = ", ".join([*texts, *panels.absent(label, runs, panels.words_for(runs, is_shown))])
     axis.annotate(text, (end, place), (4, 0), textcoords="offset points", va="center_baseline", fontsize=7.5)
 
 

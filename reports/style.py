@@ -29,7 +29,7 @@ PHASES = {
 
 # Yellow lines are too light on white paper; black is the baseline's.
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "h", "p")
 _KNOWN = (
     "qsgd",
     "svd",
@@ -75,7 +75,7 @@ def _variant(name: str, position: int, count: int) -> Look:
         place = _KNOWN.index(name) if name in _KNOWN else zlib.crc32(name.encode())
         colour = _COLOURS[place % len(_COLOURS)]
         first = 1 + place // len(_COLOURS) + place % len(_COLOURS)
-    return Look(_lighter(colour, 0.6 * position / max(count - 1, 1)), _MARKERS[(first + position) % len(_MARKERS)])
+    return Look(_lighter(colour, 0.45 * position / max(count - 1, 1)), _MARKERS[(first + position) % len(_MARKERS)])
 
 
 def _lighter(colour: str, share: float) -> str:

@@ -154,7 +154,8 @@ class Table:
 
         rows = [[_markdown(cell.text) for cell in row.cells] for row in self.rows]
         names = [
-            _markdown(f"{column.name} [{column.shown}]" if column.shown else column.name) for column in self.columns
+            f"{_markdown(column.name)} [{column.shown}]" if column.shown else _markdown(column.name)
+            for column in self.columns
         ]
         sides = ["right" if column.is_number else "left" for column in self.columns]
         body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
@@ -173,6 +174,8 @@ def tables(grid: Grid) -> list[Table]:
 def headline(grid: Grid) -> str:
     """The sweep in three sentences: its size and how much of it is done, and the best of it."""
     runs = grid.runs
+    if runs.empty:
+        return "There are run directories, but no run that could be read."
     statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
     workers = counted(listed([setting(count) or "?" for count in grid.workers]), "worker")
     size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}"
@@ -197,37 +200,39 @@ def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
         runs: its runs with a column `measure.column`, of numbers, or of words where there is none.
     """
     measure = measure.scaled(pd.to_numeric(runs[measure.column], errors="coerce"))
-    headers = ("label", *grid.keys)
-    cells: dict[tuple[str, ...], dict[str, tuple[Cell, bool]]] = {}
-    marks = runs["oversubscribed"].fillna(False)
-    columns = zip(
-        *(runs[key] for key in headers), runs["workers"], runs["status"], runs[measure.column], marks, strict=True
-    )
-    for *row, workers, status, value, marked in columns:
-        cells.setdefault(tuple(map(setting, row)), {})[setting(workers)] = (
-            _cell(status, value, measure, marked),
-            marked,
-        )
-    nothing = (Cell(MISSING, MISSING, is_word=True), False)
+    names = ("label", *grid.keys)
+    cells: dict[tuple[str, ...], dict[str, Cell]] = {}
+    crowded: dict[tuple[str, ...], list[str]] = {}
+    columns = (runs[key] for key in ("oversubscribed", "status", measure.column, "workers", *names))
+    for is_crowded, status, value, *place in zip(*columns, strict=True):
+        workers, *row = map(setting, place)
+        cells.setdefault(tuple(row), {})[workers] = _cell(status, value, measure, is_crowded)
+        crowded.setdefault(tuple(row), []).extend([workers] if is_crowded else [])
+    nothing = Cell(MISSING, MISSING, is_word=True)
     counts = [setting(workers) for workers in grid.workers]
-    rows = []
-    for row, found in cells.items():
-        values = [found.get(workers, nothing) for workers in counts]
-        crowded = tuple(workers for workers, (_, marked) in zip(counts, values, strict=True) if marked)
-        rows.append(Row((*map(_text, row), *(cell for cell, _ in values)), crowded))
+    rows = [
+        Row((*map(_text, row), *(found.get(workers, nothing) for workers in counts)), tuple(crowded[row]))
+        for row, found in cells.items()
+    ]
     shown = measure.shown or measure.unit
-    numbers = (Column(counted(workers or "?", "worker"), measure.unit, shown) for workers in counts)
-    names = (Column("compressor"), *map(Column, grid.keys))
-    return Table(measure.name, measure.title, (*names, *numbers), len(names), tuple(rows), grid.caption)
+    headings = [Column("compressor"), *map(Column, grid.keys)]
+    headings += [Column(counted(workers or "?", "worker"), measure.unit, shown) for workers in counts]
+    return Table(measure.name, measure.title, tuple(headings), len(names), tuple(rows), grid.caption)
 
 
 def unfinished(grid: Grid) -> Table:
     """The runs that are not done, and why."""
     runs = grid.runs[grid.runs["status"] != rundir.DONE]
-    columns = zip(*(runs[key] for key in ("label", *grid.keys, "workers", "status", "reason")), strict=True)
+    reasons = map(why, runs["status"], runs["reason"])
+    columns = zip(*(runs[key] for key in ("label", *grid.keys, "workers", "status")), reasons, strict=True)
     rows = tuple(Row(tuple(_text(setting(value)) for value in row)) for row in columns)
     names = ("compressor", *grid.keys, "workers", "status", "reason")
     return Table("unfinished", "Runs that are not done", tuple(map(Column, names)), len(names) - 2, rows)
+
+
+def why(status: str, reason: Any) -> str:
+    """The reason why a run is not done, or else what its status means."""
+    return setting(reason) or _NOTES.get(status, "no reason is known")
 
 
 def _speedup(grid: Grid) -> list[float | str]:
@@ -262,27 +267,33 @@ def _phases(grid: Grid) -> Table:
 
 def _runs(grid: Grid) -> Table:
     measures = [measure.scaled(grid.runs[measure.column]) for measure in _RUN_MEASURES]
-    return _by_run(grid, grid.runs, measures, "runs", "All runs", more=("status", "reason", "run"))
+    return _by_run(grid, grid.runs, measures, "runs", "All runs", first=("status",), last=("reason", "run"))
 
 
 def _by_run(
-    grid: Grid, values: pd.DataFrame, measures: Sequence[Measure], name: str, title: str, more: tuple[str, ...] = ()
+    grid: Grid,
+    values: pd.DataFrame,
+    measures: Sequence[Measure],
+    name: str,
+    title: str,
+    first: tuple[str, ...] = (),
+    last: tuple[str, ...] = (),
 ) -> Table:
-    """One row per run: what it is, the measures, and `more` columns of texts."""
-    headers = [("label", "compressor"), *((key, key) for key in grid.keys)]
-    numbers = list(zip(*(values[measure.column] for measure in measures), strict=True))
+    """One row per run: what it is, `first` texts, the measures, and `last` texts."""
     rows = []
-    for (_, run), measured in zip(grid.runs.iterrows(), numbers, strict=True):
+    numbers = zip(*(values[measure.column] for measure in measures), strict=True)
+    for run, measured in zip(grid.runs.to_dict("records"), numbers, strict=True):
         marked = bool(run["oversubscribed"])
         workers = setting(run["workers"])
-        texts = [_text(setting(run[key])) for key, _ in headers]
-        count = Cell(workers, workers + DAGGER * marked)
+        before, texts, after = (
+            [_text(setting(run[key])) for key in keys] for keys in (("label", *grid.keys), first, last)
+        )
         cells = [_cell(run["status"], value, measure) for value, measure in zip(measured, measures, strict=True)]
-        rest = [_text(setting(run[key])) for key in more]
-        rows.append(Row((*texts, count, *cells, *rest), (workers,) if marked else ()))
-    columns = [Column(shown) for _, shown in headers]
-    columns += [Column("workers"), *(Column(m.title, m.unit, m.shown or m.unit) for m in measures), *map(Column, more)]
-    return Table(name, title, tuple(columns), len(headers) + 1, tuple(rows), grid.caption)
+        count = Cell(workers, workers + DAGGER * marked)
+        rows.append(Row((*before, count, *texts, *cells, *after), (workers,) if marked else ()))
+    names = [Column("compressor"), *map(Column, grid.keys), Column("workers")]
+    columns = [*names, *map(Column, first), *(Column(m.title, m.unit, m.shown or m.unit) for m in measures)]
+    return Table(name, title, (*columns, *map(Column, last)), len(names), tuple(rows), grid.caption)
 
 
 def _cell(status: str, value: Any, measure: Measure, marked: bool = False) -> Cell:
@@ -302,4 +313,4 @@ def _text(text: str) -> Cell:
 def _markdown(text: str) -> str:
     """Text that stays text in Markdown: neither a cell's border nor markup."""
     escaped = html.escape(text, quote=False)
-    return "".join(f"\\{char}" if char in "\\|`*_[]" else char for char in escaped)
+    return "".join(f"\\{char}" if char in "\\|`*[" else char for char in escaped)

@@ -68,7 +68,7 @@ def _rendered(table: Table, places: Sequence[int]) -> RichTable:
             justify="right" if column.is_number else "left",
             no_wrap=column.is_number,
             overflow="fold",
-            vertical="bottom",
+            vertical="bottom" if any(column.shown for column in table.columns) else "top",
         )
     for row in table.rows:
         cells = (row.cells[place] for place in places)

@@ -22,10 +22,10 @@ def clean(text: str) -> str:
 
 def number(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits: 0.0431, 4.31, 112, 14,300."""
-    if not math.isfinite(value):
-        return str(value)
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-    if value != 0 and not -5 < int(exponent) < 9:
+    if not -5 < int(exponent) < 9:
         return f"{mantissa}e{int(exponent)}"
     return f"{float(f'{mantissa}e{exponent}'):,.{max(digits - 1 - int(exponent), 0)}f}"
 

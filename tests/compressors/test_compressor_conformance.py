@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -11,7 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from compressor_cases import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compressors import Compressor, CorruptPayload, InvalidParameter, Key, build, registry
+from tests.compressors.cases import (
     CASES,
     case_name,
     critical_z,
@@ -22,13 +27,9 @@ from compressor_cases import (
     key,
     largest_deviation,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from compressors import Compressor, CorruptPayload, InvalidParameter, Key, build, registry
 
 MATRIX = (24, 40)
-DRAWS = 800
+DRAWS = 500
 
 
 def draws(compressor: Compressor, x: torch.Tensor, keys: list[Key]) -> torch.Tensor:
@@ -129,35 +130,40 @@ def test_the_test_of_bias_finds_a_bias() -> None:
 
     class Shrinking(type(build("qsgd"))):  # type: ignore[misc]
         def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, weight: float = 1.0) -> None:
-            super().decompress_add(payload, out, 0.98 * weight)
+            super().decompress_add(payload, out, 0.95 * weight)
 
     assert bias(Shrinking(), x)[0] > critical_z(2 * 60 * len(CASES))
 
 
-PAIRS = 300
+PAIRS = 150
+FIELDS = ("seed", "worker", "step", "unit")
 # Hoeffding for the mean of PAIRS numbers in [-1, 1]: beyond this once in 10^6 runs of the whole suite.
-MOST_BY_CHANCE = math.sqrt(2 * math.log(2 * 4 * len(CASES) / 1e-6) / PAIRS)
+MOST_BY_CHANCE = math.sqrt(2 * math.log(2 * len(FIELDS) * len(CASES) / 1e-6) / PAIRS)
 
 
 @every_compressor
-@pytest.mark.parametrize("field", ["seed", "worker", "step", "unit"])
-def test_errors_of_different_keys_are_independent(compressor: Compressor, field: str) -> None:
+def test_errors_of_different_keys_are_independent(compressor: Compressor) -> None:
     x = gaussian(MATRIX, 4)
     if torch.equal(*draws(compressor, x, [key(0), key(1)])):
         pytest.skip("not random")
-    assert dependence(compressor, x, field) < MOST_BY_CHANCE
+    assert max(dependence(compressor, x).values()) < MOST_BY_CHANCE
 
 
-def dependence(compressor: Compressor, x: torch.Tensor, field: str) -> float:
-    """How much more alike the errors of two keys are that differ in one field, than those of any two."""
-    keys = [dataclasses.replace(key(3, seed=3, worker=3, unit=3), **{field: 10 + index}) for index in range(PAIRS)]
-    others = [dataclasses.replace(one, **{field: 1000 + getattr(one, field)}) for one in keys]
-    if field != "step":
-        keys, others = ([dataclasses.replace(one, step=i) for i, one in enumerate(ks)] for ks in (keys, others))
-    errors, other_errors = (draws(compressor, x, ks).sub(x.reshape(-1)) for ks in (keys, others))
-    cosines = torch.nn.functional.normalize(errors) @ torch.nn.functional.normalize(other_errors).T
-    alike = cosines.diagonal().mean()
-    return float((alike - (cosines.sum() - cosines.diagonal().sum()) / (PAIRS * (PAIRS - 1))).abs())
+def dependence(compressor: Compressor, x: torch.Tensor) -> dict[str, float]:
+    """How much more alike the errors of two keys are that differ in this field only, than those of any two."""
+
+    def directions(keys: list[Key]) -> torch.Tensor:
+        return torch.nn.functional.normalize(draws(compressor, x, keys) - x.reshape(-1))
+
+    keys = [key(step, seed=3, worker=3, unit=3) for step in range(PAIRS)]
+    errors = directions(keys)
+    found = {}
+    for field in FIELDS:
+        cosines = errors @ directions([dataclasses.replace(k, **{field: 1000 + getattr(k, field)}) for k in keys]).T
+        alike = cosines.diagonal()
+        by_chance = (cosines.sum() - alike.sum()) / (PAIRS * (PAIRS - 1))
+        found[field] = float((alike.mean() - by_chance).abs())
+    return found
 
 
 def test_the_test_of_independence_finds_a_dependence() -> None:
@@ -165,9 +171,9 @@ def test_the_test_of_independence_finds_a_dependence() -> None:
         def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
             return super().compress(x, dataclasses.replace(key, worker=0), out)
 
-    x = gaussian(MATRIX, 4)
-    assert dependence(SameOnAllWorkers(), x, "worker") > MOST_BY_CHANCE
-    assert dependence(SameOnAllWorkers(), x, "step") < MOST_BY_CHANCE
+    found = dependence(SameOnAllWorkers(), gaussian(MATRIX, 4))
+    assert found.pop("worker") > MOST_BY_CHANCE
+    assert max(found.values()) < MOST_BY_CHANCE
 
 
 @every_compressor
@@ -341,9 +347,7 @@ SPECIAL = {
 @every_compressor
 @pytest.mark.parametrize("shape", [(1,), (600,), (1, 1), *[MATRIX]], ids=str)
 @pytest.mark.parametrize("values", SPECIAL)
-def test_special_values_give_numbers_of_their_size(
-    compressor: Compressor, shape: tuple[int, ...], values: str
-) -> None:
+def test_special_values_give_numbers_of_their_size(compressor: Compressor, shape: tuple[int, ...], values: str) -> None:
     x = SPECIAL[values](shape)
     for step in range(5):
         q = compressor.decompress(compressor.compress(x, key(step)), x)
@@ -400,10 +404,8 @@ def test_nothing_is_written_outside_of_the_tensor(
         length = compressor.payload_bound(inside.shape) if length is None else length
         content = (content + b"\xff" * length)[:length]
     payload = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0).byte()
-    try:
+    with contextlib.suppress(CorruptPayload):
         compressor.decompress_add(payload, inside)
-    except CorruptPayload:
-        pass
     assert (guarded[:10] == 42.0).all() and (guarded[-10:] == 42.0).all()
 
 

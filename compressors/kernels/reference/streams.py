@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import torch
 
-_MASK64 = (1 << 64) - 1
+from compressors.base import splitmix64
+
 _MASK32 = (1 << 32) - 1
-
-
-def splitmix64(state: int) -> int:
-    """One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    state = (state + 0x9E3779B97F4A7C15) & _MASK64
-    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return state ^ (state >> 31)
 
 
 def draws(key: int, number: int, count: int) -> torch.Tensor:

@@ -1,0 +1,42 @@
+# make sweep   set up .venv where it is missing, then run the main sweep
+# make test    set up .venv where it is missing, then lint, check types and test
+#
+# PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)
+# PIP_ARGS="..."             more arguments for pip, such as the index of PyTorch's CPU builds
+# ARGS="epochs=5 seed=1,2"   more overrides for the sweep
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+ARGS ?=
+
+.PHONY: install sweep test lint format clean
+
+sweep: install
+	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
+
+test: lint
+	$(VENV)/bin/python -m pytest -m "not fresh"
+
+lint: install
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: install
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+	    { echo "PYTHON=$(PYTHON): valid is a Python from 3.10 to 3.13" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo "PYTHON=$(PYTHON): has no venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,264 @@
+"""Spectral sparsification: the decomposition against torch.linalg.svd in float64, the probabilities
+against their definition, the payload's forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compressors import CorruptPayload, InvalidParameter
+from compressors.kernels import spectral
+from compressors.low_rank import SVD
+from tests.compressors.cases import critical_z, gaussian, key
+
+SHAPES = [(1, 1), (3, 200), (40, 40), (64, 150), (65, 150), (100, 260), (130, 130)]
+
+
+def with_spectrum(shape: tuple[int, int], sigma: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """A float32 matrix with these singular values, up to rounding."""
+    rows, columns = shape
+    u, _ = torch.linalg.qr(gaussian((rows, len(sigma)), seed).double())
+    v, _ = torch.linalg.qr(gaussian((columns, len(sigma)), seed + 1).double())
+    return ((u * sigma.double()) @ v.T).float()
+
+
+def spectra(count: int) -> dict[str, torch.Tensor]:
+    index = torch.arange(count, dtype=torch.float64)
+    return {
+        "power law": 1 / (1 + index),
+        "ill-conditioned": 10 ** (-12 * index / max(count - 1, 1)),
+        "one": (index == 0).double(),
+        "low rank": (index < max(1, count // 4)).double() * (2 - index / count),
+        "all equal": torch.ones(count),
+        "pairs": 1 / (1 + index // 2),
+        "huge": 1e30 / (1 + index),
+        "tiny": 1e-36 / (1 + index),
+    }
+
+
+SPECTRA = list(spectra(1))
+
+
+# The decomposition
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_all_atoms_together_are_the_matrix(shape: tuple[int, int], spectrum: str) -> None:
+    """What makes the method unbiased, without drawing: sum_i u_i u_i^T A = A over the atoms that can be
+    drawn at all, and a basis that is orthogonal."""
+    a = with_spectrum(shape, spectra(shape[0])[spectrum])
+    found = spectral.left_vectors(a, None)
+    assert found is not None
+    u, sigma = torch.from_numpy(found[0].astype(np.float64)), found[1]
+    assert (u.T @ u - torch.eye(shape[0])).abs().max() < 5e-6
+    wide = a.double()
+    drawable = u[:, sigma > 0]
+    assert torch.linalg.norm(drawable @ (drawable.T @ wide) - wide) < 5e-6 * torch.linalg.norm(wide)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_singular_values_are_those_of_torch(shape: tuple[int, int], spectrum: str) -> None:
+    """To 0.1 % of the largest (the level of float32 rounding of a Gram matrix), where a draw does with
+    that; noise takes no more than a twentieth of their sum."""
+    a = with_spectrum(shape, spectra(shape[0])[spectrum])
+    found = spectral.left_vectors(a, None)
+    assert found is not None
+    exact = torch.linalg.svdvals(a.double()).numpy()
+    assert (np.diff(found[1]) <= 0).all()
+    assert np.abs(found[1] - exact).max() < 2e-3 * exact[0]
+    assert found[1].sum() < 1.06 * exact.sum()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_truncation_is_the_best_of_its_rank(shape: tuple[int, int], spectrum: str, transposed: bool) -> None:
+    """Eckart and Young: no matrix of that rank is nearer; the error is within 1 % of the optimum, or
+    rounding."""
+    for rank in (1, 3):
+        a = with_spectrum(shape, spectra(shape[0])[spectrum])
+        a = a.T.contiguous() if transposed else a
+        compressor = SVD(rank=rank, random_sample=False)
+        sent = compressor.decompress(compressor.compress(a, key()), a)
+        error = float(torch.linalg.norm(a.double() - sent.double()))
+        sigma = torch.linalg.svdvals(a.double())
+        best = float(torch.linalg.norm(sigma[rank:])) if rank * sum(shape) < math.prod(shape) else 0.0
+        assert error <= 1.01 * best + 2e-6 * float(sigma[0])
+
+
+def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    real = torch.linalg.eigh
+
+    def spy(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        used.append(matrix.dtype)
+        return real(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", spy)
+    shape = (100, 260)
+    both = [torch.float32, torch.float64]
+    for spectrum, truncate, expected in [
+        ("power law", None, both[:1]),
+        ("power law", 3, both[:1]),
+        ("all equal", 3, both[:1]),
+        ("one", None, both),
+        ("one", 3, both),
+        ("low rank", 30, both),
+        ("huge", None, both[1:]),
+        ("tiny", 3, both[1:]),
+    ]:
+        used.clear()
+        spectral.left_vectors(with_spectrum(shape, spectra(100)[spectrum]), truncate)
+        assert used == expected, (spectrum, truncate)
+
+
+@pytest.mark.parametrize("failing", ["raises", "gives nan"])
+def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    def eigh(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if failing == "raises":
+            raise torch.linalg.LinAlgError("did not converge")
+        return torch.full(matrix.shape[:1], math.nan), matrix
+
+    a = gaussian((80, 120))
+    for compressor in (SVD(random_sample=False), SVD(budget=20.0)):
+        expected = compressor.decompress(compressor.compress(a, key()), a)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.linalg, "eigh", eigh)
+            assert torch.allclose(compressor.decompress(compressor.compress(a, key()), a), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 100, 129])
+def test_half_a_gram_matrix_is_enough(rows: int) -> None:
+    a = gaussian((rows, 150)).double()
+    assert torch.allclose(spectral.gram(a).tril(), (a @ a.T).tril())
+
+
+# The probabilities
+
+sigmas = st.lists(st.floats(1e-12, 1e6) | st.just(0.0), min_size=1, max_size=40).map(
+    lambda values: np.array(sorted(values, reverse=True))
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(sigmas, st.floats(0.01, 50))
+def test_probabilities_solve_the_water_filling(sigma: np.ndarray, budget: float) -> None:
+    p = spectral.keep_probabilities(sigma, budget)
+    count = np.count_nonzero(sigma)
+    assert (p[count:] == 0).all() and (p[:count] > 0).all() and (p <= 1).all()
+    assert p.sum() == pytest.approx(min(budget, count), rel=1e-9)
+    free = (p < 1) & (sigma > 0)
+    if free.any():  # p = c * sigma below the cap, and those at the cap would be above it
+        c = (p[free] / sigma[free]).max()
+        assert p[free] == pytest.approx(c * sigma[free], rel=1e-9)
+        assert (c * sigma[: np.count_nonzero(p == 1)] >= 1 - 1e-9).all()
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(sigmas, st.floats(0.1, 10), st.integers(0, 2**32 - 1))
+def test_no_other_probabilities_have_less_variance(sigma: np.ndarray, budget: float, seed: int) -> None:
+    """The variance of Q is sum_i sigma_i^2 (1 / p_i - 1); moving budget between two atoms never lowers it."""
+    sigma = sigma[sigma > 0]
+    p = spectral.keep_probabilities(sigma, budget)
+    if len(sigma) < 2:
+        return
+    i, j = np.random.default_rng(seed).choice(len(sigma), 2, replace=False)
+    moved = 0.01 * min(1 - p[i], p[j])
+    other = p.copy()
+    other[i] += moved
+    other[j] -= moved
+    assert (sigma**2 / other).sum() >= (sigma**2 / p).sum() * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("budget", [0.5, 3, 7.25])
+def test_the_number_of_atoms_is_the_budget(budget: float) -> None:
+    """z-test over 600 draws; correct draws fail once in 10^6 runs."""
+    p = spectral.keep_probabilities(1 / (1.0 + np.arange(50)), budget)
+    shape = (50, 60)
+    x = with_spectrum(shape, torch.from_numpy(1 / (1.0 + np.arange(50))))
+    compressor = SVD(budget=budget)
+    atoms = np.array([len(compressor.compress(x, key(step))) / 4 / sum(shape) for step in range(600)])
+    assert abs(atoms.mean() - budget) < critical_z(3) * math.sqrt((p * (1 - p)).sum() / 600)
+
+
+# Payloads
+
+
+def test_a_draw_that_is_larger_than_the_matrix_is_sent_dense() -> None:
+    """Same product, other form; here about half of the draws keep more atoms than are worth it."""
+    shape = (12, 12)
+    x = with_spectrum(shape, torch.ones(12))
+    compressor = SVD(budget=5.9)
+    dense = 0
+    for step in range(60):
+        payload = compressor.compress(x, key(step))
+        assert len(payload) <= compressor.payload_bound(shape) == 4 * 144
+        sent = compressor.decompress(payload, x)
+        # All sigma are 1 and all p are 5.9 / 12: what arrives is a projection, times 12 / 5.9.
+        values = torch.linalg.svdvals(sent.double()) * 5.9 / 12
+        atoms = int((values > 0.5).sum())
+        assert torch.allclose(values[:atoms], torch.ones(atoms).double(), atol=1e-4) and (values[atoms:] < 1e-4).all()
+        assert len(payload) == (4 * 24 * atoms if 24 * atoms < 144 else 4 * 144)
+        dense += 24 * atoms >= 144
+    assert 10 < dense < 50
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [((50,), {}), ((1, 50), {}), ((50, 1), {}), ((6, 6), {}), ((10, 4, 1), {"rank": 5}), ((8, 8), {"budget": 4.0})],
+    ids=str,
+)
+def test_what_factors_would_not_shrink_is_sent_dense(shape: tuple[int, ...], options: dict[str, float]) -> None:
+    for random_sample in (True, False):
+        if "budget" in options and not random_sample:
+            continue
+        compressor = SVD(random_sample=random_sample, **options)  # type: ignore[arg-type]
+        x = gaussian(shape)
+        assert compressor.payload_size(shape) == 4 * x.numel()
+        assert torch.equal(compressor.decompress(compressor.compress(x, key()), x), x)
+
+
+def test_the_first_dimension_is_the_rows() -> None:
+    compressor = SVD(rank=2, random_sample=False)
+    x = gaussian((30, 4, 3, 3))
+    assert len(compressor.compress(x, key())) == 4 * 2 * (30 + 36)
+    sent = compressor.decompress(compressor.compress(x, key()), x)
+    assert torch.linalg.matrix_rank(sent.view(30, 36)) == 2
+
+
+@pytest.mark.parametrize("random_sample", [True, False])
+def test_nan_reaches_every_element(random_sample: bool) -> None:
+    compressor = SVD(random_sample=random_sample)
+    for bad in (math.nan, math.inf):
+        x = gaussian((100, 80))
+        x[3, 4] = bad
+        payload = compressor.compress(x, key())
+        assert compressor.decompress(payload, x).isnan().all()
+        assert compressor.payload_size(x.shape) in (None, len(payload))
+
+
+def test_lengths_that_are_no_number_of_atoms_raise() -> None:
+    compressor = SVD()
+    like = torch.zeros(20, 30)
+    for size in (1, 4, 199, 201, 196, 4 * 600 + 4, 200 * 12, 200 * 13):
+        valid = size in (200 * 12,)  # 12 atoms are exactly the dense size, and read as dense
+        if valid:
+            compressor.decompress(torch.zeros(size, dtype=torch.uint8), like)
+        else:
+            with pytest.raises(CorruptPayload):
+                compressor.decompress(torch.zeros(size, dtype=torch.uint8), like)
+    for atoms in range(12):
+        compressor.decompress(torch.zeros(200 * atoms, dtype=torch.uint8), like)
+
+
+def test_a_budget_without_sampling_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="budget=2.0: valid is null with random_sample=false"):
+        SVD(budget=2.0, random_sample=False)
+    assert SVD().unbiased and not SVD(random_sample=False).unbiased

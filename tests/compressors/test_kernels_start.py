@@ -1,0 +1,110 @@
+"""What is imported and compiled, and when: a launcher checks configs without torch, a rank compiles
+nothing that another process has compiled already, and a machine that can't cache still runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+JIT = ROOT / "compressors" / "kernels" / "jit.py"
+
+
+def python(code: str, directory: Path = ROOT, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    kept["PYTHONPATH"] = str(directory)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=directory, env={**kept, **environment}, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_checking_configs_loads_nothing_heavy() -> None:
+    loaded = python(
+        "import sys, compressors, compressors.memory as memory\n"
+        "from compressors import InvalidParameter\n"
+        "for name, cls in compressors.registry().items():\n"
+        "    compressors.build(name).payload_bound((300, 20))\n"
+        "    compressors.build(name).payload_size((300, 20))\n"
+        "[memory.build(name) for name in memory.registry()]\n"
+        "print(*sys.modules)"
+    ).split()
+    assert "compressors.memory" in loaded and "compressors.quantisers" in loaded
+    assert not {"torch", "numba", "numpy"} & set(loaded)
+
+
+def test_kernels_are_compiled_before_the_first_tensor_and_never_after() -> None:
+    """Everything the members call has an explicit signature: a tensor of another kind must not compile."""
+    python(
+        "import compressors\n"
+        "for name in compressors.registry(): compressors.build(name).warm_up()\n"
+        "from compressors.kernels import qsgd\n"
+        "assert [len(k.signatures) for k in (qsgd.encode, qsgd.decode_add)] == [1, 1]\n"
+        "assert not qsgd.encode._can_compile and not qsgd.decode_add._can_compile\n"
+    )
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package with our jit.py, a helper in one file and a kernel in another."""
+    kernels = tmp_path / "site" / "kernels"
+    kernels.mkdir(parents=True)
+    (kernels / "__init__.py").touch()
+    (kernels / "jit.py").write_text(JIT.read_text())
+    (kernels / "helping.py").write_text("from kernels.jit import helper\n\n@helper\ndef more(x):\n    return x + 1\n")
+    (kernels / "compiled.py").write_text(
+        "from kernels.helping import more\nfrom kernels.jit import kernel\n\n"
+        '@kernel("int64(int64)")\ndef twice(x):\n    return more(more(x))\n'
+    )
+    return tmp_path
+
+
+CALL = (
+    "from kernels.compiled import twice\n"
+    "stats = twice.stats\n"
+    "print(twice(40), sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))"
+)
+
+
+def call(package: Path, home: Path | None = None) -> list[int]:
+    """twice(40), loads from the cache, compilations - in a new process with this home directory."""
+    home = home or package / "home"
+    output = python(
+        CALL, package / "site", HOME=str(home), XDG_CACHE_HOME=str(home / ".cache"), PYTHONDONTWRITEBYTECODE="1"
+    )
+    return [int(number) for number in output.split()]
+
+
+def cached(directory: Path) -> list[Path]:
+    return sorted(directory.rglob("*.nbi"))
+
+
+def test_compiled_once_and_again_when_any_file_changes(package: Path) -> None:
+    """numba alone would not notice a changed helper, and go on using the kernel with the old one in it."""
+    assert call(package) == [42, 0, 1]
+    assert len(cached(package / "site")) == 1
+    assert call(package) == [42, 1, 0]
+    helping = package / "site" / "kernels" / "helping.py"
+    helping.write_text(helping.read_text().replace("x + 1", "x + 5"))
+    assert call(package) == [50, 0, 1]
+
+
+def test_a_source_that_cannot_be_written_is_cached_at_home(package: Path) -> None:
+    """A file in the place of __pycache__ stops everybody, also root, whom permissions don't stop."""
+    (package / "site" / "kernels" / "__pycache__").write_text("")
+    assert call(package) == [42, 0, 1]
+    assert cached(package / "home")
+    assert call(package) == [42, 1, 0]
+
+
+def test_without_any_place_for_a_cache_it_still_runs(package: Path) -> None:
+    (package / "site" / "kernels" / "__pycache__").write_text("")
+    nowhere = package / "file"
+    nowhere.write_text("")
+    assert call(package, home=nowhere)[0] == 42
+    assert not cached(package)

@@ -1,0 +1,136 @@
+"""What kills runs and sweeps, against real processes: nothing is left behind, nothing finished is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweep import run as names
+from sweep.mpirun import processes_of
+from sweep.run import Run, runs_of
+from tests.conftest import ENDLESS, QUICK, Program, eventually
+
+pytestmark = pytest.mark.mpi
+
+Start = Callable[..., Program]
+SWEEP = "hydra.sweep.dir=sweep"
+
+
+def run_named(tmp_path: Path, part: str) -> Run | None:
+    return next((run for run in runs_of(tmp_path / "sweep") if part in run.name), None)
+
+
+def training(tmp_path: Path, part: str) -> Run:
+    """The run whose name has `part` in it, once its ranks have written a first step."""
+
+    def ready() -> Run | None:
+        run = run_named(tmp_path, part)
+        return run if run is not None and names.last_row(run.path(names.STEPS)) else None
+
+    run = eventually(ready, 60)
+    assert isinstance(run, Run)
+    return run
+
+
+def ranks_of(run: Run) -> list[int]:
+    """The processes of the run's latest attempt that are Python, not mpirun."""
+    attempt = run.attempt(len(run.state()["attempts"])).absolute()
+    return [pid for pid in processes_of(attempt) if b"trainers" in Path(f"/proc/{pid}/cmdline").read_bytes()[-200:]
+            and b"mpirun" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]]
+
+
+def nothing_left(run: Run) -> bool:
+    return not any(processes_of(run.attempt(number).absolute()) for number in (1, 2))
+
+
+def test_a_killed_rank_fails_its_run_only(start: Start, tmp_path: Path) -> None:
+    program = start("-m", SWEEP, *ENDLESS[:1], "epochs=1000000,1", "workers=2")
+    run = training(tmp_path, "epochs=1000000")
+    os.kill(ranks_of(run)[-1], signal.SIGKILL)
+    eventually(lambda: run.status() == names.FAILED, 10)
+    code, out, err = program.end()
+    assert code == 1
+    assert "SIGKILL" in run.state()["reason"]
+    assert "sweep.resume=" in out
+    other = run_named(tmp_path, "epochs=1-")
+    assert other is not None and other.status() == names.DONE
+    assert nothing_left(run)
+
+
+def test_a_rank_that_raises_fails_its_run_with_the_reason(start: Start, tmp_path: Path) -> None:
+    # the launcher believes in two workers, the config that the ranks read in three
+    program = start("-m", SWEEP, *QUICK, "workers=2", 'mpi.command=[mpirun,--oversubscribe,-n,"3{workers}"]')
+    code, out, err = program.end()
+    assert code == 1
+    (run,) = runs_of(tmp_path / "sweep")
+    assert run.status() == names.FAILED
+    assert run.state()["reason"].startswith("workers=2: the MPI world has 32 rank(s)")
+    assert "workers=2: the MPI world has 32 rank(s)" in out
+
+
+def test_killed_mpirun_leaves_no_rank(start: Start, tmp_path: Path) -> None:
+    program = start("-m", SWEEP, *ENDLESS, "workers=2")
+    run = training(tmp_path, "")
+    os.kill(run.state()["attempts"][-1]["pid"], signal.SIGKILL)
+    code, out, err = program.end()
+    assert code == 1
+    assert run.state()["reason"] == "the MPI launcher was killed by SIGKILL"
+    assert nothing_left(run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    program = start("-m", SWEEP, *ENDLESS, "seed=1,2", "workers=2")
+    run = training(tmp_path, "seed=1")
+    program.process.send_signal(number)
+    code, out, err = program.end(20)
+    assert code == 128 + number
+    assert "Traceback" not in err
+    assert nothing_left(run)
+    assert [each.status() for each in runs_of(tmp_path / "sweep")] == [names.CANCELLED, names.CANCELLED]
+
+
+def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
+    start: Start, multirun: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    grid = ("-m", SWEEP, "experiment=quick", "epochs=1,300", "workers=2")
+    program = start(*grid)
+    run = training(tmp_path, "epochs=300")
+    program.process.kill()
+    program.end()
+    eventually(lambda: nothing_left(run), 10)
+    assert run.status() == names.RUNNING  # nobody was left to say otherwise
+    first = run_named(tmp_path, "epochs=1-")
+    assert first is not None and first.status() == names.DONE
+    finished = first.path(names.RESULT).stat().st_mtime_ns
+
+    code, out, err = multirun(*grid, "sweep.resume=sweep")
+    assert code == 0, out + err
+    assert "1 of 2 runs to do" in out
+    assert first.path(names.RESULT).stat().st_mtime_ns == finished
+    assert [attempt["status"] for attempt in run.state()["attempts"]] == [names.FAILED, names.DONE]
+    assert run.state()["attempts"][0]["reason"] == "the launcher was killed"
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(
+    multirun: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    code, out, err = multirun("-m", SWEEP, *ENDLESS, "optimizer.lr=1e12", "workers=2")
+    assert code == 1
+    (run,) = runs_of(tmp_path / "sweep")
+    assert run.status() == names.DIVERGED
+    assert "loss is" in run.state()["reason"]
+
+
+def test_two_sweeps_in_one_directory_are_refused(start: Start, tmp_path: Path) -> None:
+    program = start("-m", SWEEP, *ENDLESS, "workers=2")
+    training(tmp_path, "")
+    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2").end()
+    assert code == 2
+    assert err.count("\n") == 1 and "another process is running this sweep" in err
+    program.process.send_signal(signal.SIGINT)
+    program.end()

@@ -1,0 +1,88 @@
+"""The run directory: what is written is whole, what is torn is dropped."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep import run as names
+from sweep.run import Run
+
+COLUMNS = ("step", "loss", "note")
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state.json"
+    names.write_json(path, {"status": "running"})
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space"):
+        names.write_json(path, {"status": "done"})
+    assert names.read_json(path) == {"status": "running"}
+    assert [each.name for each in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_written_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").write_text("")
+    names.write_text(tmp_path / "written", "")
+    assert (tmp_path / "written").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    names.write_json(tmp_path / "x.json", {"a": math.nan, "b": [math.inf, 1.5], "c": {"d": -math.inf}})
+    text = (tmp_path / "x.json").read_text()
+    assert json.loads(text, parse_constant=lambda word: pytest.fail(word)) == {"a": None, "b": [None, 1.5], "c": {"d": None}}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
+def test_json_that_is_none_reads_as_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    assert names.read_json(tmp_path / "x.json") is None
+    assert Run(tmp_path).status() == names.PENDING
+
+
+@given(st.lists(st.text(max_size=20), max_size=6), st.binary(max_size=40).filter(lambda torn: b"\n" not in torn))
+def test_a_torn_last_line_is_dropped_and_cut_off(tmp_path_factory: pytest.TempPathFactory, notes: list[str], torn: bytes) -> None:
+    path = tmp_path_factory.mktemp("csv") / "steps.csv"
+    rows = [{"step": str(i), "loss": "0.5", "note": note} for i, note in enumerate(notes)]
+    names.append_rows(path, COLUMNS, rows)
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    assert names.complete_text(path).encode() == whole
+    names.append_rows(path, COLUMNS, [{"step": "99", "loss": "1", "note": "after"}])
+    assert path.read_bytes() == whole + b"99,1,after\n"
+
+
+def test_a_torn_header_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_bytes(b"step,lo")
+    assert names.last_row(path) is None
+    names.append_rows(path, COLUMNS, [{"step": 1, "loss": 2}])
+    assert path.read_text() == "step,loss,note\n1,2,\n"
+
+
+def test_the_last_complete_row(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    assert names.last_row(path) is None
+    names.append_rows(path, COLUMNS, [])
+    assert names.last_row(path) is None
+    names.append_rows(path, COLUMNS, [{"step": i, "loss": i / 2, "note": ""} for i in range(5000)])
+    with path.open("ab") as file:
+        file.write(b"5000,0.")
+    assert names.last_row(path) == {"step": "4999", "loss": "2499.5", "note": ""}
+
+
+def test_the_tail_of_a_log_of_any_bytes(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"first\n" * 9000 + b"\xff\x00 strange\n\nlast")
+    lines = names.tail(tmp_path / "log", 2)
+    assert len(lines) == 2 and lines[1] == "last" and "strange" in lines[0]
+    assert names.tail(tmp_path / "none") == []
+
+
+def test_a_missing_value_is_named_null() -> None:
+    assert str(names.bad_value("seed", None, "an integer")) == "seed=null: valid is an integer"

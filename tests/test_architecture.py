@@ -1,0 +1,71 @@
+"""Imports point one way, and what must start fast loads nothing heavy (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
+MAY_IMPORT = {
+    "compressors": (),
+    "trainers": ("compressors", "sweep.run"),
+    "sweep": (),
+    "reports": ("sweep.run",),
+    "hydra_plugins": ("sweep", "trainers.config"),
+}
+NEVER = {"reports": ("torch", "hydra", "omegaconf", "mpi4py"), "trainers": ("hydra", "omegaconf"), "compressors": ("mpi4py",)}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a file names in an import, wherever it stands; `from a import b` counts as a.b too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_imports_point_one_way(room: str) -> None:
+    wrong = []
+    for path in (ROOT / room).rglob("*.py"):
+        for module in imports_of(path):
+            others = [other for other in ROOMS if other != room and within(module, other)]
+            if others and not any(within(module, allowed) for allowed in MAY_IMPORT[room]):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+            if any(within(module, package) for package in NEVER.get(room, ())):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert not wrong
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "not_loaded"),
+    [
+        ("import reports", {"torch", "mpi4py", "hydra", "matplotlib"}),
+        ("import compressors; compressors.registry()", {"torch", "numba"}),
+        ("import trainers.config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
+        ("import sweep.run", {"numpy", "yaml", "rich"}),
+        ("import multirun", {"torch", "numba", "pandas", "matplotlib", "submitit", "mpi4py"}),
+        ("import trainers.loop", {"torch._dynamo", "hydra", "pandas", "matplotlib", "sklearn", "torchvision", "numba"}),
+    ],
+)
+def test_a_quick_start_loads_nothing_heavy(statement: str, not_loaded: set[str]) -> None:
+    assert not loaded_by(statement) & not_loaded

@@ -1,0 +1,72 @@
+"""The mean is a mean, and the bytes that are counted are the bytes that are sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sweep.mpirun import clean_environment
+from sweep.settings import MpiSettings
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.mpi
+
+OPENMPI = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text())
+
+
+def mpirun(workers: int, *arguments: str, **environment: str) -> None:
+    """Run a function of tests/trainers/ranks.py with the MPI settings that users get."""
+    command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).program()]
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "tests.trainers.ranks", *arguments],
+        cwd=ROOT,
+        env={
+            **clean_environment(os.environ),
+            **OPENMPI["environment"],
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_together_compute_the_gradient_of_one_process(workers: int) -> None:
+    mpirun(workers, "gradients")
+
+
+def test_every_worker_ends_with_the_mean_of_the_decoded_payloads() -> None:
+    mpirun(3, "same_mean")
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
+    """Against Open MPI's own count of the bytes of its point-to-point messages (pml/monitoring)."""
+    mpirun(
+        workers,
+        "traffic",
+        str(tmp_path),
+        OMPI_MCA_pml="ob1,monitoring",
+        OMPI_MCA_pml_monitoring_enable="1",
+        OMPI_MCA_pml_monitoring_enable_output="3",
+        OMPI_MCA_pml_monitoring_filename=str(tmp_path / "sent"),
+    )
+    counted = 0
+    for rank in range(workers):
+        for line in (tmp_path / f"sent.{rank}.prof").read_text().splitlines():
+            fields = line.split("\t")
+            if fields[0] in ("E", "I"):  # messages of programs and of collectives, to one peer
+                counted += int(fields[3].split()[0])
+    believed = sum(float(path.read_text()) for path in tmp_path.glob("believed-*.txt"))
+    assert believed == counted > 0
