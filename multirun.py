@@ -1,12 +1,13 @@
 """The command that a user types: one run, or with -m a sweep.
 
-    python multirun.py compressor=svd workers=2
-    python multirun.py -m compressor=qsgd,svd,none workers=2,4,8
+python multirun.py compressor=svd workers=2
+python multirun.py -m compressor=qsgd,svd,none workers=2,4,8
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -52,10 +53,12 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:
         compose_and_run()
+        launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
+        return 0 if launch is None else launch.conclude()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except Exception as error:
         return fail(error)
-    launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
-    return 0 if launch is None else launch.conclude()
 
 
 if __name__ == "__main__":

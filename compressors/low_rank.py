@@ -95,7 +95,8 @@ class SVD(Compressor):
         import numpy as np
         import torch
 
-        from compressors.kernels import spectral, streams
+        from compressors.kernels import spectral
+        from compressors.kernels.uniform import uniform
 
         is_wide = matrix.shape[0] <= matrix.shape[1]
         wide = matrix if is_wide else matrix.T.contiguous()
@@ -109,7 +110,7 @@ class SVD(Compressor):
             kept = np.arange(len(p))
             if self.random_sample:
                 p = spectral.keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
-                kept = np.flatnonzero(streams.uniform(key.bits(), len(p)) < p)
+                kept = np.flatnonzero(uniform(key.bits(), len(p)) < p)
             short = torch.from_numpy(vectors[:, kept].T.astype(np.float32, order="C"))
             long = short @ wide
             long /= torch.from_numpy(p[kept, None].astype(np.float32))
@@ -135,6 +136,13 @@ class SVD(Compressor):
                 out.view(rows, columns).addmm_(left.T, right, alpha=weight)
             else:
                 out.add_((left.T @ right).view(out.shape), alpha=weight)
+
+    def warm_up(self) -> None:
+        import torch
+
+        from compressors.kernels import spectral, uniform  # noqa: F401  (imported now rather than in the first step)
+
+        spectral.left_vectors(torch.eye(8), None)
 
 
 def _matrix_shape(shape: Sequence[int]) -> tuple[int, int]:

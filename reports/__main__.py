@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"reports: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"reports: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"reports: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -70,7 +70,7 @@ def summarize_dates(built: Sequence[Built]) -> None:
     """Write the summary.csv of each date that has one of these sweeps: every run of all its sweeps."""
     known = {one.directory.resolve(): one.report for one in built}
     for date in dict.fromkeys(directory.parent for directory in known):
-        sweeps = [path for path in sorted(date.iterdir()) if collect.is_sweep(path)]
+        sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
         if _DATE.fullmatch(date.name) or (len(sweeps) > 1 and _is_ours(date / rundir.SUMMARY)):
             runs = [(known.get(sweep) or Report([sweep])).runs for sweep in sweeps]
             _write(date / rundir.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))

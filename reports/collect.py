@@ -3,7 +3,7 @@
 Nothing that a run left behind makes this fail: what cannot be read is listed in `Report.left_out`
 with the reason, and the rest is used.
 
-Dtypes: counts are `Int64`, flags `boolean`, texts `string`, instants `datetime64[ns, UTC]`, all
+Dtypes: counts are `Int64`, flags `boolean`, texts `string`, instants `datetime64[us, UTC]`, all
 other numbers `float64`; what was not measured is NA.
 """
 
@@ -34,8 +34,8 @@ RUN_COLUMNS = {
     "attempts": "Int64",
     "oversubscribed": "boolean",  # more workers than cores
     "hosts": "string",  # separated by commas
-    "started": "datetime64[ns, UTC]",  # first attempt
-    "ended": "datetime64[ns, UTC]",  # last attempt
+    "started": "datetime64[us, UTC]",  # first attempt
+    "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",
     "epochs_done": "Int64",
     "parameters": "Int64",
@@ -57,7 +57,7 @@ RUN_COLUMNS = {
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
-_COUNTS = {"step": "Int64", "epoch": "Int64", "samples": "Int64"}
+_COUNTS = ("step", "epoch", "samples")
 
 _PLACES = ("sweep", "mpi", "data.root")  # keys that say where a run is computed, not what
 _WARMUP_STEPS = 10  # where the config does not say
@@ -179,8 +179,8 @@ class Report:
         places = frame.pop(rows.PLACE)
         for position, column in enumerate(("sweep", "run")):
             names = self.runs[column].astype("category")
-            frame.insert(position, column, names.take(places).reset_index(drop=True))
-        return frame.astype({column: dtype for column, dtype in _COUNTS.items() if column in columns})
+            frame.insert(position, column, names.take(places.to_numpy()).reset_index(drop=True))
+        return frame.assign(**{column: _whole(frame[column]) for column in _COUNTS if column in columns})
 
     def _json(self, path: Path) -> dict[str, Any] | None:
         try:
@@ -250,9 +250,9 @@ def is_sweep(directory: Path) -> bool:
 def _run_directories(sweep: Path) -> list[Path]:
     try:
         entries = sorted((sweep / rundir.RUNS).iterdir())
+        return [path for path in entries if path.is_dir() and not path.name.startswith(".")]
     except OSError:
         return []
-    return [path for path in entries if path.is_dir() and not path.name.startswith(".")]
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -264,12 +264,16 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
         if dtype.startswith("datetime"):
             values = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
         elif dtype == "Int64":
-            values = values.astype("float64")
-            values = values.where(values % 1 == 0)
+            values = _whole(values.astype("float64"))
         frame[column] = values.astype(dtype)
     # Whole numbers stay whole where other runs lack the key.
     frame[keys] = frame[keys].convert_dtypes()
     return frame
+
+
+def _whole(values: pd.Series) -> pd.Series:
+    """Numbers as counts; NA where a number is none."""
+    return values.where((values % 1 == 0) & (values.abs() < 2**53)).astype("Int64")
 
 
 def _keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -283,7 +287,8 @@ def _keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
             keys |= _keys(value, f"{key}.")
         else:
             key = f"config.{key}" if key in RUN_COLUMNS else key
-            keys[key] = value if isinstance(value, (bool, int, float, type(None))) else clean(str(value))
+            is_plain = isinstance(value, (bool, float, type(None))) or (isinstance(value, int) and abs(value) < 2**63)
+            keys[key] = value if is_plain else clean(str(value))
     return keys
 
 
@@ -300,7 +305,8 @@ def _from_result(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+    return float(value) if is_number else math.nan
 
 
 def _word(value: Any) -> str | None:

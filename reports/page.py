@@ -11,16 +11,18 @@ import re
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 
 from reports.collect import LeftOut
 from reports.grid import Grid
-from reports.plots import Plot
 from reports.tables import Table, headline, why
 from reports.text import clean, setting
 from sweep import run as rundir
+
+if TYPE_CHECKING:
+    from reports.plots import Plot  # loads matplotlib, which a page without plots does not need
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _SECTIONS = (

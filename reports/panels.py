@@ -117,15 +117,15 @@ def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout:
     inches = (figure.get_figheight() - _LEGEND) / rows if isinstance(figure, Figure) else 1.0
     points = 72 * inches * _AXES / (top - bottom)
     ranked = sorted(ends.items(), key=lambda end: end[1][1])
-    places = _spread([y * points for _, (_, y, _) in ranked])
+    places = _spread([y * points for _, (_, y, _) in ranked], bottom * points)
     for (label, (x, y, text)), place in zip(ranked, places, strict=True):
         offset = (6, place - y * points)
         colour = layout.looks[label].colour
         axis.annotate(text, (x, y), offset, textcoords="offset points", va="center_baseline", color=colour, fontsize=8)
 
 
-def _spread(heights: Sequence[float], gap: float = _LINE) -> list[float]:
-    """Ascending heights, moved as little as possible until neighbours are `gap` apart.
+def _spread(heights: Sequence[float], bottom: float, gap: float = _LINE) -> list[float]:
+    """Ascending heights, moved as little as possible until neighbours are `gap` apart and none is below `bottom`.
 
     Isotonic regression by pooling adjacent violators: those that are too close share their mean.
     """
@@ -137,7 +137,7 @@ def _spread(heights: Sequence[float], gap: float = _LINE) -> list[float]:
             total, count = total + before, count + members
         pools.append((total, count))
     means = [total / count for total, count in pools for _ in range(count)]
-    return [mean + rank * gap for rank, mean in enumerate(means)]
+    return [max(mean, bottom) + rank * gap for rank, mean in enumerate(means)]
 
 
 def words_for(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:

@@ -148,7 +148,7 @@ def _accuracy(layout: Layout, epochs: pd.DataFrame, progress: _Progress) -> Plot
         elif progress.column == "time_s":
             axis.set_xlim(left=0)
         else:
-            axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            axis.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
             if len(ends) <= _MAX_LABELLED:  # only here do all lines end at the same place
                 panels.label_ends(axis, ends, layout)
     panels.label_axes(axes, progress.label, "test accuracy [%]", progress.share)
@@ -168,10 +168,11 @@ def _curves(
 ) -> dict[str, tuple[float, float, str]]:
     """Draw one line per run; what to write at the ends of those that are alone in their colour."""
     words = panels.words_for(runs, pd.Series(False, runs.index))
-    ends = {}
+    ends: dict[str, tuple[float, float, str]] = {}
     for label, group in runs.groupby("label", sort=False):
         look, is_alone = layout.looks[str(label)], len(group) == 1
-        lines, done, not_done = [], [], []
+        lines: list[np.ndarray] = []
+        tips: dict[str, list[np.ndarray]] = {look.marker: [], _NOT_DONE: []}
         for place, run, status in zip(group.index, group["run"], group["status"], strict=True):
             line = curves.get(run)
             if line is None or not line[:, 0].any():
@@ -179,14 +180,14 @@ def _curves(
                 continue
             words[place] = ""
             lines.append(line)
-            (done if status == rundir.DONE else not_done).append(line[-1])
+            tips[look.marker if status == rundir.DONE else _NOT_DONE].append(line[-1])
         width = 1.5 if is_alone else 0.8
         axis.add_collection(LineCollection(lines, colors=look.colour, linewidths=width, capstyle="round", zorder=2))
-        for tips, marker in ((done, look.marker), (not_done, _NOT_DONE)):
-            if tips:
-                axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
-        if done and is_alone:
-            ends[str(label)] = (done[0][0], done[0][1], number(done[0][1]))
+        for marker, points in tips.items():
+            if points:
+                axis.plot([x for x, _ in points], [y for _, y in points], marker, color=look.colour)
+        if is_alone:
+            ends |= {str(label): (x, y, number(y)) for x, y in tips[look.marker]}
     axis.autoscale_view()
     panels.name_absent(axis, runs, words, layout)
     return ends

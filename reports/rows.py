@@ -53,5 +53,6 @@ def _parsed(header: str, bodies: Sequence[str], columns: Sequence[str]) -> pd.Da
     text = io.StringIO("".join([f"{PLACE},{header}\n", *bodies]))
     # Nothing is quoted in these files; in a damaged one a quote could swallow many lines.
     read = pd.read_csv(text, quoting=csv.QUOTE_NONE, on_bad_lines="skip", index_col=False, low_memory=False)
-    numbers = {name: pd.to_numeric(read[name], errors="coerce") for name in read if read[name].dtype.kind not in "if"}
+    texts = [name for name in read if read[name].dtype.kind not in "if"]
+    numbers = {str(name): pd.to_numeric(read[name], errors="coerce") for name in texts}
     return read.assign(**numbers).reindex(columns=[PLACE, *columns]).astype("float64")

@@ -203,7 +203,9 @@ def execute(
             runs = sweep.lay_out(resolved, overrides, program)
             _executed.setdefault(sweep.directory, []).extend(runs)
             tasks = {
-                run: MpiRun(str(run.directory), config["workers"], config["threads_per_worker"], program, mpi.environment)
+                run: MpiRun(
+                    str(run.directory), config["workers"], config["threads_per_worker"], program, mpi.environment
+                )
                 for run, config in zip(runs, resolved, strict=True)
             }
             epochs = {run: config["epochs"] for run, config in zip(runs, resolved, strict=True)}
@@ -219,7 +221,7 @@ def _run_missing(
 ) -> None:
     console = Console()
     todo = plan.missing(tasks)
-    console.print(f"{os.path.relpath(directory)}: {len(todo)} of {len(tasks)} runs to do", highlight=False)
+    say(console, f"{os.path.relpath(directory)}: {len(todo)} of {len(tasks)} runs to do")
     jobs: list[SlotJob] = []
     try:
         for run in todo:
@@ -232,10 +234,12 @@ def _run_missing(
                 progress.refresh()
                 time.sleep(POLL_S)
     except Interrupted:
-        console.print("interrupted: ending what is running", style="yellow")
+        executor.cancel_all("interrupted")
+        say(console, "\ninterrupted; what was running has been ended. To go on:", "yellow")
+        say(console, f"  {resume_command(directory)}")
         raise
     finally:
-        executor.cancel_all("interrupted")
+        executor.cancel_all("the launcher failed")
 
 
 def conclude() -> int:
@@ -252,20 +256,26 @@ def conclude() -> int:
 
 def show_failures(failed: Sequence[Run], directory: Path, console: Console) -> None:
     """Why runs failed, the end of their logs, and the command that computes only what is missing."""
-
-    def say(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
     for run in failed:
         state = run.state()
-        say(f"\n{state['status']}: {run.directory}", "bold red")
+        say(console, f"\n{state['status']}: {os.path.relpath(run.directory)}", "bold red")
         if state.get("reason"):
-            say(f"  {state['reason']}")
+            say(console, f"  {state['reason']}")
         if state["attempts"]:
             log = run.attempt(state["attempts"][-1]["number"]) / names.STDERR
             for line in names.tail(log, LOG_LINES):
-                say(f"  | {line}", "dim")
+                say(console, f"  | {line}", "dim")
     if any(run.status() not in names.COMPLETE for run in failed):
-        say("\nTo compute only what is missing:")
-        words = [word for word in provenance.command_line() if not word.startswith("sweep.resume=")]
-        say(f"  {shlex.join([*words, f'sweep.resume={os.path.relpath(directory)}'])}")
+        say(console, "\nTo compute only what is missing:")
+        say(console, f"  {resume_command(directory)}")
+
+
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Print a line as it is: neither markup nor line breaks of rich's own, so that it can be copied."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def resume_command(directory: Path) -> str:
+    """This command line with sweep.resume for `directory`."""
+    words = [word for word in provenance.command_line() if not word.startswith("sweep.resume=")]
+    return shlex.join([*words, f"sweep.resume={os.path.relpath(directory)}"])

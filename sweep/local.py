@@ -57,7 +57,7 @@ class SlotJob(Job[dict[str, Any]]):
     """A queued, running or finished MpiRun; its result is the content of result.json."""
 
     def __init__(self, executor: SlotExecutor, task: MpiRun) -> None:
-        self.executor, self.task = executor, task
+        self.executor, self.mpi_run = executor, task
         self.attempt: Attempt | None = None
         self.cores: list[int] = []
         self.status = names.PENDING
@@ -89,14 +89,14 @@ class SlotJob(Job[dict[str, Any]]):
     def exception(self) -> FailedJobError | None:
         self.wait()
         try:
-            outcome(self.task.run)
+            outcome(self.mpi_run.run)
         except RunFailed as error:
-            return FailedJobError(f"{self.task.run.name}: {error}\n{self.stderr() or ''}")
+            return FailedJobError(f"{self.mpi_run.run.name}: {error}\n{self.stderr() or ''}")
         return None
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         try:
-            return "success", outcome(self.task.run)
+            return "success", outcome(self.mpi_run.run)
         except RunFailed as error:
             return "error", str(error)
 
@@ -127,9 +127,7 @@ class SlotExecutor(Executor):
 
     job_class = SlotJob
 
-    def __init__(
-        self, folder: str | Path, cores: Sequence[int] | None = None, max_parallel: int | None = None
-    ) -> None:
+    def __init__(self, folder: str | Path, cores: Sequence[int] | None = None, max_parallel: int | None = None) -> None:
         super().__init__(folder)
         self.slots = Slots(cores)
         self.max_parallel = max_parallel
@@ -161,9 +159,9 @@ class SlotExecutor(Executor):
             assert job.attempt is not None
             status = job.attempt.poll()
             if status is not None:
-                self._ended(job, status, job.task.run.state().get("reason"))
+                self._ended(job, status, job.mpi_run.run.state().get("reason"))
         while self.queue and (self.max_parallel is None or len(self.running) < self.max_parallel):
-            cores = self.slots.lease(self.queue[0].task.cores)
+            cores = self.slots.lease(self.queue[0].mpi_run.cores)
             if cores is None:
                 return  # strictly in order: a large run is not overtaken for ever by small ones
             self._start(self.queue.popleft(), cores)
@@ -172,11 +170,11 @@ class SlotExecutor(Executor):
         job.cores = cores
         self.running.append(job)
         try:
-            job.attempt = job.task.start(cores)
+            job.attempt = job.mpi_run.start(cores)
             job.status = names.RUNNING
         except OSError as error:  # this run cannot start (a full disk, say); others may
             self._ended(job, names.FAILED, f"could not be started: {error}")
-            write_state(job.task.run, status=job.status, reason=job.reason)
+            write_state(job.mpi_run.run, status=job.status, reason=job.reason)
 
     def _ended(self, job: SlotJob, status: str, reason: str | None) -> None:
         job.status, job.reason = status, reason
@@ -189,7 +187,7 @@ class SlotExecutor(Executor):
             if job in self.queue:
                 self.queue.remove(job)
                 job.status, job.reason = names.CANCELLED, reason
-                write_state(job.task.run, status=job.status, reason=reason)
+                write_state(job.mpi_run.run, status=job.status, reason=reason)
             elif job.attempt is not None:
                 job.attempt.terminate(names.CANCELLED, reason)
         deadline = time.monotonic() + grace_s

@@ -26,7 +26,19 @@ CORES_VARIABLE = "GRADSWEEP_CORES"
 PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
 
-_INHERITED = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDRA_", "SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SUBMITIT_")
+_INHERITED = (
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "PMI_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "SLURM_",
+    "SLURMD_",
+    "SRUN_",
+    "SBATCH_",
+    "SUBMITIT_",
+)
 _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 
 
@@ -272,5 +284,3 @@ def settle_abandoned(run: Run) -> None:
         finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
     else:
         finish_attempt(run, names.FAILED, "the launcher was killed", None)
-
-

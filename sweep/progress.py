@@ -79,7 +79,7 @@ class Progress:
 
     def __init__(self, jobs: Sequence[SlotJob], epochs: Sequence[int], finished: int, console: Console) -> None:
         self.jobs, self.finished, self.console = jobs, finished, console
-        self.rows = [Row(job.task.run, count) for job, count in zip(jobs, epochs, strict=True)]
+        self.rows = [Row(job.mpi_run.run, count) for job, count in zip(jobs, epochs, strict=True)]
         self.began = time.monotonic()
         self._next = 0.0
         self._started: dict[int, float] = {}
@@ -126,7 +126,7 @@ class Progress:
     def _line(self, index: int) -> str:
         job, row = self.jobs[index], self.rows[index]
         total = len(self.jobs) + self.finished
-        parts = [f"[{len(self._ended) + self.finished}/{total}]", job.status, job.task.run.name]
+        parts = [f"[{len(self._ended) + self.finished}/{total}]", job.status, job.mpi_run.run.name]
         if row.accuracy is not None:
             parts.append(f"accuracy {row.accuracy:.4f}")
         if row.iterations_per_second is not None:
@@ -150,7 +150,7 @@ class Progress:
         for index in self._visible():
             job, row = self.jobs[index], self.rows[index]
             table.add_row(
-                job.task.run.name.rpartition("-")[0],
+                job.mpi_run.run.name.rpartition("-")[0],
                 f"[{_STYLES.get(job.status, 'dim')}]{job.status}[/]",
                 "" if row.epoch is None else f"{row.epoch:.0f}/{row.epochs}",
                 "" if row.loss is None else f"{row.loss:.4f}",

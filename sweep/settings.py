@@ -25,7 +25,9 @@ class SweepSettings:
         if self.max_parallel is not None and self.max_parallel < 1:
             raise bad_value("sweep.max_parallel", self.max_parallel, "an integer from 1 up or null")
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", self.name):
-            raise bad_value("sweep.name", self.name, "up to 81 letters, digits, '.', '_' or '-', a letter or digit first")
+            raise bad_value(
+                "sweep.name", self.name, "up to 81 letters, digits, '.', '_' or '-', a letter or digit first"
+            )
 
 
 @dataclasses.dataclass

@@ -19,7 +19,11 @@ MAY_IMPORT = {
     "reports": ("sweep.run",),
     "hydra_plugins": ("sweep", "trainers.config"),
 }
-NEVER = {"reports": ("torch", "hydra", "omegaconf", "mpi4py"), "trainers": ("hydra", "omegaconf"), "compressors": ("mpi4py",)}
+NEVER = {
+    "reports": ("torch", "hydra", "omegaconf", "mpi4py"),
+    "trainers": ("hydra", "omegaconf"),
+    "compressors": ("mpi4py",),
+}
 
 
 def imports_of(path: Path) -> set[str]:

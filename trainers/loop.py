@@ -88,9 +88,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     }
 
 
-def compute_gradient(
-    model: nn.Module, flat: Flat, batch: Batch, workers: int, watch: Stopwatch
-) -> tuple[float, float]:
+def compute_gradient(model: nn.Module, flat: Flat, batch: Batch, workers: int, watch: Stopwatch) -> tuple[float, float]:
     """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
 
     The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of

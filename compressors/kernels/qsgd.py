@@ -1,7 +1,7 @@
 """QSGD as two fused loops: one pass over the tensor, bucket by bucket, bits packed on the way.
 
 A block of codes lives in the first-level cache between rounding and packing, so nothing of the
-size of the tensor is allocated. `qsgd_reference` is the same arithmetic in plain torch.
+size of the tensor is allocated. `reference.qsgd` is the same arithmetic in plain torch.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ def _round_block(
     counter: np.uint32,
     codes: npt.NDArray[np.uint16],
 ) -> None:
-    """codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
+    """codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1).
+
+    The sum is not formed, as float32 would round it, and u with it, to 24 bits in all: the fraction is
+    compared with a u of 31 bits, and is exact.
+    """
     offset = np.int32(levels)
     for index in range(x.size):
         exact = abs(x[index]) / scale * levels
@@ -107,8 +111,8 @@ def encode(
         stream = stream_bits(key, np.uint64(number))
         low = np.uint32(stream)
         high = np.uint32(stream >> np.uint64(32))
-        # A zero bucket has nothing to divide by; dividing by 1 gives its codes, all zero.
-        divisor = scale_value[0] if scale_bits[0] > 0 else np.float32(1.0)
+        # A zero bucket (or a denormal one, where the processor flushes those) has nothing to divide by.
+        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first

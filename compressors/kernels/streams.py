@@ -11,20 +11,19 @@ Two stages, both without state, so that any element can be drawn in any order an
    streams which happen to start near each other don't repeat each other.
 
 Within one stream the 32-bit draws are a permutation: no value comes twice in 2^32 elements.
-The generator is not cryptographic.
+The generator is not cryptographic. `kernels.uniform` is for the few draws of a method without a kernel.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from compressors.kernels.jit import helper
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
-_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 ROUND1 = np.uint32(0x7FEB352D)
 ROUND2 = np.uint32(0x846CA68B)
@@ -54,14 +53,3 @@ def draw(low: np.uint32, high: np.uint32, counter: np.uint32) -> np.uint32:
     h = np.uint32(h ^ high)
     h = np.uint32((h ^ (h >> _15)) * ROUND2)
     return np.uint32(h ^ (h >> _16))
-
-
-def uniform(key: int, count: int) -> npt.NDArray[np.float64]:
-    """`count` numbers of [0, 1) with 53 bits each: SplitMix64 counting from `key`, as plain numpy.
-
-    For the few draws of a method that has no kernel of its own.
-    """
-    state = np.uint64(key) + _GOLDEN * np.arange(1, count + 1, dtype=np.uint64)
-    state = (state ^ (state >> _30)) * _MIX1
-    state = (state ^ (state >> _27)) * _MIX2
-    return ((state ^ (state >> _31)) >> _11).astype(np.float64) * 2.0**-53

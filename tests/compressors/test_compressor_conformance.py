@@ -222,6 +222,7 @@ def test_threads_can_compress_at_the_same_time(compressor: Compressor) -> None:
     found: dict[int, torch.Tensor] = {}
 
     def work(step: int) -> None:
+        torch.set_num_threads(2)
         found[step] = compressor.compress(x, key(step))
 
     threads = [threading.Thread(target=work, args=(step,)) for step in range(8)]
@@ -354,6 +355,19 @@ def test_special_values_give_numbers_of_their_size(compressor: Compressor, shape
         assert q.isfinite().all()
         # No more than a budget of 0.4 spread over 24 atoms can blow one up, or one level all elements.
         assert q.double().norm() <= 1e3 * x.double().norm()
+
+
+@every_compressor
+def test_a_processor_that_flushes_denormals_gives_numbers_too(compressor: Compressor) -> None:
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor can't")
+    try:
+        for exponent in (1e-40, 1e-38):
+            x = gaussian(MATRIX) * exponent
+            q = compressor.decompress(compressor.compress(x, key()), x)
+            assert q.isfinite().all() and q.abs().max() < 1e-35
+    finally:
+        torch.set_flush_denormal(False)
 
 
 @every_compressor

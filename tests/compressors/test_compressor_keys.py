@@ -15,6 +15,7 @@ from compressors.base import splitmix64
 from compressors.kernels import streams
 from compressors.kernels.jit import kernel
 from compressors.kernels.reference import streams as reference
+from compressors.kernels.uniform import uniform
 
 COUNT = 512  # draws taken from one stream: a bucket of qsgd
 ERROR = 1e-6  # of every single test below: how often right numbers fail it
@@ -72,7 +73,7 @@ def test_the_numbers_never_change() -> None:
     """A run resumed by a later version must draw what the earlier one would have drawn."""
     assert START.bits() == 0xD55CCD4AEB3CCAFB
     assert table(START, 5)[0, :3].tolist() == [3221052567, 2864500116, 3282020190]
-    assert streams.uniform(7, 2).tolist() == [0.3898297483912715, 0.01678829452815611]
+    assert uniform(7, 2).tolist() == [0.3898297483912715, 0.01678829452815611]
     assert splitmix64(0) == 0xE220A8397B1DCDAF  # the first number of the published generator
 
 
@@ -156,11 +157,11 @@ def test_the_tests_find_bad_numbers() -> None:
 
 
 def test_uniform_is_uniform() -> None:
-    values = np.concatenate([streams.uniform(Key(0, worker, 1, 2).bits(), 500) for worker in range(2000)])
+    values = np.concatenate([uniform(Key(0, worker, 1, 2).bits(), 500) for worker in range(2000)])
     assert values.min() >= 0.0 and values.max() < 1.0
     assert uniformity((values * 2.0**32).astype(np.uint32), 24) > ERROR
     assert uniformity((values * 2.0**53).astype(np.uint64).astype(np.uint32), 0) > ERROR
     drawn = (values * 2.0**32).astype(np.uint32)
     assert dependence(drawn[1:], drawn[:-1]) > ERROR
     assert dependence(drawn[500:], drawn[:-500]) > ERROR
-    assert len(streams.uniform(3, 0)) == 0
+    assert len(uniform(3, 0)) == 0

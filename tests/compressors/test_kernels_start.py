@@ -38,6 +38,20 @@ def test_checking_configs_loads_nothing_heavy() -> None:
     assert not {"torch", "numba", "numpy"} & set(loaded)
 
 
+def test_only_methods_with_a_kernel_load_numba() -> None:
+    """Importing it costs a rank half a second."""
+    loaded = python(
+        "import sys, torch, compressors\n"
+        "key = compressors.Key(0, 0, 0, 0)\n"
+        "for name in ('none', 'svd'):\n"
+        "    compressor = compressors.build(name)\n"
+        "    compressor.warm_up()\n"
+        "    compressor.decompress(compressor.compress(torch.ones(30, 40), key), torch.ones(30, 40))\n"
+        "print(*sys.modules)"
+    ).split()
+    assert "compressors.kernels.spectral" in loaded and "numba" not in loaded
+
+
 def test_kernels_are_compiled_before_the_first_tensor_and_never_after() -> None:
     """Everything the members call has an explicit signature: a tensor of another kind must not compile."""
     python(
@@ -108,3 +122,21 @@ def test_without_any_place_for_a_cache_it_still_runs(package: Path) -> None:
     nowhere.write_text("")
     assert call(package, home=nowhere)[0] == 42
     assert not cached(package)
+
+
+@pytest.mark.parametrize("name", ["none", "qsgd"])
+def test_nothing_of_the_size_of_the_tensor_is_allocated(name: str) -> None:
+    """Peak memory of encoding into a message and decoding into a mean grows by less than 5 % of the tensor."""
+    grown, size = python(
+        "import resource, torch, compressors\n"
+        f"compressor, key = compressors.build({name!r}), compressors.Key(0, 0, 0, 0)\n"
+        "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "x, mean = torch.ones(2**24), torch.ones(2**24)\n"
+        "message = torch.ones(compressor.payload_bound(x.shape), dtype=torch.uint8)\n"
+        "def both(n): compressor.decompress_add(compressor.compress(x[:n], key, message), mean[:n], 0.5)\n"
+        "both(1000)\n"
+        "before = peak()\n"
+        "both(2**24)\n"
+        "print(peak() - before, 4 * 2**24)\n"
+    ).split()
+    assert int(grown) < 0.05 * int(size)

@@ -39,8 +39,12 @@ def training(tmp_path: Path, part: str) -> Run:
 def ranks_of(run: Run) -> list[int]:
     """The processes of the run's latest attempt that are Python, not mpirun."""
     attempt = run.attempt(len(run.state()["attempts"])).absolute()
-    return [pid for pid in processes_of(attempt) if b"trainers" in Path(f"/proc/{pid}/cmdline").read_bytes()[-200:]
-            and b"mpirun" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]]
+    return [
+        pid
+        for pid in processes_of(attempt)
+        if b"trainers" in Path(f"/proc/{pid}/cmdline").read_bytes()[-200:]
+        and b"mpirun" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    ]
 
 
 def nothing_left(run: Run) -> bool:

@@ -19,7 +19,8 @@ from sweep.local import SlotExecutor, SlotJob, Slots
 from sweep.mpirun import MpiRun, RunFailed, clean_environment, failure_reason, processes_of
 from tests.conftest import eventually
 
-SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"; touch "$3/../order.$(date +%s%N).$(basename $3)" """
+SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"
+touch "$3/../order.$(date +%s%N).$(basename $3)" """
 SLEEP = "sleep 1000 & sleep 1000"
 Make = Callable[..., MpiRun]
 
@@ -71,7 +72,7 @@ def test_jobs_mean_what_submitits_mean(executor: SlotExecutor, make: Make) -> No
         bad.result()
     assert bad.state == "FAILED" and bad.stderr() == "why\n"
     assert isinstance(bad.exception(), FailedJobError)
-    assert bad.task.run.state()["attempts"][0]["exit_code"] == 3
+    assert bad.mpi_run.run.state()["attempts"][0]["exit_code"] == 3
 
 
 def test_submitit_finds_the_executor_by_name(tmp_path: Path, make: Make) -> None:
@@ -114,7 +115,7 @@ def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
     executor.cancel([job], "the test wants it", grace_s=0.3)
     assert processes_of(job.attempt.directory) == []
     assert job.state == "CANCELLED"
-    assert job.task.run.state()["reason"] == "the test wants it"
+    assert job.mpi_run.run.state()["reason"] == "the test wants it"
     assert executor.slots.free == [0] * 4
 
 
@@ -127,7 +128,7 @@ def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -
 def test_a_result_counts_whatever_the_exit_code(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", SUCCEED + "; exit 9"))
     assert job.result()["accuracy"] == 0.5
-    assert job.task.run.status() == names.DONE
+    assert job.mpi_run.run.status() == names.DONE
 
 
 def test_exit_code_0_without_a_result_is_a_failure(executor: SlotExecutor, make: Make) -> None:
@@ -144,7 +145,7 @@ def test_a_run_that_cannot_be_started_does_not_stop_the_queue(executor: SlotExec
     for job in jobs:
         job.wait()
     assert [job.state for job in jobs] == ["FAILED", "COMPLETED"]
-    assert "could not be started" in str(jobs[0].task.run.state()["reason"])
+    assert "could not be started" in str(jobs[0].mpi_run.run.state()["reason"])
     assert executor.slots.free == [0] * 4
 
 
@@ -152,8 +153,8 @@ def test_a_retry_is_another_attempt(executor: SlotExecutor, make: Make) -> None:
     submit(executor, make("run", "exit 1")).wait()
     job = submit(executor, make("run"))
     job.wait()
-    assert [attempt["status"] for attempt in job.task.run.state()["attempts"]] == [names.FAILED, names.DONE]
-    assert (job.task.run.directory / "attempt-2" / names.STDERR).exists()
+    assert [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]] == [names.FAILED, names.DONE]
+    assert (job.mpi_run.run.directory / "attempt-2" / names.STDERR).exists()
 
 
 def test_the_environment_of_a_run(executor: SlotExecutor, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +162,7 @@ def test_the_environment_of_a_run(executor: SlotExecutor, make: Make, monkeypatc
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     job = submit(executor, make("run", "env > $3/environment; exit 1"))
     job.wait()
-    text = (job.task.run.directory / "environment").read_text()
+    text = (job.mpi_run.run.directory / "environment").read_text()
     assert "FOO=bar\n" in text and "GRADSWEEP_CORES=0\n" in text
     assert "SLURM_" not in text and "OMPI_COMM" not in text
 

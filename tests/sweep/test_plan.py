@@ -92,7 +92,9 @@ def test_runs_that_share_the_first_digits_get_longer_names(tmp_path: Path, monke
 
 def test_what_is_missing(tmp_path: Path) -> None:
     runs = plan.lay_out(tmp_path, [point(w) for w in range(1, 8)])
-    for run, status in zip(runs, (names.DONE, names.DIVERGED, names.FAILED, names.CANCELLED, names.PREEMPTED, names.TIMEOUT), strict=False):
+    for run, status in zip(
+        runs, (names.DONE, names.DIVERGED, names.FAILED, names.CANCELLED, names.PREEMPTED, names.TIMEOUT), strict=False
+    ):
         write_state(run, status=status)
     assert plan.missing([*runs, *runs]) == runs[2:]
 

@@ -36,7 +36,11 @@ def test_written_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> 
 def test_json_has_no_nan(tmp_path: Path) -> None:
     names.write_json(tmp_path / "x.json", {"a": math.nan, "b": [math.inf, 1.5], "c": {"d": -math.inf}})
     text = (tmp_path / "x.json").read_text()
-    assert json.loads(text, parse_constant=lambda word: pytest.fail(word)) == {"a": None, "b": [None, 1.5], "c": {"d": None}}
+    assert json.loads(text, parse_constant=lambda word: pytest.fail(word)) == {
+        "a": None,
+        "b": [None, 1.5],
+        "c": {"d": None},
+    }
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
@@ -47,7 +51,9 @@ def test_json_that_is_none_reads_as_nothing(tmp_path: Path, content: bytes) -> N
 
 
 @given(st.lists(st.text(max_size=20), max_size=6), st.binary(max_size=40).filter(lambda torn: b"\n" not in torn))
-def test_a_torn_last_line_is_dropped_and_cut_off(tmp_path_factory: pytest.TempPathFactory, notes: list[str], torn: bytes) -> None:
+def test_a_torn_last_line_is_dropped_and_cut_off(
+    tmp_path_factory: pytest.TempPathFactory, notes: list[str], torn: bytes
+) -> None:
     path = tmp_path_factory.mktemp("csv") / "steps.csv"
     rows = [{"step": str(i), "loss": "0.5", "note": note} for i, note in enumerate(notes)]
     names.append_rows(path, COLUMNS, rows)

@@ -20,7 +20,6 @@ from trainers.flat import Flat, Unit
 from trainers.loop import compute_gradient
 from trainers.stopwatch import Stopwatch
 
-
 COMBINATIONS = [("none", "allreduce"), ("none", "allgather"), ("qsgd", "allgather"), ("svd", "allgather")]
 
 

@@ -34,9 +34,7 @@ def test_digits_are_the_real_ones_in_a_fixed_stratified_split(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", [f"{name}.npy" for name in store.ARRAYS] + ["meta.json"])
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove"])
-def test_damage_is_noticed_and_mended(
-    tmp_path: Path, name: str, harm: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_noticed_and_mended(tmp_path: Path, name: str, harm: str, caplog: pytest.LogCaptureFixture) -> None:
     arrays = random_arrays(20, 10)
     path = store.ensure(tmp_path, "some", lambda: arrays)
     file = path / name
@@ -125,7 +123,10 @@ def test_missing_files_are_named_with_their_place(tmp_path: Path) -> None:
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert f"data_batch_1, data_batch_2, data_batch_3, data_batch_4, data_batch_5, test_batch, batches.meta in {tmp_path}" in done.stderr
+    assert (
+        f"data_batch_1, data_batch_2, data_batch_3, data_batch_4, data_batch_5, test_batch, batches.meta in {tmp_path}"
+        in done.stderr
+    )
     assert "--download cifar10" in done.stderr
 
 

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports.build import Built, build
+from sweep import run as rundir
+from tests.reports import fabricate
+
+
+@pytest.fixture(scope="session")
+def nine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The main job, all done. Read only."""
+    return fabricate.nine(tmp_path_factory.mktemp("output") / "2026-11-20" / "14-03-22")
+
+
+HOSTILE = '"><script>alert(1)</script>'
+
+
+@pytest.fixture(scope="session")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A sweep of which little went well, and its report. Read only.
+
+    none: 2 and 4 workers done, 8 pending; qsgd: 2 done, 4 running, 8 no such run; svd: 2 failed, 4
+    diverged, 8 done without result or rows; one compressor with a hostile name, with 2 workers only.
+    """
+    grid = [fabricate.config("none", 2), fabricate.config("none", 4), fabricate.config("qsgd", 2)]
+    command = f"python multirun.py -m '+note={HOSTILE}'"
+    sweep = fabricate.sweep(tmp_path_factory.mktemp("output") / "2026-11-20" / "trouble", grid, command=command)
+    fabricate.run(sweep, fabricate.config("none", 8), rundir.PENDING)
+    fabricate.run(sweep, fabricate.config("qsgd", 4), rundir.RUNNING)
+    failed = fabricate.run(sweep, fabricate.config("svd", 2), rundir.FAILED, f"rank 1 died: {HOSTILE}\nsecond line")
+    log = b"\x1b[31mTraceback\x1b[0m caf\xe9 \xff\n" + HOSTILE.encode() + b"\nRuntimeError: boom\n"
+    (failed / "attempt-1" / rundir.STDERR).write_bytes(log)
+    fabricate.run(sweep, fabricate.config("svd", 4), rundir.DIVERGED, "loss is nan at step 61")
+    vague = fabricate.run(sweep, fabricate.config("svd", 8))
+    for name in (rundir.RESULT, rundir.EPOCHS, rundir.STEPS):
+        (vague / name).unlink()
+    fabricate.run(sweep, fabricate.config(HOSTILE, 2), name='x="><script>alert(2)<|script>')
+    (fabricate.run(sweep, fabricate.config("svd", 16)) / rundir.CONFIG).unlink()
+    return build(sweep)

@@ -1,0 +1,268 @@
+"""Whatever lies in a run directory, it becomes a table or a reason why not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import reports
+from reports.build import build
+from reports.collect import RUN_COLUMNS
+from sweep import run as rundir
+from tests.conftest import ROOT
+from tests.reports import fabricate
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def mean(rows: list[dict[str, str]], column: str) -> float:
+    return sum(float(row[column]) for row in rows) / len(rows)
+
+
+def reasons(report: reports.collect.Report) -> dict[str, str]:
+    return {entry.path.name: entry.reason for entry in report.left_out}
+
+
+def test_runs_are_what_config_state_and_result_say(nine: Path) -> None:
+    report = reports.load(nine)
+    assert len(report.runs) == 9 and not report.left_out
+    for run in report.runs.to_dict("records"):
+        directory = Path(run["directory"])
+        result = json.loads((directory / rundir.RESULT).read_text())
+        config = yaml.safe_load((directory / rundir.CONFIG).read_text())
+        for column in ("accuracy", "iterations_per_second", "sent_bytes", "time_s"):
+            assert run[column] == result[column]
+        assert run["encode_s"] == result["phases_s"]["encode"]
+        assert run["step_s"] == pytest.approx(1 / result["iterations_per_second"])
+        assert (run["steps_done"], run["epochs_done"]) == (180, 15)
+        assert (run["compressor"], run["workers"]) == (config["compressor"]["name"], config["workers"])
+        assert run["oversubscribed"] == (config["workers"] > fabricate.CORES)
+        assert run["optimizer.lr"] == 0.1 and run["optimizer.nesterov"] and run["batch.per"] == "global"
+        assert run["signature"] == directory.name[-8:] and run["hosts"] == "node7"
+
+
+def test_columns_have_the_documented_types(nine: Path, tmp_path: Path) -> None:
+    empty = fabricate.sweep(tmp_path / "sweep", [])
+    fabricate.run(empty, fabricate.config(), rundir.PENDING)
+    for path in (nine, empty):
+        runs = reports.load(path).runs
+        assert {column: str(runs[column].dtype) for column in RUN_COLUMNS} == RUN_COLUMNS
+        assert not [column for column in runs if column.split(".")[0] in ("sweep", "mpi", "data")][1:], "places"
+    assert reports.load(nine).runs["compressor.levels"].dtype == "Int64", "whole numbers stay whole"
+    assert reports.load(nine).runs["started"].dt.hour.unique() == [14]
+
+
+def test_epochs_and_steps_are_the_rows_of_all_runs(nine: Path) -> None:
+    report = reports.load(nine)
+    assert list(report.epochs) == ["sweep", "run", *rundir.EPOCH_COLUMNS] and len(report.epochs) == 9 * 15
+    assert list(report.steps) == ["sweep", "run", *rundir.STEP_COLUMNS] and len(report.steps) == 9 * 180
+    assert report.steps["step"].dtype == "Int64" and report.steps["loss"].dtype == "float64"
+    assert report.steps["compression_error"].isna().all(), "not measured"
+    for directory in report.runs["directory"]:
+        written = rows_of(Path(directory) / rundir.EPOCHS)
+        read = report.epochs[report.epochs["run"] == Path(directory).name]
+        assert list(read["test_accuracy"]) == [float(row["test_accuracy"]) for row in written]
+
+
+def test_a_run_without_result_is_measured_by_its_rows(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    directory = fabricate.run(sweep, fabricate.config("qsgd", 4), rundir.FAILED, "rank 1 was killed")
+    report = reports.load(sweep)
+    (run,) = report.runs.to_dict("records")
+    epochs, steps = rows_of(directory / rundir.EPOCHS), rows_of(directory / rundir.STEPS)
+    assert (run["status"], run["reason"]) == ("failed", "rank 1 was killed") and not report.left_out
+    assert (run["epochs_done"], run["steps_done"]) == (5, 60) == (len(epochs), len(steps))
+    assert run["accuracy"] == float(epochs[-1]["test_accuracy"])
+    assert run["best_accuracy"] == max(float(row["test_accuracy"]) for row in epochs)
+    assert run["iterations_per_second"] == pytest.approx(1 / mean(steps[10:], "step_s"))
+    assert run["samples_per_second"] == pytest.approx(128 / mean(steps[10:], "step_s"))
+    assert run["encode_s"] == pytest.approx(mean(steps[10:], "encode_s"))
+    assert run["time_s"] == float(steps[-1]["time_s"])
+
+
+def test_warm_up_is_what_the_config_says_and_nothing_in_a_shorter_run(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    for warmup in (30, 60):
+        fabricate.run(sweep, fabricate.config(warmup_steps=warmup), rundir.FAILED)
+    for run in reports.load(sweep).runs.to_dict("records"):
+        steps = rows_of(Path(run["directory"]) / rundir.STEPS)
+        late = steps[30:] if run["warmup_steps"] == 30 else steps
+        assert run["iterations_per_second"] == pytest.approx(1 / mean(late, "step_s"))
+
+
+def test_ranks_that_finished_unnoticed_are_done(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
+    (directory,) = (sweep / rundir.RUNS).iterdir()
+    for content in ('{"format": 1, "status": "running", "attempts": []}', "{", ""):
+        (directory / rundir.STATE).write_text(content)
+        assert list(reports.load(sweep).runs["status"]) == ["done"]
+
+
+def test_a_torn_last_line_is_dropped_without_a_word(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
+    (directory,) = (sweep / rundir.RUNS).iterdir()
+    with (directory / rundir.EPOCHS).open("a") as file:
+        file.write("16,192,0.9,0.0")
+    report = reports.load(sweep)
+    assert list(report.epochs["epoch"]) == list(range(1, 16)) and not report.left_out
+
+
+def test_damaged_lines_are_counted_and_the_others_used(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config(workers=2), fabricate.config(workers=4)])
+    damaged, whole = sorted((sweep / rundir.RUNS).iterdir())
+    lines = (damaged / rundir.EPOCHS).read_text().splitlines()
+    lines[3] = "\x00\x01\xff" + '"' + lines[3]
+    lines[5] += ",1,2,3,4,5,6,7"
+    lines[7] = ""
+    lines[9] = lines[9].replace(",", ",inf,", 1).rpartition(",")[0]
+    (damaged / rundir.EPOCHS).write_text("\n".join(lines) + "\n")
+    report = reports.load(sweep)
+    found = report.epochs[report.epochs["run"] == damaged.name]
+    assert set(found["epoch"]) == set(range(1, 16)) - {3, 5, 7}
+    assert found[found["epoch"] == 9]["step"].isna().all(), "not a count"
+    assert list(report.epochs[report.epochs["run"] == whole.name]["epoch"]) == list(range(1, 16))
+    assert reasons(report) == {"epochs.csv": "damaged lines left out: 3 of 15"}
+
+
+def test_what_was_written_twice_counts_as_written_last(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
+    (directory,) = (sweep / rundir.RUNS).iterdir()
+    again = {name: "0" for name in rundir.EPOCH_COLUMNS} | {"epoch": "7", "test_accuracy": "0.125"}
+    rundir.append_rows(directory / rundir.EPOCHS, rundir.EPOCH_COLUMNS, [again])
+    epochs = reports.load(sweep).epochs
+    assert list(epochs["epoch"]) == list(range(1, 16))
+    assert epochs["test_accuracy"][6] == 0.125
+
+
+def test_columns_may_lack_or_be_more_or_elsewhere(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    old = fabricate.run(sweep, fabricate.config(seed=0))
+    (old / rundir.EPOCHS).write_text("consensus,test_accuracy,epoch\n0.5,0.25,1\n0.5,0.75,2\n")
+    new = fabricate.run(sweep, fabricate.config(seed=1))
+    report = reports.load(sweep)
+    assert list(report.epochs.groupby("run", observed=True).size()[[old.name, new.name]]) == [2, 15]
+    assert list(report.epochs[report.epochs["run"] == old.name]["test_accuracy"]) == [0.25, 0.75]
+    assert not report.left_out
+
+
+BINARY = bytes(range(256)) * 4 + b"\n" + bytes(range(256))
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "newline": lambda path: path.write_bytes(b"\n\n\n"),
+    "binary": lambda path: path.write_bytes(BINARY),
+    "not UTF-8": lambda path: path.write_bytes(b"caf\xe9: \xff\xfe\n"),
+    "a list": lambda path: path.write_bytes(b"[1, 2, 3]\n"),
+    "nested": lambda path: path.write_bytes(b"[" * 5000 + b"\n"),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "newer": lambda path: path.write_bytes(b'{"format": 2, "status": "done", "workers": 2}\n'),
+    "wrong types": lambda path: path.write_bytes(
+        b'{"status": ["x"], "reason": {"a": 1}, "attempts": {"0": 1}, "oversubscribed": "no", "accuracy": "high", '
+        b'"steps": 1.5, "epochs": 1e999, "parameters": 1' + b"0" * 400 + b', "hosts": "me", "phases_s": [1], '
+        b'"iterations_per_second": 0, "compressor": ["a", {"b": 1}], "workers": {"name": {"name": 3}}}\n'
+    ),
+    "hostile": lambda path: path.write_bytes(
+        b'{"status": "\\ud800\\u001b[31m", "reason": "\\u0000\\n", "workers": 1}\n'
+    ),
+}
+
+
+SILENT = {  # what is not worth a word: JSON is YAML, and what has not begun yet has no file
+    rundir.CONFIG: {"wrong types"},
+    rundir.STATE: {"wrong types", "missing"},
+    rundir.RESULT: {"wrong types"},
+    rundir.EPOCHS: {"missing", "empty"},
+    rundir.STEPS: {"missing", "empty"},
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config("qsgd", 2)])
+    broken = {damage: fabricate.run(sweep, fabricate.config(seed=seed)) for seed, damage in enumerate(DAMAGE, 1)}
+    for damage, directory in broken.items():
+        DAMAGE[damage](directory / name)
+    report = build(sweep).report
+    assert "qsgd" in set(report.runs["compressor"])
+    assert len(report.epochs) >= 15 and len(report.steps) >= 180
+    told = {entry.path for entry in report.left_out}
+    for damage, directory in broken.items():
+        is_told = not told.isdisjoint({directory, directory / name})
+        if damage != "hostile":  # whether YAML may hold a surrogate depends on its parser
+            assert is_told == (damage not in SILENT[name]), damage
+        if name == rundir.CONFIG:
+            assert (directory.name in set(report.runs["run"])) != is_told, damage
+
+
+def test_a_config_that_contains_itself_is_left_out(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
+    broken = fabricate.run(sweep, fabricate.config(seed=1))
+    (broken / rundir.CONFIG).write_text("&a\nmodel: *a\n")
+    report = reports.load(sweep)
+    assert len(report.runs) == 1 and reasons(report) == {"config.yaml": "contains itself"}
+
+
+def test_odd_names_are_told_apart_and_made_printable(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    names = ["a b", "a=b,c", 'x="><script>alert(1)<|script>', "ünïcode-é", "line\nbreak", "\x1b[31m", "$\\frac{"]
+    for seed, name in enumerate(names):
+        fabricate.run(sweep, fabricate.config(seed=seed), name=name)
+    (sweep / rundir.RUNS / "not-utf8-\udcff").mkdir()
+    (sweep / rundir.RUNS / ".hidden").mkdir()
+    report = reports.load(sweep)
+    assert len(report.runs) == len(report.epochs.groupby("run", observed=True)) == len(names)
+    assert all(name.isprintable() for name in report.runs["run"])
+    assert [entry.reason for entry in report.left_out] == ["its name is not UTF-8"]
+
+
+def test_sweeps_are_found_at_every_level(tmp_path: Path) -> None:
+    root = tmp_path / "output"
+    for name in ("2026-11-20/10-00-00", "2026-11-20/11-00-00-name", "2026-11-21/09-00-00"):
+        fabricate.sweep(root / name, [fabricate.config()])
+    assert len(reports.load(root).runs) == 3
+    assert list(reports.load(root / "2026-11-20").runs["sweep"]) == ["10-00-00", "11-00-00-name"]
+    assert len(reports.load(root, root / "2026-11-20", root / "2026-11-20/10-00-00").runs) == 3, "each once"
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+def test_a_place_without_runs_is_named_with_what_was_expected(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "nothing"
+    if kind == "empty":
+        path.mkdir()
+    elif kind == "file":
+        path.write_text("")
+    with pytest.raises(rundir.UsageError, match=f"^{path}: no runs here; expected .*runs/.*output/<date>"):
+        reports.load(path)
+
+
+def test_importing_is_light() -> None:
+    code = "import reports, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not {"pandas", "numpy", "matplotlib", "jinja2", "rich", "yaml"} & set(loaded.split())
+
+
+def test_nothing_that_trains_or_configures_is_loaded(nine: Path) -> None:
+    code = "import sys; from reports.__main__ import main; main(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", code, "--quiet", "--no-plots", str(nine)]
+    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "hydra", "omegaconf", "mpi4py", "compressors", "trainers"} & set(loaded)
+    assert "matplotlib" not in loaded and "jinja2" in loaded
+
+
+def test_frames_of_several_sweeps_have_all_their_keys(tmp_path: Path) -> None:
+    fabricate.sweep(tmp_path / "a", [fabricate.config("svd")])
+    fabricate.sweep(tmp_path / "b", [fabricate.config("qsgd")])
+    runs = reports.load(tmp_path).runs.set_index("sweep")
+    assert runs["compressor.rank"]["a"] == 3 and runs["compressor.levels"]["b"] == 7
+    assert runs["compressor.rank"]["b"] is pd.NA

@@ -1,0 +1,100 @@
+"""What was swept becomes rows, what was not becomes the caption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import reports
+from reports.grid import Grid, lay_out
+from tests.reports import fabricate
+
+
+def grid_of(directory: Path, *configs: dict[str, Any], swept: tuple[str, ...] = ()) -> Grid:
+    sweep = directory / f"sweep-{len(list(directory.iterdir()))}"
+    (sweep / "runs").mkdir(parents=True)
+    for number, config in enumerate(configs):
+        fabricate.run(sweep, config, "pending", name=f"{number}-abc")
+    return lay_out(reports.load(sweep).runs, swept)
+
+
+def test_the_swept_keys_are_found_without_being_told(nine: Path) -> None:
+    runs = reports.load(nine).runs
+    for grid in (lay_out(runs), lay_out(runs, ["compressor", "workers"])):
+        assert grid.labels == ["none", "qsgd", "svd"] and grid.workers == [2, 4, 8] and grid.keys == ()
+        assert list(grid.runs["label"]) == ["none"] * 3 + ["qsgd"] * 3 + ["svd"] * 3
+        assert list(grid.runs["workers"]) == [2, 4, 8] * 3
+
+
+def test_a_swept_seed_is_a_row_of_its_own(tmp_path: Path) -> None:
+    configs = [fabricate.config(workers=w, seed=seed) for w in (2, 4) for seed in (10, 9)]
+    grid = grid_of(tmp_path, *configs)
+    assert grid.keys == ("seed",) and list(grid.runs["seed"]) == [9, 9, 10, 10]
+
+
+def test_hyper_parameters_of_a_compressor_become_its_label(tmp_path: Path) -> None:
+    levels = [fabricate.config("qsgd", compressor__levels=n) for n in (127, 7, 15)]
+    grid = grid_of(tmp_path, *levels)
+    assert grid.labels == ["qsgd levels=7", "qsgd levels=15", "qsgd levels=127"] and grid.keys == ()
+    both = grid_of(tmp_path, *levels, fabricate.config("svd"), fabricate.config("none"))
+    assert both.labels == ["none", *grid.labels, "svd"], "svd has no levels"
+
+
+def test_keys_of_all_kinds_and_types_tell_runs_apart(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [
+        {"optimizer__lr": 0.1, "optimizer__nesterov": True},
+        {"optimizer__lr": 0.01, "optimizer__nesterov": False},
+        {"optimizer__lr": "auto", "optimizer__nesterov": None},
+        {"optimizer__lr": [1, 2], "optimizer__nesterov": {}},
+    ]
+    grid = grid_of(tmp_path, *(fabricate.config(**change) for change in changes))
+    assert grid.keys == ("optimizer.lr", "optimizer.nesterov")
+    assert len(set(zip(grid.runs["optimizer.lr"], map(str, grid.runs["optimizer.nesterov"]), strict=True))) == 4
+
+
+def test_what_follows_from_a_group_is_no_row(tmp_path: Path) -> None:
+    models = [{"name": "resnet", "depth": 18}, {"name": "mlp", "width": 128}]
+    grid = grid_of(tmp_path, *(fabricate.config(model=model) for model in models))
+    assert grid.keys == ("model",)
+    same = grid_of(tmp_path, *(fabricate.config(model=model) for model in (*models, {"name": "mlp", "width": 64})))
+    assert same.keys == ("model", "model.width")
+
+
+def test_override_syntax_is_understood_and_more_keys_are_added_where_it_does_not_suffice(tmp_path: Path) -> None:
+    configs = [fabricate.config(seed=seed, optimizer__lr=lr) for seed in (0, 1) for lr in (0.1, 0.2)]
+    grid = grid_of(tmp_path, *configs, swept=("+experiment", "optimizer.lr", "compressor.name", "++seed"))
+    assert grid.keys == ("optimizer.lr", "seed")
+    assert grid_of(tmp_path, *configs, swept=("experiment",)).keys == ("seed", "optimizer.lr")
+
+
+def test_places_are_no_difference_and_equal_runs_are_still_told_apart(tmp_path: Path) -> None:
+    configs = [fabricate.config(data={"root": place}, mpi={"command": place}) for place in ("a", "b")]
+    grid = grid_of(tmp_path, *configs)
+    assert grid.keys == ("run",) and list(grid.runs["run"]) == ["0-abc", "1-abc"]
+
+
+def test_the_caption_says_what_is_constant_and_what_belongs_to_a_compressor(nine: Path) -> None:
+    caption = lay_out(reports.load(nine).runs).caption
+    assert "model=wideresnet (depth=10, widen=1, dropout=0)" in caption
+    assert "batch.size=128" in caption and "nesterov=true" in caption and "max_steps" not in caption
+    assert "none (exchange=allreduce); qsgd (exchange=allgather, levels=7, bucket_size=512, norm=max)" in caption
+    assert "workers=" not in caption and "data" not in caption.replace("dataset", "") and "mpi" not in caption
+
+
+def test_the_caption_names_what_follows_from_the_rest(tmp_path: Path) -> None:
+    configs = [fabricate.config(workers=w, batch__size=64 * w) for w in (2, 4)]
+    grid = grid_of(tmp_path, *configs)
+    assert grid.keys == () and grid.entangled == ("batch.size",)
+    assert grid.caption.endswith("follows from the above: batch.size")
+
+
+def test_configs_without_the_usual_keys(tmp_path: Path) -> None:
+    bare = fabricate.config()
+    sweep = fabricate.sweep(tmp_path / "bare", [bare])
+    for path in sweep.glob("runs/*/config.yaml"):
+        path.write_text("status: 3\nnothing: null\n")
+    grid = lay_out(reports.load(sweep).runs)
+    assert grid.labels == ["unknown"] and grid.workers == [pd.NA]
+    assert grid.constants["config.status"] == 3, "not mistaken for the status of the run"

@@ -1,0 +1,208 @@
+"""Every number in a table can be found in a file that a run left behind."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reports
+from reports.build import Built
+from reports.grid import lay_out
+from reports.tables import Table, headline, tables, unfinished
+from reports.text import byte_unit, clean, listed, number, setting
+from sweep import run as rundir
+from tests.reports import fabricate
+
+
+def made(sweep: Path) -> dict[str, Table]:
+    return {table.name: table for table in tables(lay_out(reports.load(sweep).runs))}
+
+
+def parsed(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def texts(table: Table) -> list[list[str]]:
+    return [[cell.text for cell in row.cells] for row in table.rows]
+
+
+def results(sweep: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """What the runs themselves say, by compressor and workers."""
+    found = {}
+    for path in sweep.glob("runs/*/result.json"):
+        name, workers = path.parent.name.split("-")[0].split(",")
+        found[name.removeprefix("compressor="), int(workers.removeprefix("workers="))] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "key"),
+    [
+        ("throughput", "it/s", "iterations_per_second"),
+        ("throughput_samples", "samples/s", "samples_per_second"),
+        ("accuracy", "fraction", "accuracy"),
+        ("accuracy_best", "fraction", "best_accuracy"),
+        ("payload", "B", "payload_bytes"),
+        ("sent", "B", "sent_bytes"),
+        ("compression_ratio", "x fp32", "compression_ratio"),
+    ],
+)
+def test_cells_are_the_numbers_of_the_runs(name: str, unit: str, key: str, nine: Path) -> None:
+    rows = {row["compressor"]: row for row in parsed(made(nine)[name])}
+    assert list(rows) == ["none", "qsgd", "svd"]
+    for (compressor, workers), result in results(nine).items():
+        assert float(rows[compressor][f"{workers} workers [{unit}]"]) == pytest.approx(result[key], rel=1e-11)
+
+
+def test_throughput_agrees_with_the_steps(nine: Path) -> None:
+    rows = {row["compressor"]: row for row in parsed(made(nine)["throughput"])}
+    for directory in nine.glob("runs/*"):
+        name, workers = (part.split("=")[1] for part in directory.name.split("-")[0].split(","))
+        with (directory / rundir.STEPS).open() as file:
+            steps = [float(row["step_s"]) for row in csv.DictReader(file)][10:]
+        assert float(rows[name][f"{workers} workers [it/s]"]) == pytest.approx(len(steps) / sum(steps))
+
+
+def test_speed_up_is_against_none_at_equal_workers(nine: Path) -> None:
+    found = results(nine)
+    rows = {row["compressor"]: row for row in parsed(made(nine)["speedup"])}
+    for (compressor, workers), result in found.items():
+        expected = result["iterations_per_second"] / found["none", workers]["iterations_per_second"]
+        assert float(rows[compressor][f"{workers} workers [x none]"]) == pytest.approx(expected)
+    assert rows["none"]["8 workers [x none]"] == "1"
+
+
+def test_speed_up_compares_runs_that_are_equal_otherwise(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(c, 2, seed=s) for c in ("none", "qsgd") for s in (0, 1)])
+    fabricate.run(sweep, fabricate.config("qsgd", 2, seed=2))
+    fabricate.run(sweep, fabricate.config("none", 2, seed=2), rundir.FAILED)
+    runs = {(run["compressor"], run["seed"]): run for run in reports.load(sweep).runs.to_dict("records")}
+    rows = {(row["compressor"], row["seed"]): row["2 workers [x none]"] for row in parsed(made(sweep)["speedup"])}
+    for seed in (0, 1):
+        speeds = [runs[compressor, seed]["iterations_per_second"] for compressor in ("qsgd", "none")]
+        assert float(rows["qsgd", str(seed)]) == pytest.approx(speeds[0] / speeds[1])
+    assert (rows["none", "2"], rows["qsgd", "2"]) == ("failed", "no baseline")
+
+
+def test_speed_up_needs_a_baseline(tmp_path: Path) -> None:
+    assert "speedup" not in made(fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd")]))
+
+
+def test_phases_are_shares_of_the_step(nine: Path) -> None:
+    found = results(nine)
+    for row in parsed(made(nine)["phases"]):
+        result = found[row["compressor"], int(row["workers"])]
+        step_s = 1 / result["iterations_per_second"]
+        assert float(row["step [s]"]) == pytest.approx(step_s)
+        assert float(row["encode [fraction]"]) == pytest.approx(result["phases_s"]["encode"] / step_s)
+        names = [name for name in row if name.endswith("[fraction]")]
+        assert sum(float(row[name]) for name in names) == pytest.approx(1)
+        assert float(row["other [fraction]"]) == pytest.approx(1 - 1 / 1.03), "what lies between the phases"
+
+
+def test_people_read_rounded_numbers_in_units_that_suit(nine: Path) -> None:
+    shown, found = made(nine), results(nine)
+    assert [column.shown for column in shown["sent"].columns] == ["", "kB", "kB", "kB"]
+    expected = found["qsgd", 2]["sent_bytes"] / 1e3
+    assert texts(shown["sent"])[1][:2] == ["qsgd", f"{expected:.1f}"]
+    assert texts(shown["accuracy"])[0][1] == f"{100 * found['none', 2]['accuracy']:.2f}"
+    assert "| compressor   |   2 workers [%] |" in shown["accuracy"].markdown()
+
+
+def test_oversubscribed_runs_are_marked_in_every_table(nine: Path) -> None:
+    for name, table in made(nine).items():
+        by_run = name in ("phases", "runs")
+        for row, cells in zip(parsed(table), texts(table), strict=True):
+            if by_run:
+                crowded = row["workers"] != "2"
+                assert cells[1] == row["workers"] + "†" * crowded
+                assert row["oversubscribed [workers]"] == (row["workers"] if crowded else "")
+            else:
+                assert [text.endswith("†") for text in cells] == [False, False, True, True]
+                assert row["oversubscribed [workers]"] == "4 8"
+        assert [note for note in table.notes if note.startswith("†: more workers than cores")]
+        assert "†: more workers than cores" in table.markdown()
+
+
+def test_what_is_no_number_is_a_word(troubled: Built) -> None:
+    for table in troubled.tables[:-2]:
+        if table.name == "compression_ratio" or table.name == "speedup":
+            continue
+        cells = {row[0]: [cell.rstrip("†").replace(",", "") for cell in row[1:]] for row in texts(table)}
+        assert cells["none"][2] == "pending" and cells["qsgd"][1:] == ["running", "missing"]
+        assert cells["svd"] == ["failed", "diverged", "not measured"]
+        words = {"pending", "running", "missing", "failed", "diverged", "not measured"}
+        for text in (text for row in cells.values() for text in row if text not in words):
+            assert float(text) > 0, "neither a gap, nor zero, nor NaN"
+        notes = " ".join(table.notes)
+        assert "missing: no such run" in notes and "not measured: " in notes and "failed" not in notes
+
+
+def test_runs_are_listed_with_status_and_reason(troubled: Built) -> None:
+    (table,) = (table for table in troubled.tables if table.name == "runs")
+    rows = {(row["compressor"], row["workers"]): row for row in parsed(table)}
+    assert len(rows) == len(table.rows) == 9
+    assert rows["svd", "4"]["status"] == rows["svd", "4"]["accuracy [fraction]"] == "diverged"
+    assert rows["svd", "4"]["reason"] == "loss is nan at step 61" and rows["none", "2"]["reason"] == ""
+    assert [cell.text for row in unfinished(troubled.grid).rows for cell in row.cells if "nan" in cell.text]
+    reasons = {tuple(row[:2]): row[-2:] for row in texts(unfinished(troubled.grid))}
+    assert reasons["svd", "4"] == ["diverged", "loss is nan at step 61"]
+    assert reasons["none", "8"] == ["pending", "not started"] and len(reasons) == 4
+
+
+def test_markdown_cannot_be_broken_by_names(troubled: Built) -> None:
+    for table in troubled.tables:
+        text = table.markdown()
+        assert "<script>" not in text and "&lt;script&gt;" in text
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        assert len(lines) == len(table.rows) + 2
+        assert {line.replace("\\|", "").count("|") for line in lines} == {len(table.columns) + 1}
+
+
+def test_the_headline_counts_and_names_the_best(nine: Path, troubled: Built) -> None:
+    text = headline(lay_out(reports.load(nine).runs))
+    found = results(nine)
+    (name, workers), best = max(found.items(), key=lambda item: item[1]["accuracy"])
+    assert text.startswith("9 runs of 3 compressors with 2, 4 and 8 workers: 9 done. ")
+    assert f"Highest test accuracy: {100 * best['accuracy']:.2f} % ({name}, {workers} workers)." in text
+    fair = {place: result for place, result in found.items() if place[1] <= fabricate.CORES}
+    (name, workers), best = max(fair.items(), key=lambda item: item[1]["iterations_per_second"])
+    assert f"Highest throughput: {best['iterations_per_second']:.0f} it/s ({name}, {workers} workers)." in text
+    assert "9 runs of 4 compressors" in headline(troubled.grid)
+    for part in ("5 done", "1 pending", "1 running", "1 failed", "1 diverged"):
+        assert part in headline(troubled.grid)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (112.04, 3, "112"),
+        (0.5, 3, "0.500"),
+        (9.999, 3, "10.0"),
+        (14336.0, 3, "14,300"),
+        (98.333, 4, "98.33"),
+        (100.0, 4, "100.0"),
+        (0.0431, 3, "0.0431"),
+        (1.5e-7, 3, "1.50e-7"),
+        (2.5e12, 3, "2.50e12"),
+        (-4.3149, 3, "-4.31"),
+        (0.0, 3, "0"),
+        (float("inf"), 3, "inf"),
+    ],
+)
+def test_numbers_have_sensible_digits(value: float, digits: int, expected: str) -> None:
+    assert number(value, digits) == expected
+
+
+def test_small_texts() -> None:
+    assert [setting(value) for value in (True, 0.1, 1.0, 7, "a", None, float("nan"))] == (
+        ["true", "0.1", "1", "7", "a", "", ""]
+    )
+    assert byte_unit(999) == (1, "B") and byte_unit(310248) == (1e3, "kB") and byte_unit(4e9) == (1e9, "GB")
+    assert [listed(words) for words in ([], ["2"], ["2", "4"], ["2", "4", "8"])] == ["", "2", "2 and 4", "2, 4 and 8"]
+    assert clean("a\x1b[31m\nb\udcff") == "a [31m b"

@@ -1,0 +1,183 @@
+"""The command line as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sweep import run as names
+from sweep.run import runs_of
+from tests.conftest import QUICK, ROOT
+
+Multirun = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("workers=0", "workers=0: valid is an integer from 1 to 4096"),
+        ("workers=two", "workers=two: valid is an integer from 1 to 4096"),
+        ("-m workers=2,two", "workers=2,two: valid is an integer from 1 to 4096"),
+        ("compressor=foo", "compressor=foo: valid is one of none, qsgd, svd"),
+        ("-m compressor=qsgd,fooo", "compressor=fooo: valid is one of none, qsgd, svd"),
+        ("compressor=qsdg", "compressor=qsdg: valid is one of none, qsgd, svd (did you mean qsgd?)"),
+        ("compressor.levels=0", "compressor.levels=0: unknown key; valid is one of name"),
+        ("compressor=qsgd compressor.levels=0", "compressor.levels=0: valid is an integer from 1 to 32767"),
+        ("compressor=svd compressor.rank=0", "compressor.rank=0: valid is an integer from 1 up"),
+        ("wrokers=2", "wrokers=2: unknown key; valid is one of workers, .*did you mean workers.*"),
+        ("+foo=1", "foo=1: unknown key; valid is one of workers, .*"),
+        (
+            "model.dept=10",
+            "model.dept=10: unknown key; valid is one of name, depth, widen, dropout .did you mean depth.*",
+        ),
+        ("model.depth=12", "model.depth=12: valid is 6 n . 4 .*"),
+        ("epochs=-1", "epochs=-1: valid is an integer from 1 up"),
+        ("epochs=${nothing}", ".*epochs.*"),
+        ("optimizer.nesterov=perhaps", "optimizer.nesterov=perhaps: valid is true or false"),
+        ("batch.size=1", "batch.size=1: valid is at least workers=2.*"),
+        ("dataset=cifar10", "dataset=cifar10: not found: data_batch_1.*data/cifar-10-batches-py; valid is .*"),
+        ("mpi.command=[no-mpirun]", "mpi.command=no-mpirun: not found .*"),
+        ("mpi.command=[sh]", "mpi.command=sh: valid is a command with {workers} .*"),
+        ("hydra.run.dir=/proc/no", "hydra.sweep.dir=/proc/no: .*; valid is a directory that can be written"),
+        ("-m hydra.sweep.dir=/proc/no", "hydra.sweep.dir=/proc/no: .*; valid is a directory that can be written"),
+        ("sweep.resume=nowhere", "sweep.resume=nowhere: there is no sweep in .*"),
+        ("sweep.resume=last", "sweep.resume=last: there is no sweep in .*"),
+        ("sweep.name=../up", "sweep.name=../up: valid is .*"),
+        ("sweep.max_parallel=0", "sweep.max_parallel=0: valid is an integer from 1 up or null"),
+        ("hydra.launcher.cluster=moon", "hydra.launcher.cluster=moon: valid is one of slots"),
+        (
+            "compressor=qsgd exchange=allreduce",
+            "compressor=qsgd with exchange=allreduce.*valid is exchange=allgather.*",
+        ),
+        ("compressor=svd exchange.granularity=model", "compressor=svd with .*valid is exchange.granularity=layer"),
+        ("compressor=null", ".*Got NoneType"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(multirun: Multirun, tmp_path: Path, arguments: str, line: str) -> None:
+    code, out, err = multirun(*shlex.split(arguments))
+    assert (code, out) == (2, "")
+    assert re.fullmatch(line.replace("(did", r"\(did").replace("?)", r"\?\)") + "\n", err), err
+    assert not list(tmp_path.glob("output/*/*"))
+
+
+def test_help_names_the_groups(multirun: Multirun) -> None:
+    code, out, err = multirun("--help")
+    assert code == 0 and not err
+    assert "compressor: none, qsgd, svd\n" in out and "multirun.py -m compressor=qsgd,svd,none workers=2,4,8" in out
+
+
+def test_cfg_job_is_a_config_with_every_default(multirun: Multirun) -> None:
+    code, out, err = multirun("--cfg", "job", "compressor=qsgd", "workers=3")
+    config = yaml.safe_load(out)
+    assert (config["workers"], config["compressor"]) == (
+        3,
+        {"name": "qsgd", "levels": 7, "bucket_size": 512, "norm": "max"},
+    )
+
+
+def test_tab_completion() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "multirun.py", "--shell-completion", "query=bash"],
+        env={"COMP_LINE": "python multirun.py compressor=q", "COMP_POINT": "99", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["compressor=qsgd"]
+
+
+def test_the_yaml_of_a_part_has_its_defaults() -> None:
+    """A default stands in the class, for Python, and in the YAML, for people: it must be the same."""
+    import dataclasses
+
+    from trainers.config import GROUPS
+
+    for group, members in GROUPS.items():
+        assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == set(members)
+        for name, cls in members.items():
+            text = (ROOT / "conf" / group / f"{name}.yaml").read_text()
+            written = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}
+            fields = {field.name: field.default for field in dataclasses.fields(cls) if field.init}
+            assert written == fields, (group, name)
+            assert text.startswith("# "), (group, name)
+
+
+@pytest.mark.mpi
+def test_one_run(multirun: Multirun, tmp_path: Path) -> None:
+    code, out, err = multirun(*QUICK, "compressor=svd", "workers=2")
+    assert code == 0, out + err
+    (sweep,) = tmp_path.glob("output/*/*/sweep.yaml")
+    (run,) = runs_of(sweep.parent)
+    assert run.name.startswith("experiment=quick,max_steps=6,epochs=1,compressor=svd,workers=2-")
+    assert yaml.safe_load(run.path(names.CONFIG).read_text())["exchange"]["name"] == "allgather"
+    result = run.result()
+    assert result is not None and result["status"] == names.DONE and result["steps"] == 6
+    rows = list(csv.DictReader(run.path(names.STEPS).open()))
+    assert tuple(rows[0]) == names.STEP_COLUMNS and len(rows) == 6
+    assert float(rows[0]["compression_error"]) > 0 and rows[1]["compression_error"] == ""
+    assert all(float(row["step_s"]) >= sum(float(row[f"{phase}_s"]) for phase in names.PHASES) for row in rows)
+    (epoch,) = csv.DictReader(run.path(names.EPOCHS).open())
+    assert tuple(epoch) == names.EPOCH_COLUMNS
+    assert float(epoch["sent_bytes"]) == pytest.approx(sum(float(row["sent_bytes"]) for row in rows))
+    assert (sweep.parent / "report.html").is_file()
+
+
+@pytest.mark.mpi
+def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path) -> None:
+    grid = ("-m", *QUICK, "compressor=qsgd,none,none", "workers=1,2", "seed=3")
+    code, out, err = multirun(*grid)
+    assert code == 0, out + err
+    (sweep,) = (path.parent for path in tmp_path.glob("output/*/*/sweep.yaml"))
+    runs = runs_of(sweep)
+    assert sorted(run.name.rpartition("-")[0] for run in runs) == [
+        f"compressor={name},workers={w}" for name in ("none", "qsgd") for w in (1, 2)
+    ]  # equal points run once
+    assert [run.status() for run in runs] == [names.DONE] * 4
+    described = yaml.safe_load((sweep / names.SWEEP).read_text())
+    assert described["swept"] == ["compressor", "workers"] and "compressor=qsgd" in described["overrides"]
+    assert described["command"].endswith("compressor=qsgd,none,none workers=1,2 seed=3")
+    assert described["packages"]["torch"] and described["cpu"]["cores"] and "Open MPI" in described["mpi"]
+    assert len(list(csv.DictReader((sweep / names.SUMMARY).open()))) == 4
+    assert len(list(csv.DictReader((sweep.parent / names.SUMMARY).open()))) == 4
+    assert sorted(path.suffix for path in (sweep / "plots").iterdir()).count(".png") >= 4
+    assert str(Path(out.rstrip().splitlines()[-1])).endswith("report.html")
+
+    finished = {run.directory: run.path(names.RESULT).stat().st_mtime_ns for run in runs}
+    runs[0].path(names.STATE).write_text(json.dumps({**runs[0].state(), "status": names.FAILED}))
+    runs[0].path(names.RESULT).unlink()
+    code, out, err = multirun(*grid[:-1], "seed=3,4", "sweep.resume=last")  # the grid has grown meanwhile
+    assert code == 0, out + err
+    assert "5 of 8 runs to do" in out
+    assert {run.status() for run in runs_of(sweep)} == {names.DONE} and len(runs_of(sweep)) == 8
+    again = {run.directory: run.path(names.RESULT).stat().st_mtime_ns for run in runs[1:]}
+    assert again.items() <= finished.items()
+    assert yaml.safe_load((sweep / names.SWEEP).read_text())["swept"] == ["compressor", "workers", "seed"]
+
+    code, out, err = multirun(*grid[:-1], "seed=3,4", "sweep.resume=last")
+    assert code == 0 and "0 of 8 runs to do" in out
+
+
+@pytest.mark.mpi
+def test_the_same_seed_gives_the_same_bits(multirun: Multirun, tmp_path: Path) -> None:
+    def losses(sweep: str) -> dict[str, list[str]]:
+        code, out, err = multirun(
+            "-m", f"hydra.sweep.dir={sweep}", "compressor=qsgd,svd,none", "workers=2", "max_steps=15"
+        )
+        assert code == 0, out + err
+        return {
+            run.name: [row["loss"] for row in csv.DictReader(run.path(names.STEPS).open())]
+            for run in runs_of(tmp_path / sweep)
+        }
+
+    first, second = losses("a"), losses("b")
+    assert first == second
+    assert len(first) == 3 and all(len(values) == 15 for values in first.values())
+    assert len({tuple(values) for values in first.values()}) == 3
