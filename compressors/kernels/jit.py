@@ -8,6 +8,7 @@ again in every process. Kernels release the GIL and run on the calling thread al
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import sigutils
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
@@ -40,7 +42,7 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             # rather compile in every process than run a stale kernel.
             stamped = cached._cache._cache_file
             stamped._source_stamp = (stamped._source_stamp, fingerprint())
-            cached.compile(signature)
+            _compile_once(cached, signature)
         except (RuntimeError, OSError, AttributeError):
             cached = numba.njit(**_OPTIONS)(function)
             cached.compile(signature)
@@ -48,6 +50,22 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return cached
 
     return decorate
+
+
+def _compile_once(cached: Any, signature: str) -> None:
+    """Load the kernel from the cache, or compile it while other processes that want it wait.
+
+    All ranks of a run come here at the same moment; a cold cache would have each of them compile.
+    """
+    cache = cached._cache
+    arguments, _ = sigutils.normalize_signature(signature)
+    if cache._index_key(arguments, cached.targetctx.codegen()) in cache._cache_file._load_index():
+        cached.compile(signature)
+        return
+    cache._impl.locator.ensure_cache_path()
+    with Path(cache.cache_path, ".compiling").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cached.compile(signature)  # which looks into the cache once more
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -140,3 +140,14 @@ def test_nothing_of_the_size_of_the_tensor_is_allocated(name: str) -> None:
         "print(peak() - before, 4 * 2**24)\n"
     ).split()
     assert int(grown) < 0.05 * int(size)
+
+
+def test_ranks_that_start_together_compile_once(package: Path) -> None:
+    """A cold cache must not have every rank of a run compile the same kernels on the same cores."""
+    environment = {**os.environ, "PYTHONPATH": str(package / "site"), "PYTHONDONTWRITEBYTECODE": "1"}
+    together = [
+        subprocess.Popen([sys.executable, "-c", CALL], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    results = [[int(number) for number in process.communicate()[0].split()] for process in together]
+    assert sorted(results) == [[42, 0, 1], [42, 1, 0], [42, 1, 0]]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import reports
 from reports.grid import Grid, lay_out
+from reports.text import setting
 from tests.reports import fabricate
 
 
@@ -96,5 +95,5 @@ def test_configs_without_the_usual_keys(tmp_path: Path) -> None:
     for path in sweep.glob("runs/*/config.yaml"):
         path.write_text("status: 3\nnothing: null\n")
     grid = lay_out(reports.load(sweep).runs)
-    assert grid.labels == ["unknown"] and grid.workers == [pd.NA]
+    assert grid.labels == ["unknown"] and [setting(count) for count in grid.workers] == [""]
     assert grid.constants["config.status"] == 3, "not mistaken for the status of the run"

@@ -1,0 +1,203 @@
+"""What is drawn is what was measured, who is not drawn is named, and colours keep their meaning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+import reports
+from reports import style
+from reports.build import Built
+from reports.grid import lay_out
+from reports.panels import _spread
+from reports.plots import Plot, plots
+from sweep import run as rundir
+from tests.reports import fabricate
+
+NAMES = ["throughput", "accuracy_epoch", "accuracy_time", "accuracy_bytes", "breakdown"]
+
+
+def drawn(sweep: Path) -> dict[str, Plot]:
+    report = reports.load(sweep)
+    return {plot.name: plot for plot in plots(lay_out(report.runs), report.epochs)}
+
+
+def words(figure: Figure) -> list[list[str]]:
+    return [[text.get_text() for text in axis.texts] for axis in figure.axes]
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axis.get_title(loc="left") for axis in figure.axes]
+
+
+@pytest.fixture(scope="module")
+def nine_plots(nine: Path) -> dict[str, Plot]:
+    return drawn(nine)
+
+
+def test_every_axis_has_a_name_and_a_unit(nine_plots: dict[str, Plot]) -> None:
+    assert list(nine_plots) == NAMES
+    units = {"throughput": ("workers", "[it/s]"), "accuracy_epoch": ("epoch", "[%]"), "accuracy_time": ("[s]", "[%]")}
+    units |= {"accuracy_bytes": ("[B]", "[%]"), "breakdown": ("[ms]", "")}
+    for name, (x, y) in units.items():
+        axes = nine_plots[name].figure.axes
+        assert x in axes[-1].get_xlabel() and y in axes[0].get_ylabel()
+
+
+def test_throughput_lines_are_the_measured_points(nine: Path, nine_plots: dict[str, Plot]) -> None:
+    (axis,) = nine_plots["throughput"].figure.axes
+    runs = reports.load(nine).runs
+    for name in ("none", "qsgd", "svd"):
+        speeds = runs[runs["compressor"] == name].sort_values("workers")["iterations_per_second"]
+        (line,) = (
+            line
+            for line in axis.lines
+            if line.get_linestyle() == "-" and line.get_color() == style.looks([name])[name].colour
+        )
+        assert list(np.asarray(line.get_xdata())) == [2, 4, 8]
+        assert np.asarray(line.get_ydata()) == pytest.approx(list(speeds))
+    assert axis.get_ylim()[0] == 0
+    assert [text.get_text() for text in axis.texts] == [
+        name
+        for name, _ in sorted(
+            (
+                (name, runs[(runs["compressor"] == name) & (runs["workers"] == 8)]["iterations_per_second"].iloc[0])
+                for name in ("none", "qsgd", "svd")
+            ),
+            key=lambda end: end[1],
+        )
+    ]
+    hollow = [line for line in axis.lines if line.get_markerfacecolor() == "white"]
+    assert {count for line in hollow for count in np.asarray(line.get_xdata())} == {4, 8}, "oversubscribed"
+
+
+@pytest.mark.parametrize(("name", "column"), [("epoch", "epoch"), ("time", "time_s"), ("bytes", "sent_bytes")])
+def test_curves_are_the_epochs(name: str, column: str, nine: Path, nine_plots: dict[str, Plot]) -> None:
+    report = reports.load(nine)
+    figure = nine_plots[f"accuracy_{name}"].figure
+    assert titles(figure) == ["2 workers", "4 workers", "8 workers"]
+    for axis, workers in zip(figure.axes, (2, 4, 8), strict=True):
+        collections = [artist for artist in axis.collections if isinstance(artist, LineCollection)]
+        for collection, compressor in zip(collections, ("none", "qsgd", "svd"), strict=True):
+            runs = report.runs
+            (run,) = runs[(runs["compressor"] == compressor) & (runs["workers"] == workers)]["run"]
+            rows = report.epochs[report.epochs["run"] == run]
+            (segment,) = collection.get_segments()
+            assert np.asarray(segment)[:, 0] == pytest.approx(list(rows[column].astype(float)))
+            assert np.asarray(segment)[:, 1] == pytest.approx(list(rows["test_accuracy"] * 100))
+    scale = "log" if name == "bytes" else "linear"
+    assert {axis.get_xscale() for axis in figure.axes} == {scale}
+
+
+def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> None:
+    runs = reports.load(nine).runs
+    for axis, workers in zip(nine_plots["breakdown"].figure.axes, (2, 4, 8), strict=True):
+        assert [label.get_text() for label in axis.get_yticklabels()] == ["none", "qsgd", "svd"]
+        for place, name in enumerate(("none", "qsgd", "svd")):
+            bars = [bar for bar in axis.patches if round(bar.get_y() + 0.36) == place]
+            (run,) = runs[(runs["compressor"] == name) & (runs["workers"] == workers)].to_dict("records")
+            assert [bar.get_width() for bar in bars][:-1] == pytest.approx(
+                [run[f"{phase}_s"] * 1e3 for phase in rundir.PHASES]
+            )
+            assert sum(bar.get_width() for bar in bars) == pytest.approx(run["step_s"] * 1e3)
+
+
+def test_who_has_no_numbers_is_named(troubled: Built) -> None:
+    figures = {plot.name: plot.figure for plot in plots(troubled.grid, troubled.report.epochs)}
+    (throughput,) = words(figures["throughput"])
+    for word in ("svd: failed", "svd: diverged", "svd: not measured", "none: pending", "qsgd: running"):
+        assert throughput.count(word) == 1
+    assert throughput.count("qsgd: missing") == 1, "with 8 workers"
+    two, four, eight = words(figures["accuracy_epoch"])
+    assert not [word for word in two if ":" in word] and "svd: failed" not in two, "it has a curve"
+    assert "svd: not measured" in eight and "none: pending" in eight and "qsgd: missing" in eight
+    assert len(four) == 2, "the compressor that is missing, and the accuracy of the one that is done"
+    (legend,) = figures["accuracy_epoch"].legends
+    assert [text.get_text() for text in legend.get_texts()][-1] == "not done"
+    bars = words(figures["breakdown"])
+    assert bars[0][2] == "failed" and bars[1][1:3] == ["running", "diverged"] and bars[2][0] == "pending"
+
+
+def test_nothing_is_sent_with_one_worker(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(workers=w) for w in (1, 2)])
+    alone, pair = words(drawn(sweep)["accuracy_bytes"].figure)
+    assert alone == ["none: nothing sent"] and pair == []
+
+
+def test_one_panel_for_each_setting_but_seeds_share_one(tmp_path: Path) -> None:
+    grid = [fabricate.config(workers=w, seed=s, optimizer__lr=lr) for w in (2, 4) for s in (0, 1) for lr in (0.1, 0.2)]
+    made = drawn(fabricate.sweep(tmp_path / "s", grid))
+    assert titles(made["throughput"].figure) == ["optimizer.lr=0.1", "optimizer.lr=0.2"]
+    expected = [f"optimizer.lr={lr}\n{workers} workers" for lr in (0.1, 0.2) for workers in (2, 4)]
+    assert titles(made["accuracy_epoch"].figure) == expected
+    assert titles(made["breakdown"].figure) == [title.replace("\n", ", ") for title in expected]
+    for axis in made["accuracy_epoch"].figure.axes:
+        assert [len(lines.get_segments()) for lines in axis.collections if isinstance(lines, LineCollection)] == [2]
+    (legend,) = made["accuracy_epoch"].figure.legends
+    assert legend.get_title().get_text() == "one line for each seed"
+    assert all("mean of 2" in text for axis in words(made["breakdown"].figure) for text in axis)
+
+
+def test_too_many_settings_share_a_panel_and_it_is_said(tmp_path: Path) -> None:
+    grid = [fabricate.config(workers=2, epochs=3, optimizer__lr=0.01 * n) for n in range(1, 31)]
+    made = drawn(fabricate.sweep(tmp_path / "s", grid))
+    assert titles(made["accuracy_epoch"].figure) == ["2 workers"]
+    (legend,) = made["accuracy_epoch"].figure.legends
+    assert legend.get_title().get_text() == "one line for each optimizer.lr"
+
+
+def test_infinite_and_lost_numbers_are_not_drawn(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config()])
+    (directory,) = (sweep / rundir.RUNS).iterdir()
+    lines = (directory / rundir.EPOCHS).read_text().splitlines()
+    place = rundir.EPOCH_COLUMNS.index("test_accuracy")
+    for line, value in ((3, "nan"), (4, "inf"), (5, ""), (6, "-inf")):
+        cells = lines[line].split(",")
+        lines[line] = ",".join([*cells[:place], value, *cells[place + 1 :]])
+    (directory / rundir.EPOCHS).write_text("\n".join(lines) + "\n")
+    for name in NAMES[1:4]:
+        (axis,) = drawn(sweep)[name].figure.axes
+        (lines_drawn,) = (artist for artist in axis.collections if isinstance(artist, LineCollection))
+        assert len(lines_drawn.get_segments()[0]) == 11 and np.isfinite(axis.get_ylim()).all()
+
+
+def test_pictures_are_written_whole_and_large_enough_to_print(nine_plots: dict[str, Plot], tmp_path: Path) -> None:
+    for plot in nine_plots.values():
+        path = plot.save(tmp_path)
+        height, width, _ = matplotlib.image.imread(path).shape
+        assert width == 1440 and height > 400
+        assert len(plot.alt) > 40 and plot.title
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}.png" for name in NAMES)
+    assert "none, 2 workers: " in nine_plots["throughput"].alt
+
+
+def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
+    alone = {name: style.looks([name])[name] for name in ("none", "qsgd", "svd", "topk", "of-my-own")}
+    together = style.looks(["of-my-own", "topk", "svd", "none", "qsgd"])
+    assert together == alone
+    assert len({look.colour for name, look in alone.items() if name != "of-my-own"}) == 4
+    assert alone["qsgd"].colour == style.BLUE and alone["none"].colour == style.BLACK
+    assert set(style.PHASES) == {*rundir.PHASES, "other"} and len(set(style.PHASES.values())) == 8
+
+
+def test_the_compressors_that_are_known_are_told_apart() -> None:
+    looks = style.looks([*style._KNOWN, "none"])
+    assert len(set(looks.values())) == len(looks)
+
+
+def test_variants_share_a_colour_and_differ() -> None:
+    looks = style.looks(["qsgd levels=1", "qsgd levels=7", "qsgd levels=127"])
+    assert looks["qsgd levels=1"].colour == style.BLUE
+    assert len({look.colour for look in looks.values()}) == len({look.marker for look in looks.values()}) == 3
+
+
+def test_labels_are_moved_apart_as_little_as_possible() -> None:
+    assert _spread([0, 50, 100], 0, gap=10) == [0, 50, 100]
+    assert _spread([48, 50, 52], 0, gap=10) == pytest.approx([40, 50, 60])
+    assert _spread([1, 1], 0, gap=10) == pytest.approx([0, 10]), "not below the axis"
+    assert _spread([0, 49, 51, 90], 0, gap=10) == pytest.approx([0, 45, 55, 90])
