@@ -252,9 +252,10 @@ def test_importing_is_light() -> None:
     assert not {"pandas", "numpy", "matplotlib", "jinja2", "rich", "yaml"} & set(loaded.split())
 
 
-def test_nothing_that_trains_or_configures_is_loaded(nine: Path) -> None:
+def test_nothing_that_trains_or_configures_is_loaded(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
     code = "import sys; from reports.__main__ import main; main(sys.argv[1:]); print(*sys.modules)"
-    command = [sys.executable, "-c", code, "--quiet", "--no-plots", str(nine)]
+    command = [sys.executable, "-c", code, "--quiet", "--no-plots", str(sweep)]
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "hydra", "omegaconf", "mpi4py", "compressors", "trainers"} & set(loaded)
     assert "matplotlib" not in loaded and "jinja2" in loaded

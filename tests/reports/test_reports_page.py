@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -45,8 +47,13 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def good(nine: Path) -> Page:
-    return Page(build(nine).page)
+def good_directory(nine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(nine, tmp_path_factory.mktemp("page") / "2026-11-20/14-03-22")
+
+
+@pytest.fixture(scope="module")
+def good(good_directory: Path) -> Page:
+    return Page(build(good_directory).page)
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +100,8 @@ def test_it_says_what_was_run_where(good: Page) -> None:
     assert "left out" not in good.words and not good.all("details")
 
 
-def test_links_lead_to_the_runs_and_the_plots(good: Page, bad: Page, nine: Path, troubled: Built) -> None:
-    from urllib.parse import unquote
-
-    for page, directory in ((good, nine), (bad, troubled.directory)):
+def test_links_lead_to_the_runs_and_the_plots(good: Page, bad: Page, good_directory: Path, troubled: Built) -> None:
+    for page, directory in ((good, good_directory), (bad, troubled.directory)):
         assert len(page.all("a")) == 14
         assert all((directory / unquote(link["href"])).exists() for link in page.all("a"))
 
@@ -117,8 +122,6 @@ def test_what_others_wrote_is_text(bad: Page, troubled: Built) -> None:
 
 
 def test_a_page_without_plots_and_one_without_sweep_yaml(nine: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = shutil.copytree(nine, tmp_path / "copy")
     (copy / "sweep.yaml").unlink()
     page = Page(build(copy, with_plots=False).page)

@@ -120,7 +120,9 @@ def test_who_has_no_numbers_is_named(troubled: Built) -> None:
     (legend,) = figures["accuracy_epoch"].legends
     assert [text.get_text() for text in legend.get_texts()][-1] == "not done"
     bars = words(figures["breakdown"])
-    assert bars[0][2] == "failed" and bars[1][1:3] == ["running", "diverged"] and bars[2][0] == "pending"
+    assert troubled.grid.labels.index("svd") == 3 and troubled.grid.labels.index("qsgd") == 2
+    assert bars[0][3] == "failed" and bars[1][2:] == ["running", "diverged"]
+    assert bars[2] == ["pending", "missing", "missing", "not measured"]
 
 
 def test_nothing_is_sent_with_one_worker(tmp_path: Path) -> None:

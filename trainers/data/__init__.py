@@ -1,0 +1,30 @@
+"""Data sets: prepared once by the launcher, mapped by every rank, cut into shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sweep.run import UsageError
+from trainers.data import store
+
+
+def prepare(name: str, root: Path, download: bool = False) -> Path:
+    """Make the arrays of data set `name` ready under `root`; quick where they are.
+
+    Raises:
+        UsageError: the user's files are missing or damaged, or `root` cannot be written.
+    """
+    from trainers.data import cifar10, digits
+
+    builders = {"digits": digits.build, "cifar10": lambda: cifar10.build(root, download)}
+    try:
+        return store.ensure(root, name, builders[name])
+    except OSError as error:
+        raise UsageError(
+            f"data.root={root}: {error.strerror}: {error.filename}; valid is a directory that can be written"
+        ) from error
+
+
+def load(name: str, root: Path) -> store.Arrays:
+    """Map the prepared arrays of data set `name`, preparing them where nobody has."""
+    return store.load(prepare(name, root))
