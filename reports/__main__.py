@@ -59,7 +59,7 @@ def _show(built: Built) -> None:
     from reports import terminal
 
     out = terminal.console()
-    terminal.say(out, headline(built.grid), style="bold")
+    terminal.say(out, f"{collect.sweep_name(built.directory)}: {headline(built.grid)}", style="bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
     failures = unfinished(built.grid)
     terminal.show(out, [*chosen, failures] if failures.rows else chosen)

@@ -13,7 +13,8 @@ import pandas as pd
 from reports import collect
 from reports.collect import LeftOut, Report
 from reports.grid import Grid, lay_out
-from reports.tables import Table, tables
+from reports.table import Table
+from reports.tables import tables
 from sweep import run as rundir
 
 TABLES = "tables"

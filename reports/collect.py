@@ -25,7 +25,7 @@ from reports.text import clean
 from sweep import run as rundir
 
 RUN_COLUMNS = {
-    "sweep": "string",  # name of the sweep's directory
+    "sweep": "string",  # date and time: the last two parts of the sweep's path
     "run": "string",  # name of the run's directory
     "directory": "string",  # its path
     "signature": "string",
@@ -129,7 +129,7 @@ class Report:
         measured = _from_result(result) if result else self._from_rows(run, warmup)
         hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
         return {
-            "sweep": clean(sweep.resolve().name),
+            "sweep": sweep_name(sweep),
             "run": clean(run.name),
             "directory": str(run.directory),
             "signature": clean(run.signature),
@@ -245,6 +245,11 @@ def sweeps(*paths: Path) -> list[Path]:
 def is_sweep(directory: Path) -> bool:
     """Whether there is at least one run, readable or not, in this directory."""
     return bool(_run_directories(directory))
+
+
+def sweep_name(directory: Path) -> str:
+    """How a sweep is called: by its date and time (and name), `2026-11-20/14-03-22`."""
+    return clean("/".join(directory.resolve().parts[-2:]).lstrip("/"))
 
 
 def _run_directories(sweep: Path) -> list[Path]:

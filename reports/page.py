@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from reports.collect import LeftOut
+from reports.collect import LeftOut, sweep_name
 from reports.grid import Grid
-from reports.tables import Table, headline, why
+from reports.table import Table
+from reports.tables import headline, why
 from reports.text import clean, setting
 from sweep import run as rundir
 
@@ -63,7 +64,7 @@ def render(
         sections.append({"title": title, "tables": shown, "notes": notes, "pictures": found})
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        name=name_of(directory),
+        name=sweep_name(directory),
         long=_LONG,
         headline=headline(grid),
         command=_text(info.get("command", "")),
@@ -77,11 +78,6 @@ def render(
         left_out=[(os.path.relpath(entry.path, directory), entry.reason) for entry in left_out],
         provenance=[(key, text) for key, text in _provenance(info) if text and key not in ("format", "command")],
     )
-
-
-def name_of(directory: Path) -> str:
-    """How a sweep is called: by its date and time, or whatever its place is called."""
-    return clean("/".join(directory.resolve().parts[-2:]).lstrip("/"))
 
 
 def _picture(directory: Path, path: Path, plot: Plot) -> dict[str, str]:

@@ -14,14 +14,13 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from reports import style
 from reports.grid import Grid
-from reports.tables import MISSING, NOT_MEASURED
+from reports.table import MISSING, NOT_MEASURED
 from reports.text import counted, listed, order, setting
 from sweep import run as rundir
 
@@ -66,7 +65,7 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     if apart and len(runs.drop_duplicates([*apart, *by])) > _MAX_PANELS:
         apart = []
     repeats = [key for key in grid.keys if key not in apart]
-    runs = runs.assign(repeat=[" ".join(map(setting, values)) for values in runs[repeats].itertuples(index=False)])
+    runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
     groups = list(runs.groupby(keys, dropna=False, sort=False)) if keys else []
     groups.sort(key=lambda group: [order(value) for value in group[0]])
@@ -85,7 +84,6 @@ def figure_of(layout: Layout, columns: int, height: float, share: str = "") -> t
     columns = min(columns, count)
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(_WIDTH, _LEGEND + height * rows))
-    FigureCanvasAgg(figure)
     axes = list(
         figure.subplots(rows, columns, sharex=share in ("x", "all"), sharey=share in ("y", "all"), squeeze=False).flat
     )

@@ -17,16 +17,17 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from reports import panels, style
 from reports.grid import Grid
 from reports.panels import GREY, Layout
-from reports.tables import DAGGER, NOT_MEASURED
+from reports.table import DAGGER, NOT_MEASURED
 from reports.text import counted, number
 from sweep import run as rundir
 
@@ -50,7 +51,8 @@ class Plot:
         temporary = directory / f".{path.name}.{os.getpid()}"
         with matplotlib.rc_context(fname=style.STYLE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # at worst, names that no installed font can write
-            self.figure.savefig(temporary, format="png")
+            # Not savefig, which lays out and draws everything once more before it draws.
+            FigureCanvasAgg(self.figure).print_png(temporary)
         os.replace(temporary, path)
         return path
 
@@ -112,8 +114,7 @@ def _throughput(layout: Layout) -> Plot:
             axis.plot(crowded["workers"], crowded["value"], look.marker, color=look.colour, markerfacecolor="white")
         axis.set_xscale("log", base=2)
         axis.set_xticks(counts, [str(int(count)) for count in counts])
-        axis.xaxis.set_minor_formatter(NullFormatter())
-        axis.tick_params(which="minor", bottom=False)
+        axis.xaxis.set_minor_locator(NullLocator())
         margin = max((counts[-1] / counts[0]) ** 0.08, 1.15) if counts else 1
         axis.set_xlim(counts[0] / margin, counts[-1] * margin)
         axis.set_ylim(bottom=0)

@@ -1,16 +1,12 @@
 """The tables of a sweep: what a reader compares, in units a reader knows.
 
 Every table is rows of the compressor (and whatever else was swept) by columns of workers, or one row
-per run. A run without a number shows why: its status, `missing` where the sweep's directory has no
-such run, `not measured` where it was done without measuring that.
+per run.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import html
-import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,23 +14,9 @@ from typing import Any
 import pandas as pd
 
 from reports.grid import BASELINE, Grid
+from reports.table import DAGGER, MEANINGS, MISSING, NO_BASELINE, NOT_MEASURED, Cell, Column, Row, Table
 from reports.text import byte_unit, counted, listed, number, setting
 from sweep import run as rundir
-
-MISSING = "missing"
-NOT_MEASURED = "not measured"
-NO_BASELINE = "no baseline"
-
-DAGGER = "†"
-_NOTES = {
-    DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
-    rundir.PENDING: "not started",
-    rundir.RUNNING: "not finished when this report was written",
-    rundir.DIVERGED: "the loss was no longer a finite number",
-    MISSING: "no such run in the sweep's directory",
-    NOT_MEASURED: "the run was done without measuring this",
-    NO_BASELINE: f"no finished run with compressor={BASELINE} that is equal otherwise",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +52,7 @@ MEASURES = (
     Measure("throughput_samples", "Throughput, all workers together", "samples_per_second", "samples/s"),
     ACCURACY,
     Measure("accuracy_best", "Test accuracy after the best epoch", "best_accuracy", "fraction", 100, "%", digits=4),
-    Measure("speedup", f"Throughput relative to {BASELINE} at equal workers", "speedup", f"x {BASELINE}"),
+    Measure("speedup", f"Speed-up over {BASELINE} at equal workers", "speedup", f"x {BASELINE}"),
     Measure("payload", "Message of one worker per step", "payload_bytes", "B"),
     Measure("sent", "Put on the wire by one worker per step", "sent_bytes", "B"),
     Measure("compression_ratio", "Compression ratio of a message", "compression_ratio", "x fp32"),
@@ -86,81 +68,6 @@ _RUN_MEASURES = (
     Measure("", "ratio", "compression_ratio", "x fp32"),
     Measure("", "error", "compression_error", "relative"),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """`value` is what a program reads, `text` what a person does; a word stands for a number that is not there."""
-
-    value: float | str
-    text: str
-    is_word: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """`unit` belongs to the cells' values, `shown` to their texts."""
-
-    name: str
-    unit: str = ""
-    shown: str = ""
-
-    @property
-    def is_number(self) -> bool:
-        return bool(self.unit)
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """`oversubscribed` are the numbers of workers for which this row's runs had too few cores."""
-
-    cells: tuple[Cell, ...]
-    oversubscribed: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Rows for people and programs; the first `headers` columns say what a row is."""
-
-    name: str
-    title: str
-    columns: tuple[Column, ...]
-    headers: int
-    rows: tuple[Row, ...]
-    caption: str = ""
-
-    @property
-    def notes(self) -> list[str]:
-        """What the marks and words in this table mean."""
-        texts = {cell.text for row in self.rows for cell in row.cells if cell.is_word or cell.text.endswith(DAGGER)}
-        used = {DAGGER if text.endswith(DAGGER) else text for text in texts}
-        return [f"{mark}: {meaning}" for mark, meaning in _NOTES.items() if mark in used]
-
-    def csv(self) -> str:
-        """Values in full, in the units of `Report.runs`, and the daggers as a column of their own."""
-        marked = any(row.oversubscribed for row in self.rows)
-        names = [f"{column.name} [{column.unit}]" if column.unit else column.name for column in self.columns]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*names, *(["oversubscribed [workers]"] if marked else [])])
-        for row in self.rows:
-            writer.writerow(
-                [*(setting(cell.value) for cell in row.cells), *([" ".join(row.oversubscribed)] if marked else [])]
-            )
-        return text.getvalue()
-
-    def markdown(self) -> str:
-        from tabulate import tabulate
-
-        rows = [[_markdown(cell.text) for cell in row.cells] for row in self.rows]
-        names = [
-            f"{_markdown(column.name)} [{column.shown}]" if column.shown else _markdown(column.name)
-            for column in self.columns
-        ]
-        sides = ["right" if column.is_number else "left" for column in self.columns]
-        body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
-        parts = [f"**{_markdown(self.title)}**", body, *map(_markdown, self.notes), _markdown(self.caption)]
-        return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def tables(grid: Grid) -> list[Table]:
@@ -232,7 +139,7 @@ def unfinished(grid: Grid) -> Table:
 
 def why(status: str, reason: Any) -> str:
     """The reason why a run is not done, or else what its status means."""
-    return setting(reason) or _NOTES.get(status, "no reason is known")
+    return setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
 def _speedup(grid: Grid) -> list[float | str]:
@@ -308,9 +215,3 @@ def _cell(status: str, value: Any, measure: Measure, marked: bool = False) -> Ce
 
 def _text(text: str) -> Cell:
     return Cell(text, text)
-
-
-def _markdown(text: str) -> str:
-    """Text that stays text in Markdown: neither a cell's border nor markup."""
-    escaped = html.escape(text, quote=False)
-    return "".join(f"\\{char}" if char in "\\|`*[" else char for char in escaped)

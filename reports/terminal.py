@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.tables import Table
+from reports.table import Table
 
 _LOG_WIDTH = 10_000  # what is not a terminal has no edge at which a line would have to be broken
 _GAP = 3  # characters between two columns

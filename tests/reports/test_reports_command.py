@@ -99,11 +99,11 @@ def test_the_summaries_list_every_run(sweep: Path, command: Command) -> None:
     assert command(sweep, "--quiet", "--no-plots").status == 0
     with (sweep / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 9 and {row["sweep"] for row in rows} == {"14-03-22"}
+    assert len(rows) == 9 and {row["sweep"] for row in rows} == {"2026-11-20/14-03-22"}
     assert all((sweep / row["directory"] / rundir.CONFIG).is_file() for row in rows)
     with (sweep.parent / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["sweep"] for row in rows] == ["14-03-22"] * 9 + ["15-00-00"] * 2
+    assert [row["sweep"] for row in rows] == ["2026-11-20/14-03-22"] * 9 + ["2026-11-20/15-00-00"] * 2
     assert all((sweep.parent / row["directory"] / rundir.CONFIG).is_file() for row in rows)
     assert rows[-1]["compressor.rank"] == "3" and rows[-1]["started"].startswith("2026-11-20T14:03:25")
     assert not (other / "summary.csv").exists(), "only what was asked for"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 import reports
 from reports import style
@@ -99,7 +100,8 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
     for axis, workers in zip(nine_plots["breakdown"].figure.axes, (2, 4, 8), strict=True):
         assert [label.get_text() for label in axis.get_yticklabels()] == ["none", "qsgd", "svd"]
         for place, name in enumerate(("none", "qsgd", "svd")):
-            bars = [bar for bar in axis.patches if round(bar.get_y() + 0.36) == place]
+            patches = [patch for patch in axis.patches if isinstance(patch, Rectangle)]
+            bars = [bar for bar in patches if round(bar.get_y() + 0.36) == place]
             (run,) = runs[(runs["compressor"] == name) & (runs["workers"] == workers)].to_dict("records")
             assert [bar.get_width() for bar in bars][:-1] == pytest.approx(
                 [run[f"{phase}_s"] * 1e3 for phase in rundir.PHASES]

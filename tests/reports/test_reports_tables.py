@@ -13,7 +13,8 @@ import pytest
 import reports
 from reports.build import Built
 from reports.grid import lay_out
-from reports.tables import Table, headline, tables, unfinished
+from reports.table import Table
+from reports.tables import headline, tables, unfinished
 from reports.text import byte_unit, clean, listed, number, setting
 from sweep import run as rundir
 from tests.reports import fabricate
