@@ -2,17 +2,19 @@
 
 Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json. The launcher sets
 GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json) and GRADSWEEP_CORES (to pin ranks to);
-both may be missing. Exit status 0 when result.json says done or diverged.
+both may be missing. Exit status 0 when result.json says done or diverged, else 1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 
@@ -82,46 +84,51 @@ def run(directory: Path) -> None:
 
 
 def report_failure(directory: Path, error: BaseException) -> None:
-    """Leave the reason where the launcher looks for it."""
+    """Print what went wrong and leave the reason where the launcher looks for it."""
     from sweep.run import FAILURE, UsageError, now, write_json
 
-    rank = next(
-        (os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK") if name in os.environ), "0"
-    )
-    expected = isinstance(error, UsageError)
-    if expected:
-        print(error, file=sys.stderr, flush=True)
+    variables = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+    rank = int(next((os.environ[name] for name in variables if name in os.environ), "0"))
+    if isinstance(error, UsageError):
+        reason = str(error)
+        print(reason, file=sys.stderr)
     else:
+        reason = f"rank {rank}: {type(error).__name__}: {error}"
         traceback.print_exception(error)
-    reason = str(error) if expected else f"rank {rank}: {type(error).__name__}: {error}"
     folder = Path(os.environ.get("GRADSWEEP_ATTEMPT") or directory)
-    write_json(folder / FAILURE.format(rank=rank), {"rank": int(rank), "reason": reason, "time": now()})
+    with contextlib.suppress(OSError):  # a full disk must not hide what is on stderr
+        write_json(folder / FAILURE.format(rank=rank), {"rank": rank, "reason": reason, "time": now()})
 
 
-def abort() -> None:
-    """End all ranks: an exception on one would leave the others waiting in a collective."""
+def leave(status: int) -> NoReturn:
+    """End this rank: with a status other than 0 all the others too, which may wait for it in a collective.
+
+    The interpreter is not taken down object by object, which with torch loaded costs half a second of CPU.
+    """
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-        mpi.COMM_WORLD.Abort(1)
+    if mpi is not None and mpi.Is_initialized():
+        if status:
+            sys.stderr.flush()
+            mpi.COMM_WORLD.Abort(status)
+        mpi.Finalize()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> NoReturn:
     die_with_parent()
     if len(arguments) != 1:
         print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)
-        return 2
+        leave(2)
     directory = Path(arguments[0])
     try:
         run(directory)
     except BaseException as error:
-        try:
-            report_failure(directory, error)
-        finally:
-            sys.stderr.flush()
-            abort()
-        return 1
-    return 0
+        report_failure(directory, error)
+        leave(1)
+    leave(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +53,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
 
     watch = Stopwatch()
     units = flat.units(config.exchange.granularity, config.exchange.bucket_mib)
-    config.compressor.warm_up()
+    with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
+        config.compressor.warm_up()
     exchanger = exchange.build(config.exchange, comm, units, config.compressor, config.memory, config.seed, watch)
     optimizer = SGD(flat.values, flat.gradients, config.optimizer)
     recorder = Recorder(comm, directory, flat.gradients.nbytes, config.warmup_steps)
@@ -86,6 +90,19 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
         **recorder.figures(),
         "total_s": time.perf_counter() - began,
     }
+
+
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Make imports of an optional package fail within the block, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 def compute_gradient(model: nn.Module, flat: Flat, batch: Batch, workers: int, watch: Stopwatch) -> tuple[float, float]:
