@@ -47,9 +47,7 @@ class Arrays:
         return channels, height, width
 
 
-def of_images(
-    train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int
-) -> Arrays:
+def of_images(train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int) -> Arrays:
     """Arrays with the mean and standard deviation of the training images, per channel."""
     # sums of uint8 in exact integers: no float copy of the data set, the same on every machine
     counts = [np.bincount(train_x[:, c].ravel(), minlength=256) for c in range(train_x.shape[1])]
