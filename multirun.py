@@ -6,19 +6,23 @@ python multirun.py -m compressor=qsgd,svd,none workers=2,4,8
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-import traceback
-from pathlib import Path
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` takes over, Ctrl-C just ends this
 
-from hydra_plugins.gradsweep import run_points
-from sweep import compose
-from trainers.config import GROUPS, RunConfig
+import os  # noqa: E402
+import sys  # noqa: E402
+import traceback  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import hydra  # noqa: E402
+from hydra.core.hydra_config import HydraConfig  # noqa: E402
+from omegaconf import DictConfig  # noqa: E402
+
+from hydra_plugins.gradsweep import run_points  # noqa: E402
+from sweep import compose  # noqa: E402
+from sweep.signals import Interrupted, interruptible  # noqa: E402
+from trainers.config import GROUPS, RunConfig  # noqa: E402
 
 TRACEBACK = "GRADSWEEP_TRACEBACK"
 """Environment variable: 1 prints the traceback of an error in the input, as HYDRA_FULL_ERROR=1 asks for."""
@@ -37,12 +41,21 @@ def compose_and_run(config: DictConfig) -> None:
 
 def fail(error: Exception) -> int:
     """Print why nothing was run; returns the exit status."""
+    if (interrupted := interruption(error)) is not None:
+        raise interrupted
     line = compose.explain(error, sys.argv[1:])
     if line is None or os.environ.get(TRACEBACK) == "1":
         traceback.print_exception(error)
     else:
         print(line, file=sys.stderr)
     return 1 if line is None else 2
+
+
+def interruption(error: BaseException | None) -> Interrupted | None:
+    """The signal behind an error: a library that is interrupted may trip over its own tidying."""
+    while error is not None and not isinstance(error, Interrupted):
+        error = error.__context__
+    return error
 
 
 def main() -> int:
@@ -55,11 +68,13 @@ def main() -> int:
         compose_and_run()
         launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
         return 0 if launch is None else launch.conclude()
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+    except BrokenPipeError:  # whoever read our output has gone; what was running has been ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except Exception as error:
         return fail(error)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with interruptible():
+        sys.exit(main())

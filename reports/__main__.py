@@ -18,7 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 0; 1 where a report could not be written; 2 where there is nothing to report."""
     options = _parser().parse_args(arguments)
     # A log's or a terminal's encoding may lack the signs that names and tables have.
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if sys.stdout is not None:  # it is None where it was closed before the start
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         built = []
         for sweep in collect.sweeps(*options.paths):

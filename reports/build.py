@@ -71,15 +71,10 @@ def summarize_dates(built: Sequence[Built]) -> None:
     """Write the summary.csv of each date that has one of these sweeps: every run of all its sweeps."""
     known = {one.directory.resolve(): one.report for one in built}
     for date in dict.fromkeys(directory.parent for directory in known):
-        sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
-        if _DATE.fullmatch(date.name) or (len(sweeps) > 1 and _is_ours(date / rundir.SUMMARY)):
+        if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
+            sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
             runs = [(known.get(sweep) or Report([sweep])).runs for sweep in sweeps]
             _write(date / rundir.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
-
-
-def _is_ours(summary: Path) -> bool:
-    """Sweeps may lie where a user keeps other things: only what this module wrote is replaced."""
-    return not summary.exists() or summary.read_bytes().startswith(b"sweep,run,")
 
 
 def _summary(runs: pd.DataFrame, directory: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import traceback
 import typing
 from collections.abc import Mapping, Sequence
@@ -99,13 +100,13 @@ def sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
     if resume is not None:
         return resume
     directory = f"{fresh}-{name}" if name else fresh
-    _fresh.add(directory)
+    _fresh.add(os.path.abspath(directory))
     return directory
 
 
 def is_fresh(directory: str) -> bool:
     """Whether `sweep_directory` made up this name, so that another would do as well."""
-    return directory in _fresh
+    return os.path.abspath(directory) in _fresh
 
 
 def register_resolvers() -> None:
@@ -131,7 +132,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     innermost = causes[-1]
     if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
         return _explain_key(innermost, arguments)
-    if isinstance(error, OSError) and not _passed_through(error, "sweep"):
+    if isinstance(error, OSError) and error.filename is not None and not _passed_through(error, "sweep"):
         return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
     if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, ("hydra", "omegaconf")):
         return " ".join(str(innermost).split())

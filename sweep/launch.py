@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 import yaml
@@ -21,11 +20,12 @@ from rich.console import Console
 from sweep import plan, provenance
 from sweep import run as names
 from sweep.local import SlotExecutor, SlotJob
-from sweep.mpirun import MpiRun
+from sweep.mpirun import MpiRun, python_environment
 from sweep.plan import Point
 from sweep.progress import Progress
 from sweep.run import Run, UsageError, bad_value, write_text
 from sweep.settings import settings_of
+from sweep.signals import Interrupted
 
 LOCK = ".lock"
 LOG_LINES = 10  # of a failed run, shown at the end
@@ -35,27 +35,7 @@ EXECUTORS = {SlotExecutor.name(): SlotExecutor}
 """submitit executors by name: what `hydra.launcher.cluster` may say."""
 
 _executed: dict[Path, list[Run]] = {}  # by sweep: the runs that this process was asked for
-
-
-class Interrupted(SystemExit):
-    """A signal asked the sweep to end; everything it had started has been ended."""
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn the signals that end programs into `Interrupted`, once: a second one does not disturb the tidying."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted(128 + number)
-
-    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+_opened: dict[Path, Path] = {}  # by the name asked for: the directory of the sweep that this process has made
 
 
 class Sweep:
@@ -88,7 +68,7 @@ class Sweep:
             ) from error
         try:
             fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._locked.close()
             return False
         return True
@@ -114,12 +94,21 @@ class Sweep:
         path = self.directory / names.SWEEP
         this = {"created": names.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
         if path.exists():
-            known = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+            known = _read_yaml(path)
             known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
             known.setdefault("resumed", []).append(this)
         else:
             known = {"format": names.FORMAT, **this, "swept": list(swept)}
         write_text(path, yaml.safe_dump(known, sort_keys=False, allow_unicode=True))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file that somebody may have damaged; what is not one is empty."""
+    try:
+        known = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
@@ -134,6 +123,7 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
             [sys.executable, "-m", "trainers.data", "--root", root, *wanted],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
+            env={**os.environ, **python_environment()},
             text=True,
             errors="replace",
         )
@@ -147,16 +137,20 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def forgetting(directory: Path) -> Iterator[None]:
-    """Where an error ends this block and nothing was started, take back the directory that Hydra has made."""
+def forgetting(directory: Path, *, fresh: bool) -> Iterator[None]:
+    """Where this block ends early and nothing was started, take back what Hydra has made.
+
+    Directories only if they are `fresh`, so that no empty one of the user's goes with them.
+    """
     try:
         yield
-    except Exception:
+    except BaseException:
         with suppress(OSError):
-            if all(path.name == "multirun.yaml" for path in directory.iterdir()):
+            if not (directory / names.SWEEP).exists():
                 (directory / "multirun.yaml").unlink(missing_ok=True)
-                directory.rmdir()
-                directory.parent.rmdir()  # of the date, if this was its first sweep
+                if fresh:
+                    directory.rmdir()
+                    directory.parent.rmdir()  # of the date, if this was its first sweep
         raise
 
 
@@ -189,6 +183,12 @@ def execute(
     if cluster not in EXECUTORS:
         raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(EXECUTORS))
     resolved = [resolve(config) for config in configs]
+    if not resolved:
+        raise UsageError("the grid has no points: valid is at least one value for every key")
+    for config in resolved:
+        for place in ("sweep", "mpi"):
+            if config[place] != resolved[0][place]:
+                raise UsageError(f"{place}: cannot be swept; valid is one value for all runs of a sweep")
     settings, mpi = settings_of(resolved[0])
     program = mpi.program()
     if settings.resume is not None and not (directory / names.SWEEP).is_file():
@@ -197,27 +197,26 @@ def execute(
             f"valid is `last` or the directory of a sweep"
         )
     prepare_data(resolved)
-    with interruptible():
-        sweep = Sweep(directory, fresh=fresh)
-        try:
-            runs = sweep.lay_out(resolved, overrides, program)
-            _executed.setdefault(sweep.directory, []).extend(runs)
-            tasks = {
-                run: MpiRun(
-                    str(run.directory), config["workers"], config["threads_per_worker"], program, mpi.environment
-                )
-                for run, config in zip(runs, resolved, strict=True)
-            }
-            epochs = {run: config["epochs"] for run, config in zip(runs, resolved, strict=True)}
-            executor = EXECUTORS[cluster](sweep.directory, max_parallel=settings.max_parallel)
-            _run_missing(sweep.directory, tasks, epochs, executor)
-        finally:
-            sweep.close()
+    # a sweeper that hands over batch after batch fills one directory
+    sweep = Sweep(_opened.get(directory, directory), fresh=fresh and directory not in _opened)
+    try:
+        _opened[directory] = sweep.directory
+        runs = sweep.lay_out(resolved, overrides, program)
+        _executed.setdefault(sweep.directory, []).extend(runs)
+        tasks = {
+            run: MpiRun(str(run.directory), config["workers"], config["threads_per_worker"], program, mpi.environment)
+            for run, config in zip(runs, resolved, strict=True)
+        }
+        configs_of = dict(zip(runs, resolved, strict=True))
+        executor = EXECUTORS[cluster](sweep.directory, max_parallel=settings.max_parallel)
+        _run_missing(sweep.directory, tasks, configs_of, executor)
+    finally:
+        sweep.close()
     return runs
 
 
 def _run_missing(
-    directory: Path, tasks: Mapping[Run, MpiRun], epochs: Mapping[Run, int], executor: SlotExecutor
+    directory: Path, tasks: Mapping[Run, MpiRun], configs: Mapping[Run, Mapping[str, Any]], executor: SlotExecutor
 ) -> None:
     console = Console()
     todo = plan.missing(tasks)
@@ -228,7 +227,7 @@ def _run_missing(
             job = executor.submit(tasks[run])
             assert isinstance(job, SlotJob)
             jobs.append(job)
-        with Progress(jobs, [epochs[run] for run in todo], len(tasks) - len(todo), console) as progress:
+        with Progress(jobs, [configs[run] for run in todo], len(tasks) - len(todo), console) as progress:
             while executor.queue or executor.running:
                 executor.poll()
                 progress.refresh()
@@ -247,10 +246,12 @@ def conclude() -> int:
     console = Console()
     failed = False
     for directory, runs in _executed.items():
-        subprocess.run([sys.executable, "-m", "reports", str(directory)], stdin=subprocess.DEVNULL, check=False)
+        command = [sys.executable, "-m", "reports", str(directory)]
+        environment = {**os.environ, **python_environment()}
+        failed |= bool(subprocess.run(command, stdin=subprocess.DEVNULL, env=environment, check=False).returncode)
         unfinished = [run for run in dict.fromkeys(runs) if run.status() != names.DONE]
         show_failures(unfinished, directory, console)
-        failed = failed or bool(unfinished)
+        failed |= bool(unfinished)
     return int(failed)
 
 
@@ -278,4 +279,7 @@ def say(console: Console, text: str, style: str | None = None) -> None:
 def resume_command(directory: Path) -> str:
     """This command line with sweep.resume for `directory`."""
     words = [word for word in provenance.command_line() if not word.startswith("sweep.resume=")]
-    return shlex.join([*words, f"sweep.resume={os.path.relpath(directory)}"])
+    value = os.path.relpath(directory)
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", value):  # Hydra's grammar wants quotes around the rest
+        value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return shlex.join([*words, f"sweep.resume={value}"])

@@ -9,6 +9,7 @@ There is no thread: `poll` moves the queue on, and `job.wait()`, `job.done()` an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -159,7 +160,7 @@ class SlotExecutor(Executor):
             assert job.attempt is not None
             status = job.attempt.poll()
             if status is not None:
-                self._ended(job, status, job.mpi_run.run.state().get("reason"))
+                self._ended(job, status, job.attempt.reason)
         while self.queue and (self.max_parallel is None or len(self.running) < self.max_parallel):
             cores = self.slots.lease(self.queue[0].mpi_run.cores)
             if cores is None:
@@ -174,7 +175,7 @@ class SlotExecutor(Executor):
             job.status = names.RUNNING
         except OSError as error:  # this run cannot start (a full disk, say); others may
             self._ended(job, names.FAILED, f"could not be started: {error}")
-            write_state(job.mpi_run.run, status=job.status, reason=job.reason)
+            _note(job)
 
     def _ended(self, job: SlotJob, status: str, reason: str | None) -> None:
         job.status, job.reason = status, reason
@@ -187,7 +188,7 @@ class SlotExecutor(Executor):
             if job in self.queue:
                 self.queue.remove(job)
                 job.status, job.reason = names.CANCELLED, reason
-                write_state(job.mpi_run.run, status=job.status, reason=reason)
+                _note(job)
             elif job.attempt is not None:
                 job.attempt.terminate(names.CANCELLED, reason)
         deadline = time.monotonic() + grace_s
@@ -199,3 +200,9 @@ class SlotExecutor(Executor):
     def cancel_all(self, reason: str) -> None:
         """End everything that is queued or running."""
         self.cancel([*self.queue, *self.running], reason)
+
+
+def _note(job: SlotJob) -> None:
+    """Write the state of a job that has no attempt to write it."""
+    with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
+        write_state(job.mpi_run.run, status=job.status, reason=job.reason)

@@ -6,6 +6,7 @@ itself; a scheduler that runs Python functions (SLURM through submitit) calls th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -58,6 +59,12 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if not name.startswith(_INHERITED) or name.startswith(_KEPT) or (name.startswith("OMPI_MCA_") and not inside)
     }
+
+
+def python_environment() -> dict[str, str]:
+    """What lets our programs find our packages from any working directory, and not the files that lie there."""
+    packages = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}
 
 
 def processes_of(attempt: Path) -> list[int]:
@@ -159,13 +166,15 @@ class Attempt:
     def __init__(self, task: MpiRun, cores: Sequence[int]) -> None:
         self.task, self.run = task, task.run
         state = self.run.state()
-        self.number = len(state["attempts"]) + 1
+        self.number = 1 + max([len(state["attempts"]), *self.run.attempt_numbers()])
         self.directory = self.run.attempt(self.number).absolute()
         self.directory.mkdir(exist_ok=True)
         self.status: str | None = None
+        self.reason: str | None = None
         self._stopping: tuple[str, str] | None = None
         environment = {
             **clean_environment(os.environ),
+            **python_environment(),
             **task.environment,
             ATTEMPT_VARIABLE: str(self.directory),
             CORES_VARIABLE: ",".join(map(str, cores)),
@@ -194,14 +203,19 @@ class Attempt:
             "pid": self.process.pid,
             "cores": list(cores),
         }
-        oversubscribed = task.cores > len(cores)
-        write_state(
-            self.run,
-            status=names.RUNNING,
-            reason=None,
-            oversubscribed=oversubscribed,
-            attempts=[*state["attempts"], record],
-        )
+        try:
+            write_state(
+                self.run,
+                status=names.RUNNING,
+                reason=None,
+                oversubscribed=task.cores > len(cores),
+                attempts=[*state["attempts"], record],
+            )
+        except BaseException:  # nothing may run that no state tells of
+            self.process.kill()
+            self.process.wait()
+            kill_processes_of(self.directory)
+            raise
 
     def poll(self) -> str | None:
         """The final status once the job has ended, else None."""
@@ -236,7 +250,9 @@ class Attempt:
             self.status, reason = self._stopping
         else:
             self.status, reason = names.FAILED, failure_reason(self.directory, code)
-        finish_attempt(self.run, self.status, reason, code)
+        self.reason = reason
+        with contextlib.suppress(OSError):  # a full disk: the sweep goes on, a resume settles this run
+            finish_attempt(self.run, self.status, reason, code)
 
 
 def failure_reason(attempt: Path, exit_code: int) -> str:
@@ -265,22 +281,22 @@ def write_state(run: Run, **changes: Any) -> None:
 
 def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | None) -> None:
     """Write how the latest attempt of a run has ended."""
-    attempts = run.state()["attempts"]
+    attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
     attempts[-1] |= {"status": status, "reason": reason, "exit_code": exit_code, "ended": names.now()}
     write_state(run, status=status, reason=reason, attempts=attempts)
 
 
 def settle_abandoned(run: Run) -> None:
-    """A run that says it is running although no launcher watches it: end what is left of it, say so.
+    """Bring the state of a run that no launcher watches in line with what it has left: its result counts.
 
-    What it had finished by itself counts.
+    A run that says it is running has lost its launcher; what is left of it is ended.
     """
-    state = run.state()
-    if state["status"] != names.RUNNING or not state["attempts"]:
-        return
-    kill_processes_of(run.attempt(state["attempts"][-1]["number"]).absolute())
-    result = run.result()
-    if result is not None:
+    status, result = run.status(), run.result()
+    if status == names.RUNNING:
+        for number in run.attempt_numbers():
+            kill_processes_of(run.attempt(number).absolute())
+        result = run.result()
+    if result is not None and status not in names.COMPLETE:
         finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
-    else:
+    elif result is None and status == names.RUNNING:
         finish_attempt(run, names.FAILED, "the launcher was killed", None)

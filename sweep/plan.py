@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from sweep import run as names
-from sweep.mpirun import settle_abandoned
+from sweep.mpirun import settle_abandoned, write_state
 from sweep.run import Run, write_json, write_text
 
 PLACES = ("sweep", "mpi", "data.root")
@@ -86,6 +86,9 @@ def lay_out(sweep: Path, points: Iterable[Point]) -> list[Run]:
         full = signature(point.config)
         if full not in existing:
             existing[full] = _create(sweep / names.RUNS, point, full)
+        elif not is_complete(existing[full]):  # its places may have changed, or the file be damaged
+            _write_config(existing[full], point.config)
+            write_state(existing[full], signature=full, workers=point.config["workers"])
         runs.append(existing[full])
     return runs
 
@@ -110,9 +113,18 @@ def _create(folder: Path, point: Point, full: str) -> Run:
         "attempts": [],
     }
     write_json(run.path(names.STATE), state)
-    # last: a directory with a config is a run
-    write_text(run.path(names.CONFIG), yaml.dump(point.config, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    _write_config(run, point.config)  # last: a directory with a config is a run
     return run
+
+
+def _write_config(run: Run, config: Mapping[str, Any]) -> None:
+    text = yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    write_text(run.path(names.CONFIG), text)
+
+
+def is_complete(run: Run) -> bool:
+    """Whether a run was computed to an end and its result is there."""
+    return run.status() in names.COMPLETE and run.result() is not None
 
 
 def missing(runs: Iterable[Run]) -> list[Run]:
@@ -123,6 +135,6 @@ def missing(runs: Iterable[Run]) -> list[Run]:
     wanted: dict[Path, Run] = {}
     for run in runs:
         settle_abandoned(run)
-        if run.status() not in names.COMPLETE:
+        if not is_complete(run):
             wanted.setdefault(run.directory, run)
     return list(wanted.values())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -46,8 +47,8 @@ def duration(seconds: float | None) -> str:
 class Row:
     """How far one run is, from the files it appends to."""
 
-    def __init__(self, run: Run, epochs: int) -> None:
-        self.run, self.epochs = run, epochs
+    def __init__(self, run: Run, epochs: int, max_steps: int | None) -> None:
+        self.run, self.epochs, self.max_steps = run, epochs, max_steps
         self.epoch: float | None = None
         self.loss: float | None = None
         self.accuracy: float | None = None
@@ -61,10 +62,13 @@ class Row:
         self.accuracy = _number(epoch, "test_accuracy")
         steps, time_s = _number(step, "step"), _number(step, "time_s")
         self.iterations_per_second = steps / time_s if steps and time_s else None
+        if running_s is None and (result := self.run.result()) is not None:  # the figure of the report
+            self.iterations_per_second = result.get("iterations_per_second")
         finished, in_epochs = _number(epoch, "epoch"), _number(epoch, "step")
         self.remaining_s = None
         if running_s is not None and steps and finished and in_epochs:
-            share = min(1.0, steps / (in_epochs / finished * self.epochs))
+            planned = in_epochs / finished * self.epochs
+            share = min(1.0, steps / (planned if self.max_steps is None else min(planned, self.max_steps)))
             self.remaining_s = running_s * (1 - share) / share
 
 
@@ -73,13 +77,18 @@ class Progress:
 
     Args:
         jobs: all jobs of the sweep, in order.
-        epochs: of each job's run.
+        configs: of each job's run.
         finished: runs that needed nothing to be done.
     """
 
-    def __init__(self, jobs: Sequence[SlotJob], epochs: Sequence[int], finished: int, console: Console) -> None:
+    def __init__(
+        self, jobs: Sequence[SlotJob], configs: Sequence[Mapping[str, Any]], finished: int, console: Console
+    ) -> None:
         self.jobs, self.finished, self.console = jobs, finished, console
-        self.rows = [Row(job.mpi_run.run, count) for job, count in zip(jobs, epochs, strict=True)]
+        self.rows = [
+            Row(job.mpi_run.run, config["epochs"], config["max_steps"])
+            for job, config in zip(jobs, configs, strict=True)
+        ]
         self.began = time.monotonic()
         self._next = 0.0
         self._started: dict[int, float] = {}

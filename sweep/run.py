@@ -229,9 +229,20 @@ class Run:
     def attempt(self, number: int) -> Path:
         return self.directory / f"attempt-{number}"
 
+    def attempt_numbers(self) -> list[int]:
+        """Of the attempts that have left a directory."""
+        return sorted(int(path.name[8:]) for path in self.directory.glob("attempt-*") if path.name[8:].isdigit())
+
     def state(self) -> dict[str, Any]:
-        """The content of state.json; a run that has none yet is pending."""
-        return read_json(self.path(STATE)) or {"format": FORMAT, "status": PENDING, "attempts": []}
+        """The content of state.json; a run without a readable one is pending."""
+        state = read_json(self.path(STATE)) or {}
+        attempts = state.get("attempts")
+        return {
+            "format": FORMAT,
+            **state,
+            "status": state["status"] if state.get("status") in STATUSES else PENDING,
+            "attempts": [each for each in attempts if isinstance(each, dict)] if isinstance(attempts, list) else [],
+        }
 
     def result(self) -> dict[str, Any] | None:
         return read_json(self.path(RESULT))

@@ -66,6 +66,11 @@ def settings_of(config: dict[str, Any]) -> tuple[SweepSettings, MpiSettings]:
     Raises:
         UsageError: a value out of range, or an MPI launcher that does not exist.
     """
+    for section, cls in (("sweep", SweepSettings), ("mpi", MpiSettings)):
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in config[section]:
+            if key not in known:
+                raise UsageError(f"{section}.{key}: unknown key; valid is one of {', '.join(known)}")
     sweep, mpi = SweepSettings(**config["sweep"]), MpiSettings(**config["mpi"])
     sweep.check()
     mpi.program()

@@ -16,7 +16,7 @@ import yaml
 
 from sweep import run as names
 from sweep.run import runs_of
-from tests.conftest import QUICK, ROOT
+from tests.conftest import QUICK, ROOT, Program
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -60,6 +60,9 @@ Multirun = Callable[..., tuple[int, str, str]]
         ),
         ("compressor=svd exchange.granularity=model", "compressor=svd with .*valid is exchange.granularity=layer"),
         ("compressor=null", ".*Got NoneType"),
+        ("-m seed=range(0)", "the grid has no points: .*"),
+        ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of name, resume, max_parallel"),
+        ("-m sweep.name=a,b", "sweep: cannot be swept; valid is one value for all runs of a sweep"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(multirun: Multirun, tmp_path: Path, arguments: str, line: str) -> None:
@@ -108,6 +111,39 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
             fields = {field.name: field.default for field in dataclasses.fields(cls) if field.init}
             assert written == fields, (group, name)
             assert text.startswith("# "), (group, name)
+
+
+@pytest.mark.parametrize(
+    ("directory", "value"), [("output/a", "output/a"), ("p(1), é", "'p(1), é'"), ("it's", r"'it\'s'")]
+)
+def test_the_command_to_go_on_is_quoted_for_hydra(
+    directory: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from sweep.launch import resume_command
+
+    monkeypatch.chdir(tmp_path)
+    word = shlex.split(resume_command(tmp_path / directory))[-1]
+    assert word == f"sweep.resume={value}"
+    assert OverridesParser.create().parse_override(word).value() == directory
+
+
+@pytest.mark.mpi
+def test_two_runs_in_the_same_second_and_values_taken_out(start: Callable[..., Program], tmp_path: Path) -> None:
+    command = ("experiment=quick", "max_steps=1", "~mpi.environment.OMPI_MCA_coll")
+    both = [start(*command, "hydra.job.chdir=false"), start(*command)]
+    for program in both:
+        code, out, err = program.end(120)
+        assert code == 0, out + err
+    assert len(list(tmp_path.glob("output/*/*/runs/*/result.json"))) == 2
+
+
+@pytest.mark.mpi
+def test_an_empty_directory_of_the_users_is_left_alone(multirun: Multirun, tmp_path: Path) -> None:
+    (tmp_path / "empty/sub").mkdir(parents=True)
+    code, out, err = multirun("-m", "sweep.resume=empty/sub", "workers=1,2")
+    assert code == 2 and list((tmp_path / "empty/sub").iterdir()) == []
 
 
 @pytest.mark.mpi

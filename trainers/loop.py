@@ -22,7 +22,7 @@ from trainers.data.batches import Batch, Shard
 from trainers.flat import Flat
 from trainers.optimizers import SGD
 from trainers.recorder import Diverged, Recorder
-from trainers.stopwatch import Stopwatch
+from trainers.stopwatch import MEASURE, Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -72,7 +72,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 traffic = exchanger.mean(step, measure=measure)
                 with watch("update"):
                     optimizer.step(lr)
-                withheld = config.memory.norm() if measure else None
+                with watch(MEASURE):
+                    withheld = config.memory.norm() if measure else None
                 recorder.step(step, epoch, lr, batch.total, loss, accuracy, watch, traffic, withheld)
             recorder.combine()
             started = time.perf_counter()

@@ -7,7 +7,8 @@ Declaring their schemas first is enough for its transforms, datasets and models 
 
 from __future__ import annotations
 
-import importlib
+import importlib.machinery
+import importlib.util
 from types import ModuleType
 
 _SCHEMAS = {
@@ -42,8 +43,6 @@ def _declare_missing() -> None:
 
 def _load_extension() -> None:
     """Where the compiled extension does fit this torch, let it declare the operators itself."""
-    import importlib.util
-
     import torch
 
     package = importlib.util.find_spec("torchvision")

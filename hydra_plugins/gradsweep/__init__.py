@@ -26,19 +26,23 @@ def run_points(
     from sweep import compose, launch  # not at the top: Hydra imports this file for every command
     from trainers.config import resolve
 
-    with launch.forgetting(directory):
+    fresh = compose.is_fresh(str(directory))
+    with launch.forgetting(directory, fresh=fresh):
         return launch.execute(
             [_without_hydra(config) for config in configs],
-            [dict(override.split("=", 1) for override in typed) for typed in overrides],
+            [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,
             resolve,
-            fresh=compose.is_fresh(str(directory)),
+            fresh=fresh,
             cluster=cluster,
         )
 
 
 class GridSweeper(BasicSweeper):
     """All combinations. Points are composed once, by the launcher, which checks all before it starts any."""
+
+    def __init__(self, params: dict[str, str] | None = None) -> None:
+        super().__init__(max_batch_size=None, params=params)  # in one batch: a bad point is found before a start
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Nothing to do: Hydra's basic sweeper would compose every point here, and the launcher again."""
@@ -58,11 +62,12 @@ class SweepLauncher(Launcher):
 
         A run that failed returns NaN: its neighbours' results are not lost to an exception.
         """
+        from sweep.compose import is_fresh
         from sweep.launch import forgetting
 
         directory = Path(self.config.hydra.sweep.dir)
         loader = self.hydra_context.config_loader
-        with forgetting(directory):
+        with forgetting(directory, fresh=is_fresh(str(directory))):
             composed = [loader.load_sweep_config(self.config, list(overrides)) for overrides in job_overrides]
         runs = run_points(composed, job_overrides, directory, self.cluster)
         returns = []

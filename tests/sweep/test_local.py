@@ -211,3 +211,37 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
     settle_abandoned(task.run)
     eventually(lambda: not processes_of(attempt), 5)
     assert task.run.status() == names.FAILED
+
+
+def test_nothing_runs_that_no_state_tells_of(
+    executor: SlotExecutor, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: neither does the run go on unseen on cores that are leased again, nor does the queue stop."""
+
+    def full(*arguments: object, **changes: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sweep.mpirun.write_state", full)
+    monkeypatch.setattr("sweep.local.write_state", full)
+    job = submit(executor, make("run", SLEEP))
+    job.wait()
+    assert job.state == "FAILED" and "No space left" in str(job.reason)
+    assert processes_of(job.mpi_run.run.attempt(1).absolute()) == []
+    monkeypatch.undo()
+    assert submit(executor, make("next")).result()["status"] == "done"
+
+
+def test_a_state_that_is_deleted_meanwhile_does_not_stop_the_queue(executor: SlotExecutor, make: Make) -> None:
+    job = submit(executor, make("run", 'rm "$3/state.json"; exit 1'))
+    job.wait()
+    assert job.state == "FAILED" and job.reason == "the MPI launcher exited with 1"
+    assert job.mpi_run.run.status() == names.FAILED
+
+
+def test_the_users_files_do_not_shadow_ours(
+    executor: SlotExecutor, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(executor, make("run", 'echo "$PYTHONPATH" "$PYTHONSAFEPATH"; exit 1'))
+    job.wait()
+    path, safe = str(job.stdout()).split()
+    assert safe == "1" and Path(path.split(os.pathsep)[0]) == Path(__file__).resolve().parents[2]

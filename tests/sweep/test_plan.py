@@ -73,6 +73,7 @@ def test_directories_are_laid_out_once(tmp_path: Path) -> None:
     assert yaml.safe_load(runs[1].path(names.CONFIG).read_text()) == point(4).config
     assert runs[0].state()["status"] == names.PENDING
     write_state(runs[0], status=names.DONE)
+    names.write_json(runs[0].path(names.RESULT), {"status": names.DONE})
     assert plan.lay_out(tmp_path, [point(2), point(8)])[0].status() == names.DONE  # found again, not overwritten
     assert len(names.runs_of(tmp_path)) == 3
 
@@ -96,6 +97,8 @@ def test_what_is_missing(tmp_path: Path) -> None:
         runs, (names.DONE, names.DIVERGED, names.FAILED, names.CANCELLED, names.PREEMPTED, names.TIMEOUT), strict=False
     ):
         write_state(run, status=status)
+        if status in names.COMPLETE:
+            names.write_json(run.path(names.RESULT), {"status": status})
     assert plan.missing([*runs, *runs]) == runs[2:]
 
 
@@ -107,3 +110,31 @@ def test_a_run_whose_launcher_died(tmp_path: Path) -> None:
     assert plan.missing([finished, cut_off]) == [cut_off]
     assert finished.status() == names.DONE
     assert cut_off.state()["attempts"][0]["reason"] == "the launcher was killed"
+
+
+def test_a_result_that_is_gone_is_computed_again(tmp_path: Path) -> None:
+    (run,) = plan.lay_out(tmp_path, [point(2)])
+    write_state(run, status=names.DONE)
+    for content in ("", "[]"):
+        run.path(names.RESULT).write_text(content)
+        assert plan.missing([run]) == [run]
+    names.write_json(run.path(names.RESULT), {"status": names.DONE})
+    assert plan.missing([run]) == []
+
+
+@pytest.mark.parametrize("state", ["", '{"status": "failed"}', '{"attempts": null}', '{"status": 3, "attempts": [1]}'])
+def test_a_result_counts_whatever_became_of_the_state(tmp_path: Path, state: str) -> None:
+    (run,) = plan.lay_out(tmp_path, [point(2)])
+    run.attempt(1).mkdir()
+    run.path(names.STATE).write_text(state)
+    names.write_json(run.path(names.RESULT), {"status": names.DONE})
+    assert plan.missing(plan.lay_out(tmp_path, [point(2)])) == []
+    assert run.status() == names.DONE and run.state()["signature"] == plan.signature(point(2).config)
+
+
+def test_a_run_that_is_not_complete_gets_the_places_of_today(tmp_path: Path) -> None:
+    (run,) = plan.lay_out(tmp_path, [point(2)])
+    run.path(names.CONFIG).write_text("damaged: [")
+    moved = changed("data.root", "/there")
+    assert plan.lay_out(tmp_path, [Point(moved, {})]) == [run]
+    assert yaml.safe_load(run.path(names.CONFIG).read_text()) == moved

@@ -20,6 +20,8 @@ def prepare(name: str, root: Path, download: bool = False) -> Path:
     try:
         return store.ensure(root, name, builders[name])
     except OSError as error:
+        if error.filename is None:  # of the network, where a download was asked for
+            raise UsageError(f"dataset={name}: {error}") from error
         raise UsageError(
             f"data.root={root}: {error.strerror}: {error.filename}; valid is a directory that can be written"
         ) from error
@@ -27,4 +29,5 @@ def prepare(name: str, root: Path, download: bool = False) -> Path:
 
 def load(name: str, root: Path) -> store.Arrays:
     """Map the prepared arrays of data set `name`, preparing them where nobody has."""
-    return store.load(prepare(name, root))
+    path = store.directory(root, name)
+    return store.load(path if store.damage(path, thorough=False) is None else prepare(name, root))

@@ -1,0 +1,102 @@
+"""What is written is what was measured: the figures of result.json from the rows of steps.csv, by hand."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweep import run as names
+from trainers.exchange import Traffic
+from trainers.recorder import Diverged, Recorder
+from trainers.stopwatch import Stopwatch
+
+
+class Twins:
+    """A communicator of two workers that always bring the same rows."""
+
+    rank, size = 0, 2
+
+    def Allreduce(self, mine: np.ndarray, total: np.ndarray) -> None:
+        total[:] = 2 * mine
+
+
+class FixedWatch(Stopwatch):
+    """A step that took as long as the test says."""
+
+    def __init__(self, step_s: float) -> None:
+        super().__init__()
+        self.seconds = {"forward": step_s / 2, "encode": step_s / 4}
+        self.step_s = step_s
+
+    def step_seconds(self) -> float:
+        return self.step_s
+
+
+def note(recorder: Recorder, step: int, loss: float, samples: int = 8, error: float | None = None) -> None:
+    traffic = Traffic(payload_bytes=100, sent_bytes=100.0, compression_error=error)
+    recorder.step(step, 1, 0.1, samples, loss / 2, 0.25, FixedWatch(step / 10), traffic, None if error is None else 3.0)
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
+    for step in range(1, 5):
+        note(recorder, step, loss=step, samples=4 if step == 4 else 8, error=0.5 if step == 1 else None)
+    recorder.combine()
+    recorder.epoch(1, 4, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
+    written = rows(tmp_path / names.STEPS)
+    assert [float(row["loss"]) for row in written] == [1, 2, 3, 4]  # halves of two workers
+    assert [float(row["accuracy"]) for row in written] == [0.5] * 4
+    assert [float(row["step_s"]) for row in written] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert [float(row["time_s"]) for row in written] == pytest.approx([0.1, 0.3, 0.6, 1.0])
+    assert [row["compression_error"] for row in written] == ["0.5", "", "", ""]
+    assert [row["memory_norm"] for row in written] == ["3.0", "", "", ""]
+    assert float(written[0]["compression_ratio"]) == 4
+    (epoch,) = rows(tmp_path / names.EPOCHS)
+    assert float(epoch["train_loss"]) == pytest.approx((8 * 1 + 8 * 2 + 8 * 3 + 4 * 4) / 28)
+    assert float(epoch["sent_bytes"]) == 400 and float(epoch["time_s"]) == pytest.approx(1.0)
+
+    figures = recorder.figures()
+    assert figures["warmup_steps"] == 2
+    assert figures["iterations_per_second"] == pytest.approx(2 / 0.7)  # the steps of 0.3 and 0.4 s
+    assert figures["samples_per_second"] == pytest.approx(12 / 0.7)
+    assert figures["phases_s"]["forward"] == pytest.approx(0.35 / 2)
+    assert figures["phases_s"]["decode"] == 0
+    assert (figures["accuracy"], figures["loss"], figures["evaluate_s"]) == (0.9, 0.7, 2.0)
+    assert (figures["payload_bytes"], figures["compression_ratio"], figures["compression_error"]) == (100, 4, 0.5)
+
+
+def test_a_run_shorter_than_its_warm_up_is_measured_as_a_whole(recorder: Recorder) -> None:
+    note(recorder, 1, loss=1)
+    note(recorder, 2, loss=1)
+    recorder.combine()
+    figures = recorder.figures()
+    assert figures["warmup_steps"] == 0 and figures["iterations_per_second"] == pytest.approx(2 / 0.3)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_a_number_is_written_and_ends_the_run(
+    recorder: Recorder, tmp_path: Path, loss: float
+) -> None:
+    with pytest.raises(Diverged, match=rf"the loss is {loss} at step 1"):
+        note(recorder, 1, loss=loss)
+    assert rows(tmp_path / names.STEPS)[0]["loss"] == str(loss)
+    assert recorder.figures()["accuracy"] is None
+
+
+def test_nothing_measured_is_nothing_claimed(recorder: Recorder) -> None:
+    recorder.combine()
+    figures = recorder.figures()
+    assert figures["steps"] == 0 and figures["iterations_per_second"] is None and figures["phases_s"] == {}
