@@ -149,7 +149,7 @@ class RunConfig(Part):
 
     workers: int = integer(2, low=1, high=4096)
     threads_per_worker: int = integer(1, low=1, high=1024)
-    epochs: int = integer(10, low=1)
+    epochs: int = integer(8, low=1)
     max_steps: int | None = integer(None, low=1, optional=True)
     seed: int = integer(0, low=0, high=2**63 - 1)
     warmup_steps: int = integer(10, low=0)
