@@ -68,9 +68,6 @@ def main() -> int:
         compose_and_run()
         launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
         return 0 if launch is None else launch.conclude()
-    except BrokenPipeError:  # whoever read our output has gone; what was running has been ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
     except Exception as error:
         return fail(error)
 

@@ -22,7 +22,7 @@ from sweep import run as names
 from sweep.local import SlotExecutor, SlotJob
 from sweep.mpirun import MpiRun, python_environment
 from sweep.plan import Point
-from sweep.progress import Progress
+from sweep.progress import Output, Progress
 from sweep.run import Run, UsageError, bad_value, write_text
 from sweep.settings import settings_of
 from sweep.signals import Interrupted
@@ -218,7 +218,7 @@ def execute(
 def _run_missing(
     directory: Path, tasks: Mapping[Run, MpiRun], configs: Mapping[Run, Mapping[str, Any]], executor: SlotExecutor
 ) -> None:
-    console = Console()
+    console = Output()
     todo = plan.missing(tasks)
     say(console, f"{os.path.relpath(directory)}: {len(todo)} of {len(tasks)} runs to do")
     jobs: list[SlotJob] = []
@@ -243,7 +243,7 @@ def _run_missing(
 
 def conclude() -> int:
     """Report on what this process has run and show what failed; returns the exit status, 0 or 1."""
-    console = Console()
+    console = Output()
     failed = False
     for directory, runs in _executed.items():
         command = [sys.executable, "-m", "reports", str(directory)]

@@ -140,6 +140,28 @@ def test_two_runs_in_the_same_second_and_values_taken_out(start: Callable[..., P
 
 
 @pytest.mark.mpi
+def test_a_sweep_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        str(ROOT / "multirun.py"),
+        "-m",
+        "hydra.sweep.dir=sweep",
+        *QUICK,
+        "seed=1,2",
+        "workers=1",
+    ]
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.join(command)} | head -1; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [names.DONE] * 2
+
+
+@pytest.mark.mpi
 def test_an_empty_directory_of_the_users_is_left_alone(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "empty/sub").mkdir(parents=True)
     code, out, err = multirun("-m", "sweep.resume=empty/sub", "workers=1,2")
