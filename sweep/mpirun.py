@@ -289,13 +289,13 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
 def settle_abandoned(run: Run) -> None:
     """Bring the state of a run that no launcher watches in line with what it has left: its result counts.
 
-    A run that says it is running has lost its launcher; what is left of it is ended.
+    What is left running of its attempts is ended, also of one whose launcher died before it wrote of it.
     """
-    status, result = run.status(), run.result()
-    if status == names.RUNNING:
+    status = run.status()
+    if status not in names.COMPLETE:
         for number in run.attempt_numbers():
             kill_processes_of(run.attempt(number).absolute())
-        result = run.result()
+    result = run.result()
     if result is not None and status not in names.COMPLETE:
         finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
     elif result is None and status == names.RUNNING:

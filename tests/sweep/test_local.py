@@ -16,7 +16,7 @@ from submitit.core.utils import FailedJobError
 
 from sweep import run as names
 from sweep.local import SlotExecutor, SlotJob, Slots
-from sweep.mpirun import MpiRun, RunFailed, clean_environment, failure_reason, processes_of
+from sweep.mpirun import MpiRun, RunFailed, clean_environment, failure_reason, processes_of, settle_abandoned
 from tests.conftest import eventually
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"
@@ -201,16 +201,27 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
         task.start([0])
         time.sleep(1000)
     attempt = Path(task.directory) / "attempt-1"
-    eventually(lambda: processes_of(attempt))
+    eventually(lambda: task.run.status() == names.RUNNING)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     # the shell gets SIGTERM; mpirun would end its ranks, which here a resume does
     eventually(lambda: len(processes_of(attempt)) <= 2, 10)
-    from sweep.mpirun import settle_abandoned
-
     settle_abandoned(task.run)
     eventually(lambda: not processes_of(attempt), 5)
     assert task.run.status() == names.FAILED
+
+
+def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> None:
+    """The launcher was killed between starting it and writing that it had."""
+    attempt = make("run", SLEEP).start([0])
+    try:
+        attempt.run.path(names.STATE).unlink()
+        eventually(lambda: len(processes_of(attempt.directory)) == 3)
+        settle_abandoned(attempt.run)
+        attempt.process.wait(5)
+        assert processes_of(attempt.directory) == [] and attempt.run.status() == names.PENDING
+    finally:
+        attempt.stop(names.CANCELLED, "the test has ended")
 
 
 def test_nothing_runs_that_no_state_tells_of(
@@ -243,5 +254,5 @@ def test_the_users_files_do_not_shadow_ours(
 ) -> None:
     job = submit(executor, make("run", 'echo "$PYTHONPATH" "$PYTHONSAFEPATH"; exit 1'))
     job.wait()
-    path, safe = str(job.stdout()).split()
+    path, _, safe = str(job.stdout()).strip().rpartition(" ")
     assert safe == "1" and Path(path.split(os.pathsep)[0]) == Path(__file__).resolve().parents[2]
