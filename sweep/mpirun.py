@@ -82,12 +82,13 @@ def processes_of(attempt: Path) -> list[int]:
 
 
 def kill_processes_of(attempt: Path) -> None:
-    """End whatever an attempt has left running."""
-    for pid in processes_of(attempt):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    """End whatever an attempt has left running; returns when it is gone, so that its cores are free."""
+    deadline = time.monotonic() + GRACE_S
+    while (left := processes_of(attempt)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def _in_child(cores: Sequence[int], parent: int) -> None:

@@ -90,7 +90,8 @@ def test_tasks_can_be_pickled_and_called_like_any_function(make: Make) -> None:
 
 
 def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make: Make, tmp_path: Path) -> None:
-    jobs = [submit(executor, make(name, cores=cores)) for name, cores in (("a", 3), ("b", 4), ("c", 1), ("d", 1))]
+    sizes = {"a": 3, "b": 4, "c": 1, "d": 1}
+    jobs = [submit(executor, make(name, "sleep 0.5\n" + SUCCEED, cores)) for name, cores in sizes.items()]
     assert jobs[0].status == names.RUNNING
     assert [job.status for job in jobs[1:]] == [names.PENDING] * 3  # c would fit beside a, but b is first
     for job in jobs:
