@@ -59,7 +59,6 @@ RUN_COLUMNS = {
 
 _COUNTS = ("step", "epoch", "samples")
 
-_PLACES = ("sweep", "mpi", "data.root")  # keys that say where a run is computed, not what
 _WARMUP_STEPS = 10  # where the config does not say
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 
@@ -286,7 +285,7 @@ def _keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"
-        if key in _PLACES:
+        if key in rundir.PLACES:
             continue
         if isinstance(value, Mapping) and value:
             keys |= _keys(value, f"{key}.")

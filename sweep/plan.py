@@ -17,9 +17,6 @@ from sweep import run as names
 from sweep.mpirun import settle_abandoned, write_state
 from sweep.run import Run, write_json, write_text
 
-PLACES = ("sweep", "mpi", "data.root")
-"""Keys that say where and how a run is made, not what it computes: left out of its signature."""
-
 SIGNATURE_DIGITS = 8  # of 64 in a directory's name; more where two runs would share them
 
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -37,7 +34,7 @@ class Point:
 def signature(config: Mapping[str, Any]) -> str:
     """SHA-256 of the resolved config without places, in hex: what makes two runs the same run."""
     kept = copy.deepcopy(dict(config))
-    for place in PLACES:
+    for place in names.PLACES:
         *parents, key = place.split(".")
         section: Any = kept
         for parent in parents:
