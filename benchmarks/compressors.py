@@ -97,7 +97,7 @@ def operations_of(compressor: Compressor, elements: int) -> tuple[Operations, in
 
     def decode() -> None:
         for payload, mean in zip(payloads, means, strict=True):
-            compressor.decompress_add(payload, mean, 0.5)
+            compressor.decompress_add(payload, mean, Key(0, 0, step, 0), 0.5)
 
     encode()
     return {"encode": encode, "decode": decode}, sum(x.numel() for x in units)

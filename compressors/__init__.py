@@ -1,5 +1,10 @@
 """Compressors by name.
 
+    compressor = compressors.build("qsgd", levels=7)
+    key = compressors.Key(seed=0, worker=0, step=1, unit=0)
+    payload = compressor.compress(gradient, key)               # 1-D uint8: what travels
+    compressor.decompress_add(payload, mean, key, weight=0.5)  # mean += Q(gradient) / 2
+
 Every module of this package is searched for subclasses of `Compressor`, so a new method is one new
 file. Importing the package loads neither torch nor numba.
 """
@@ -13,10 +18,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from compressors.base import Compressor, CorruptPayload, Key
+from compressors.base import Compressor, CorruptPayload, Key, Law
 from compressors.parameters import InvalidParameter, from_mapping
 
-__all__ = ["Compressor", "CorruptPayload", "InvalidParameter", "Key", "build", "registry"]
+__all__ = ["Compressor", "CorruptPayload", "InvalidParameter", "Key", "Law", "aliases", "build", "registry"]
 
 
 @functools.cache
@@ -33,12 +38,24 @@ def registry() -> Mapping[str, type[Compressor]]:
     return dict(sorted(found.items()))
 
 
+@functools.cache
+def aliases() -> Mapping[str, str]:
+    """Other names of methods, and the name of the method that each stands for."""
+    found: dict[str, str] = {}
+    for name, member in registry().items():
+        for alias in member.aliases:
+            if alias in registry() or found.setdefault(alias, name) != name:
+                raise TypeError(f"{alias}, an alias of {name}, names another method already")
+    return dict(sorted(found.items()))
+
+
 def build(name: str, **values: Any) -> Compressor:
-    """The compressor called `name` with the given hyper-parameters.
+    """The compressor called `name` (or an alias of it) with the given hyper-parameters.
 
     Raises:
         InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
     """
+    name = aliases().get(name, name)
     if name not in registry():
         raise InvalidParameter("name", name, "one of " + ", ".join(registry()))
     compressor: Compressor = from_mapping(registry()[name], values)

@@ -6,6 +6,10 @@ straight into the mean gradient.
 
 Importing this module, or any module that defines a compressor, loads neither torch nor numba,
 so that configs can be checked at once; kernels are imported when the first tensor arrives.
+
+    Compressor      one payload per worker and unit; the workers' payloads are decoded or summed
+    Cooperative     a method that needs several rounds of communication for one mean (PowerSGD, gTop-k)
+    Law             what a method promises about Q, with its constants; the conformance suite holds it to that
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import parameters
@@ -51,9 +55,31 @@ class Key:
             state = splitmix64(state ^ (part & _MASK))
         return state
 
+    def shared(self) -> Key:
+        """The same on all workers: for what they must draw alike."""
+        return dataclasses.replace(self, worker=-1)
+
 
 class CorruptPayload(ValueError):
     """A payload cannot be what `compress` wrote for a tensor of this shape."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """What a method promises about Q for tensors of one shape; None and False promise nothing.
+
+    E is over the method's own random numbers; where a method draws none, its promise holds for every x.
+    All of it up to the rounding of float32.
+    """
+
+    unbiased: bool = False
+    """E[Q(x)] = x."""
+    omega: float | None = None
+    """Variance: E ||Q(x) - x||^2 <= omega ||x||^2."""
+    delta: float | None = None
+    """Contraction: E ||Q(x) - x||^2 <= (1 - delta) ||x||^2, 0 < delta <= 1."""
+    kappa: float | None = None
+    """Absolute error: ||Q(x) - x|| <= kappa."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,19 +91,48 @@ class Compressor(ABC):
     Tensors may have any shape (also zero elements) and any floating dtype, contiguous or not.
     NaN and Inf are never silently turned into numbers: they are carried through to the receiver
     or raise, and each class says which.
+
+    What a method remembers from step to step is kept per unit (`Key.unit`), outside of the fields
+    (see `Stateful`): two compressors are equal when their hyper-parameters are.
     """
 
     name: ClassVar[str]
     """How configs and tables call the method: the name used in the literature."""
-    unbiased: ClassVar[bool] = False
-    """E[Q(x)] = x for every x (a method whose options decide this overrides it with a property)."""
-    summable: ClassVar[bool] = False
-    """Payloads of several workers may be added as float32 vectors by the network itself."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other names that the method goes by."""
+    paper: ClassVar[str] = ""
+    """Where the method comes from: authors, title, venue and year."""
+    sum_dtype: ClassVar[str | None] = None
+    """The dtype as which payloads of several workers may be added by the network itself ("float32",
+    "float16", "bfloat16", "int8", "int32"); None where they may not. A method whose options decide this
+    overrides it with a property."""
     needs_matrix: ClassVar[bool] = False
     """Works on the shape of a layer; units that are flat runs of memory make no sense to it."""
+    scale_free: ClassVar[bool] = False
+    """Of x only directions are kept (signs): Q(x) is not of the size of x."""
+    shared_draws: ClassVar[bool] = False
+    """All workers draw the same random numbers: a key's worker does not matter."""
+    lossless: ClassVar[bool] = False
+    """Q(x) = x: a memory has nothing to keep."""
+    needs_movement: ClassVar[bool] = False
+    """Wants `moved` called before every step."""
 
     def __post_init__(self) -> None:
         parameters.check(self)
+
+    @property
+    def summable(self) -> bool:
+        """Payloads of several workers may be added by the network itself."""
+        return self.sum_dtype is not None
+
+    @property
+    def unbiased(self) -> bool:
+        """E[Q(x)] = x for every x (of a size that is worth compressing)."""
+        return self.law((1024, 1024)).unbiased
+
+    @abstractmethod
+    def law(self, shape: Sequence[int]) -> Law:
+        """What is promised for tensors of `shape`."""
 
     @abstractmethod
     def payload_bound(self, shape: Sequence[int]) -> int:
@@ -89,32 +144,63 @@ class Compressor(ABC):
 
     @abstractmethod
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Encode `x`; return the payload, a 1-D uint8 tensor.
+        """Encode `x`; return the payload, a 1-D uint8 tensor on the device of `x`.
 
         With `out` (1-D uint8, at least `payload_bound(x.shape)` long) the payload is written to its
-        beginning and a view of that part is returned. `x` is not changed. The same `x` and `key`
-        give the same bytes, whatever the number of threads.
+        beginning and a view of that part is returned. `x` is not changed. The same `x`, `key` and state
+        give the same bytes, whatever the kernels and the number of threads.
         """
 
     @abstractmethod
-    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, weight: float = 1.0) -> None:
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         """out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`.
+
+        `key` is the one that `compress` was given, but for its worker: that may be any, so that sums of
+        payloads can be decoded.
 
         Raises:
             CorruptPayload: the payload's length or content cannot belong to that shape. `out` may
                 then hold a part of the sum, but nothing outside of it has been written.
         """
 
-    def decompress(self, payload: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    def decompress(self, payload: torch.Tensor, like: torch.Tensor, key: Key) -> torch.Tensor:
         """Q(x) as a new tensor with the shape and dtype of `like`."""
         import torch
 
         out = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
-        self.decompress_add(payload, out, 1.0)
+        self.decompress_add(payload, out, key)
         return out
 
     def warm_up(self) -> None:
         """Load or compile kernels now, so that the first step is not slower than the others."""
+        return None
+
+    # What methods can ask of the exchange that carries their payloads. The order of a step is: `moved`,
+    # `needs_agreement`, and where that is true `statistics` and `agree`; `compress`; after the mean of the
+    # decoded payloads has been formed, `finish`.
+
+    def join(self, workers: int) -> None:
+        """Called once, before the first step: so many workers' payloads are combined."""
+        return None
+
+    def moved(self, unit: int, squared: float) -> None:
+        """||x^k - x^(k-1)||^2 of the unit's parameters over the last step; only with `needs_movement`."""
+        return None
+
+    def needs_agreement(self, key: Key) -> bool:
+        """Whether `agree` must be called before `compress`; the same on all workers."""
+        return False
+
+    def statistics(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+        """What the workers have to agree on: (m,) float32, of which `agree` gets the elementwise maximum."""
+        raise NotImplementedError(f"{self.name} agrees on nothing")
+
+    def agree(self, key: Key, largest: torch.Tensor) -> None:
+        """The largest `statistics` of all workers; alone, a worker agrees with itself."""
+        return None
+
+    def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
+        """The last word on the decoded mean, in place (a majority vote takes its sign)."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,6 +211,102 @@ class Compressor(ABC):
         """Take back what `state_dict` gave."""
         if state:
             raise ValueError(f"{self.name} keeps no state, but was given the keys {sorted(state)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stateful(Compressor):
+    """Remembers, for every unit, a few tensors by name: `self.memory[unit][name]`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_memory", {})
+
+    @property
+    def memory(self) -> dict[int, dict[str, torch.Tensor]]:
+        """By unit and name."""
+        memory: dict[int, dict[str, torch.Tensor]] = self.__dict__["_memory"]
+        return memory
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in self.memory.items()
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
+        """
+        try:
+            taken = {
+                int(unit): {str(name): tensor.clone() for name, tensor in named.items()}
+                for unit, named in state.items()
+            }
+        except (AttributeError, ValueError) as error:
+            raise ValueError(f"{self.name} keeps tensors by unit, but was given the keys {sorted(state)}") from error
+        self.memory.clear()
+        self.memory.update(taken)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """A round of a cooperative method: `tensor` (1-D contiguous float32) becomes the sum over the workers, in place."""
+
+    tensor: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Swap:
+    """A round of a cooperative method: send `payload` (1-D uint8) to `partner` and get what it sends.
+
+    A partner of None sends and receives nothing in this round. The partner names this worker in return.
+    """
+
+    partner: int | None
+    payload: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """What the rounds of a cooperative method have given for one unit.
+
+    `mean`, decoded and multiplied by `weight`, is the mean over the workers, with the same bits on all of
+    them. `own` is what this worker contributed to it: what its memory need not keep.
+    """
+
+    own: torch.Tensor
+    mean: torch.Tensor
+    weight: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Cooperative(Compressor):
+    """A method whose mean takes several rounds of communication.
+
+    `compress` is what the rounds give for a worker that is alone.
+    """
+
+    @abstractmethod
+    def rounds(
+        self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
+    ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
+        """Reduce all units of `batch` together: yields what has to be communicated, returns a Reduction each.
+
+        Every yield is a round, which all workers go through in the same order; a Swap is answered with the
+        partner's payload (an empty one for a partner of None). The tensors of `batch` are only read.
+        """
+
+    def alone(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+        """The payload of a worker without others."""
+        rounds = self.rounds([(x, key)], 0, 1)
+        try:
+            request = next(rounds)
+            while True:
+                request = rounds.send(request.tensor if isinstance(request, Sum) else request.payload[:0])
+        except StopIteration as result:
+            reductions: list[Reduction] = result.value
+        return reductions[0].own
 
 
 def element_count(shape: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, element_count
+from compressors.base import Compressor, CorruptPayload, Key, Law, element_count
 from compressors.parameters import InvalidParameter, boolean, integer, number
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class SVD(Compressor):
     """
 
     name: ClassVar[str] = "svd"
+    aliases: ClassVar[tuple[str, ...]] = ("atomo_svd", "spectral_atomo")
+    paper: ClassVar[str] = "Wang et al., ATOMO, NeurIPS 2018"
     needs_matrix: ClassVar[bool] = True
 
     rank: int = integer(3, low=1)
@@ -48,9 +50,14 @@ class SVD(Compressor):
         if self.budget is not None and not self.random_sample:
             raise InvalidParameter("budget", self.budget, "null with random_sample=false, which keeps `rank` atoms")
 
-    @property
-    def unbiased(self) -> bool:  # type: ignore[override]
-        return self.random_sample
+    def law(self, shape: Sequence[int]) -> Law:
+        rows, columns = _matrix_shape(shape)
+        if self._is_dense(shape):
+            return Law(unbiased=True, omega=0.0, delta=1.0)
+        if not self.random_sample:  # at least rank of min(rows, columns) equal singular values
+            return Law(delta=self.rank / min(rows, columns))
+        # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
+        return Law(unbiased=True, omega=min(rows, columns) / self._expected_atoms(rows, columns) - 1.0)
 
     def _expected_atoms(self, rows: int, columns: int) -> float:
         return min(self.rank if self.budget is None else self.budget, rows, columns)
@@ -74,7 +81,7 @@ class SVD(Compressor):
 
         buffers.check_floating(x)
         if self._is_dense(x.shape):
-            payload = buffers.outgoing(out, 4 * x.numel())
+            payload = buffers.outgoing(out, 4 * x.numel(), x.device)
             buffers.write_floats(x, payload)
             return payload
         rows, columns = _matrix_shape(x.shape)
@@ -82,10 +89,10 @@ class SVD(Compressor):
             left, right = self._factors(buffers.as_float32(x).view(rows, columns), key)
             atoms = left.shape[0]
             if atoms * (rows + columns) >= rows * columns:
-                payload = buffers.outgoing(out, 4 * rows * columns)
+                payload = buffers.outgoing(out, 4 * rows * columns, x.device)
                 buffers.write_floats(left.T @ right, payload)
                 return payload
-            payload = buffers.outgoing(out, 4 * atoms * (rows + columns))
+            payload = buffers.outgoing(out, 4 * atoms * (rows + columns), x.device)
             buffers.write_floats(left, payload[: 4 * atoms * rows])
             buffers.write_floats(right, payload[4 * atoms * rows :])
         return payload
@@ -116,7 +123,7 @@ class SVD(Compressor):
             long /= torch.from_numpy(p[kept, None].astype(np.float32))
         return (short, long) if is_wide else (long, short)
 
-    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, weight: float = 1.0) -> None:
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers, threads
 
         payload = buffers.incoming(payload, self.payload_size(out.shape))

@@ -2,9 +2,11 @@
 
 An exchange calls, for every unit (layer, bucket or model) and step:
 
-    x = memory.compensate(unit, gradient)
+    memory.begin(lr, workers, norm)                  # once a step
+    x = memory.compensate(unit, gradient, lossless)
     payload = compressor.compress(x, key, out)
-    memory.update(unit, x, payload, compressor)
+    memory.update(key, x, payload, compressor)
+    memory.finish(unit, mean)                        # the mean of what the workers have sent, decoded
 
 Importing this module loads neither torch nor numba.
 """
@@ -16,11 +18,11 @@ import functools
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import parameters
-from compressors.base import Compressor
+from compressors.base import Compressor, Key
 from compressors.parameters import InvalidParameter, from_mapping, number
 
 if TYPE_CHECKING:
@@ -37,17 +39,26 @@ class Memory(ABC):
     def __post_init__(self) -> None:
         parameters.check(self)
 
+    def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
+        """Start a step: its learning rate, the number of workers, and how to get the l2 norm of the whole
+        gradient of this worker."""
+        return None
+
     @abstractmethod
-    def compensate(self, unit: int, gradient: torch.Tensor) -> torch.Tensor:
-        """What to compress instead of `gradient`; same shape.
+    def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
+        """What to compress instead of `gradient`; same shape. `lossless` says that it will be sent exactly.
 
         The result is to be read only, and only until `update`: it may be the gradient itself or the
         memory's own state. `gradient` is not kept: it may be overwritten as soon as this returns.
         """
 
     @abstractmethod
-    def update(self, unit: int, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        """Take note of what of `x` (from `compensate`) `payload` did not carry."""
+    def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
+        """Take note of what of `x` (from `compensate` for unit `key.unit`) `payload` did not carry."""
+
+    def finish(self, unit: int, mean: torch.Tensor) -> None:
+        """Turn the mean of what the workers have sent into the mean gradient, in place."""
+        return None
 
     def norm(self) -> float:
         """l2 norm of everything withheld, over all units."""
@@ -69,10 +80,10 @@ class NoMemory(Memory):
 
     name: ClassVar[str] = "none"
 
-    def compensate(self, unit: int, gradient: torch.Tensor) -> torch.Tensor:
+    def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         return gradient
 
-    def update(self, unit: int, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
+    def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
         return None
 
 
@@ -100,22 +111,22 @@ class Residual(Memory):
         kept: dict[int, torch.Tensor] = self.__dict__["_kept"]
         return kept
 
-    def compensate(self, unit: int, gradient: torch.Tensor) -> torch.Tensor:
+    def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         import torch
 
         gradient = gradient.detach()
         kept = self._residuals.get(unit)
         if kept is None:
             dtype = torch.promote_types(gradient.dtype, torch.float32)
-            kept = self._residuals[unit] = torch.zeros(gradient.shape, dtype=dtype)
+            kept = self._residuals[unit] = torch.zeros(gradient.shape, dtype=dtype, device=gradient.device)
         if kept.shape != gradient.shape:
             raise ValueError(f"unit {unit} has shape {tuple(gradient.shape)}, its residual {tuple(kept.shape)}")
         if self.beta != 1.0:
             kept.mul_(self.beta)
         return kept.add_(gradient, alpha=self.gamma)
 
-    def update(self, unit: int, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        compressor.decompress_add(payload, self._residuals[unit], -1.0)
+    def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
+        compressor.decompress_add(payload, self._residuals[key.unit], key, -1.0)
 
     def norm(self) -> float:
         import torch

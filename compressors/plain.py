@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Key, element_count
+from compressors.base import Compressor, Key, Law, element_count
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +25,12 @@ class NoCompression(Compressor):
     """
 
     name: ClassVar[str] = "none"
-    unbiased: ClassVar[bool] = True
-    summable: ClassVar[bool] = True
+    paper: ClassVar[str] = "-"
+    sum_dtype: ClassVar[str] = "float32"
+    lossless: ClassVar[bool] = True
+
+    def law(self, shape: Sequence[int]) -> Law:
+        return Law(unbiased=True, omega=0.0, delta=1.0)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return 4 * element_count(shape)
@@ -35,11 +39,11 @@ class NoCompression(Compressor):
         from compressors.kernels import buffers
 
         buffers.check_floating(x)
-        payload = buffers.outgoing(out, self.payload_bound(x.shape))
+        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         buffers.write_floats(x, payload)
         return payload
 
-    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, weight: float = 1.0) -> None:
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
 
         payload = buffers.incoming(payload, self.payload_bound(out.shape))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, element_count, packed_size
+from compressors.base import Key, Law, element_count, packed_size
+from compressors.elementwise import Elementwise
 from compressors.parameters import choice, integer
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class QSGD(Compressor):
+class QSGD(Elementwise):
     """Stochastic rounding to s levels of a norm (Alistarh et al., "QSGD", NeurIPS 2017, section 3.1).
 
     The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter. With the
@@ -33,7 +36,8 @@ class QSGD(Compressor):
     """
 
     name: ClassVar[str] = "qsgd"
-    unbiased: ClassVar[bool] = True
+    paper: ClassVar[str] = "Alistarh et al., QSGD, NeurIPS 2017"
+    kernel: ClassVar[str] = "qsgd"
 
     levels: int = integer(7, low=1, high=32767)
     bucket_size: int = integer(512, low=1, high=2**31 - 1)
@@ -49,39 +53,17 @@ class QSGD(Compressor):
         size = full * (4 + packed_size(self.bucket_size, self.width))
         return size + (4 + packed_size(rest, self.width) if rest else 0)
 
-    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        import numpy as np
+    def law(self, shape: Sequence[int]) -> Law:
+        size = min(element_count(shape), self.bucket_size)
+        # An element at the fraction f between two levels has the variance (m / s)^2 f (1 - f); f is at most
+        # |x| s / m. Lemma 3.1 of the paper for l2; the same with m = max |x| <= ||x||.
+        quarter = 1.0 if self.norm == "l2" else 0.25
+        return Law(unbiased=True, omega=min(quarter * size / self.levels**2, math.sqrt(size) / self.levels))
 
-        from compressors.kernels import buffers, qsgd
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        kernels.encode(x, key.bits(), self.levels, self.width, self.bucket_size, self.norm == "l2", payload)
 
-        payload = buffers.outgoing(out, self.payload_bound(x.shape))
-        values = buffers.as_float32(x).numpy()
-        qsgd.encode(
-            values,
-            values.view(np.int32),
-            np.uint64(key.bits()),
-            self.levels,
-            self.width,
-            self.bucket_size,
-            self.norm == "l2",
-            payload.numpy(),
-        )
-        return payload
-
-    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, weight: float = 1.0) -> None:
-        import torch
-
-        from compressors.kernels import buffers, qsgd
-
-        payload = buffers.incoming(payload, self.payload_bound(out.shape))
-        out = out.detach()
-        target = out if buffers.is_plain(out) else torch.zeros(out.shape)
-        if not qsgd.decode_add(
-            payload.numpy(), self.levels, self.width, self.bucket_size, weight, target.view(-1).numpy()
-        ):
-            raise CorruptPayload(f"a norm is negative or infinite, or a code is above {2 * self.levels}")
-        if target is not out:
-            out.add_(target)
-
-    def warm_up(self) -> None:
-        from compressors.kernels import qsgd  # noqa: F401  (its kernels are compiled or loaded by the import)
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        if kernels.decode_add(payload, self.levels, self.width, self.bucket_size, weight, out):
+            return ""
+        return f"a norm is negative or infinite, or a code is above {2 * self.levels}"

@@ -38,7 +38,7 @@ RULES = (
 
 
 def _instead(rule: Rule) -> str:
-    summable = ",".join(name for name, cls in compressors.registry().items() if cls.summable)
+    summable = ",".join(name for name in compressors.registry() if compressors.build(name).summable)
     return rule.instead.format(summable=summable)
 
 

@@ -85,10 +85,10 @@ class Exchange(ABC):
             with self.watch(MEASURE):
                 self._norm += float(x.double().square().sum())
                 rest = x.double()
-                self.compressor.decompress_add(payload, rest, -1.0)
+                self.compressor.decompress_add(payload, rest, key, -1.0)
                 self._error += float(rest.square().sum())
         with self.watch("encode"):
-            self.memory.update(unit.index, x, payload, self.compressor)
+            self.memory.update(key, x, payload, self.compressor)
 
     @abstractmethod
     def finish(self) -> Traffic:
@@ -104,7 +104,8 @@ class Exchange(ABC):
         for unit, size in zip(self._order, sizes.tolist(), strict=True):
             if not 0 <= size <= message.numel() - offset:
                 raise CorruptPayload(f"{unit.name}: a payload of {size} bytes in a message of {message.numel()}")
-            self.compressor.decompress_add(message[offset : offset + size], unit.gradient, weight)
+            key = Key(self.seed, 0, self._step, unit.index)
+            self.compressor.decompress_add(message[offset : offset + size], unit.gradient, key, weight)
             offset += _aligned(size)
 
     def _clear(self) -> None:

@@ -5,7 +5,9 @@ What travels is little-endian float32; a view of the same memory is used whereve
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -39,14 +41,14 @@ def check_floating(x: torch.Tensor) -> None:
         raise TypeError(f"compressors take floating tensors, not {x.dtype}")
 
 
-def outgoing(out: torch.Tensor | None, size: int) -> torch.Tensor:
-    """`size` bytes to write a payload to: the beginning of `out`, or new memory.
+def outgoing(out: torch.Tensor | None, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """`size` bytes to write a payload to: the beginning of `out`, or new memory on `device`.
 
     Raises:
         ValueError: `out` is not a contiguous 1-D uint8 tensor, or is too short.
     """
     if out is None:
-        return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(size, dtype=torch.uint8, device=device)
     if out.dtype is not torch.uint8 or out.dim() != 1 or not out.is_contiguous():
         raise ValueError(f"out must be a contiguous 1-D uint8 tensor, not {out.dim()}-D {out.dtype}")
     if out.numel() < size:
@@ -65,6 +67,18 @@ def incoming(payload: torch.Tensor, size: int | None = None) -> torch.Tensor:
     if size is not None and payload.numel() != size:
         raise CorruptPayload(f"the payload has {payload.numel()} bytes, a tensor of this shape has {size}")
     return payload.contiguous()
+
+
+@contextlib.contextmanager
+def accumulator(out: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A 1-D plain float32 tensor to accumulate in: the memory of `out`, or zeros that are added to it in the end."""
+    out = out.detach()
+    if is_plain(out):
+        yield out.view(-1)
+        return
+    total = torch.zeros(out.shape, device=out.device)
+    yield total.view(-1)
+    out.add_(total)
 
 
 def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:

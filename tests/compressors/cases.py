@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from compressors import Compressor, Key, build, registry
+from compressors import Compressor, Key, registry
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "qsgd": [
@@ -53,14 +53,14 @@ def case_name(case: tuple[str, dict[str, Any]]) -> str:
 
 CASES = [(name, options) for name in registry() for options in [{}, *VARIANTS.get(name, [])]]
 
-every_compressor = pytest.mark.parametrize(
-    "compressor", [pytest.param(build(name, **options), id=case_name((name, options))) for name, options in CASES]
-)
+every_compressor = pytest.mark.parametrize("compressor", CASES, ids=case_name, indirect=True)
+"""With the fixture `compressor` of conftest.py: a new one for every test."""
+
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
 def fresh(compressor: Compressor) -> Compressor:
-    """The same method and options, without the state of the one that the parametrisation shares."""
+    """The same method and options, without the state."""
     return dataclasses.replace(compressor)
 
 

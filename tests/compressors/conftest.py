@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from compressors import Compressor, build
+
 
 @pytest.fixture(autouse=True)
 def one_torch_thread() -> Iterator[None]:
@@ -14,3 +16,10 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def compressor(request: pytest.FixtureRequest) -> Compressor:
+    """The case (name, options) of `every_compressor`, built."""
+    name, options = request.param
+    return build(name, **options)

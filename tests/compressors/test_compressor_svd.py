@@ -86,7 +86,7 @@ def test_truncation_is_the_best_of_its_rank(shape: tuple[int, int], spectrum: st
         a = with_spectrum(shape, spectra(shape[0])[spectrum])
         a = a.T.contiguous() if transposed else a
         compressor = SVD(rank=rank, random_sample=False)
-        sent = compressor.decompress(compressor.compress(a, key()), a)
+        sent = compressor.decompress(compressor.compress(a, key()), a, key())
         error = float(torch.linalg.norm(a.double() - sent.double()))
         sigma = torch.linalg.svdvals(a.double())
         best = float(torch.linalg.norm(sigma[rank:])) if rank * sum(shape) < math.prod(shape) else 0.0
@@ -128,10 +128,10 @@ def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, fail
 
     a = gaussian((80, 120))
     for compressor in (SVD(random_sample=False), SVD(budget=20.0)):
-        expected = compressor.decompress(compressor.compress(a, key()), a)
+        expected = compressor.decompress(compressor.compress(a, key()), a, key())
         with monkeypatch.context() as patch:
             patch.setattr(torch.linalg, "eigh", eigh)
-            assert torch.allclose(compressor.decompress(compressor.compress(a, key()), a), expected, atol=1e-3)
+            assert torch.allclose(compressor.decompress(compressor.compress(a, key()), a, key()), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("rows", [1, 31, 32, 33, 100, 129])
@@ -200,7 +200,7 @@ def test_a_draw_that_is_larger_than_the_matrix_is_sent_dense() -> None:
     for step in range(60):
         payload = compressor.compress(x, key(step))
         assert len(payload) <= compressor.payload_bound(shape) == 4 * 144
-        sent = compressor.decompress(payload, x)
+        sent = compressor.decompress(payload, x, key())
         # All sigma are 1 and all p are 5.9 / 12: what arrives is a projection, times 12 / 5.9.
         values = torch.linalg.svdvals(sent.double()) * 5.9 / 12
         atoms = int((values > 0.5).sum())
@@ -222,14 +222,14 @@ def test_what_factors_would_not_shrink_is_sent_dense(shape: tuple[int, ...], opt
         compressor = SVD(random_sample=random_sample, **options)  # type: ignore[arg-type]
         x = gaussian(shape)
         assert compressor.payload_size(shape) == 4 * x.numel()
-        assert torch.equal(compressor.decompress(compressor.compress(x, key()), x), x)
+        assert torch.equal(compressor.decompress(compressor.compress(x, key()), x, key()), x)
 
 
 def test_the_first_dimension_is_the_rows() -> None:
     compressor = SVD(rank=2, random_sample=False)
     x = gaussian((30, 4, 3, 3))
     assert len(compressor.compress(x, key())) == 4 * 2 * (30 + 36)
-    sent = compressor.decompress(compressor.compress(x, key()), x)
+    sent = compressor.decompress(compressor.compress(x, key()), x, key())
     assert torch.linalg.matrix_rank(sent.view(30, 36)) == 2
 
 
@@ -240,7 +240,7 @@ def test_nan_reaches_every_element(random_sample: bool) -> None:
         x = gaussian((100, 80))
         x[3, 4] = bad
         payload = compressor.compress(x, key())
-        assert compressor.decompress(payload, x).isnan().all()
+        assert compressor.decompress(payload, x, key()).isnan().all()
         assert compressor.payload_size(x.shape) in (None, len(payload))
 
 
@@ -250,12 +250,12 @@ def test_lengths_that_are_no_number_of_atoms_raise() -> None:
     for size in (1, 4, 199, 201, 196, 4 * 600 + 4, 200 * 12, 200 * 13):
         valid = size in (200 * 12,)  # 12 atoms are exactly the dense size, and read as dense
         if valid:
-            compressor.decompress(torch.zeros(size, dtype=torch.uint8), like)
+            compressor.decompress(torch.zeros(size, dtype=torch.uint8), like, key())
         else:
             with pytest.raises(CorruptPayload):
-                compressor.decompress(torch.zeros(size, dtype=torch.uint8), like)
+                compressor.decompress(torch.zeros(size, dtype=torch.uint8), like, key())
     for atoms in range(12):
-        compressor.decompress(torch.zeros(200 * atoms, dtype=torch.uint8), like)
+        compressor.decompress(torch.zeros(200 * atoms, dtype=torch.uint8), like, key())
 
 
 def test_a_budget_without_sampling_is_refused() -> None:

@@ -22,9 +22,10 @@ every_memory = pytest.mark.parametrize("name", memory.registry())
 def step(kept: Memory, compressor: Compressor, gradient: torch.Tensor, number: int, unit: int = 0) -> torch.Tensor:
     """What one step of an exchange sends for `gradient`: Q(x) as the receiver sees it."""
     x = kept.compensate(unit, gradient)
-    payload = compressor.compress(x, key(number, unit=unit))
-    sent = compressor.decompress(payload, x).clone()
-    kept.update(unit, x, payload, compressor)
+    one = key(number, unit=unit)
+    payload = compressor.compress(x, one)
+    sent = compressor.decompress(payload, x, one).clone()
+    kept.update(one, x, payload, compressor)
     return sent
 
 
@@ -112,8 +113,8 @@ def test_the_residual_follows_its_definition(beta: float, gamma: float, count: i
         p = x.clone()
         assert torch.allclose(p, beta * e + gamma * g, atol=1e-5)
         payload = compressor.compress(x, key(number))
-        kept.update(0, x, payload, compressor)
-        e = p - compressor.decompress(payload, p)
+        kept.update(key(number), x, payload, compressor)
+        e = p - compressor.decompress(payload, p, key(number))
         assert torch.allclose(kept.state_dict()["0"], e, atol=1e-5)
         assert kept.norm() == pytest.approx(float(e.norm()), abs=1e-5)
 

@@ -64,8 +64,8 @@ def same_mean() -> None:
         exchange_of(name, exchange_name, [unit]).mean(9)
         expected = torch.zeros(30, 41)
         for rank in range(comm.size):
-            payload = compressor.compress(tensor(rank), Key(5, rank, 9, 0))
-            compressor.decompress_add(payload, expected, 1 / comm.size)
+            key = Key(5, rank, 9, 0)
+            compressor.decompress_add(compressor.compress(tensor(rank), key), expected, key, 1 / comm.size)
         assert torch.allclose(unit.gradient, expected, atol=1e-6), (name, exchange_name)
         everyone = np.empty((comm.size, 30, 41), dtype=np.float32)
         comm.Allgather(unit.gradient.numpy(), everyone)

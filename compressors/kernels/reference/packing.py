@@ -1,4 +1,4 @@
-"""`kernels.packing` in plain torch."""
+"""`kernels.cpu.packing` in plain torch."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import torch
 
 
 def pack(codes: torch.Tensor, width: int) -> torch.Tensor:
-    """(n,) integers below 2^width -> (ceil(n * width / 8),) uint8, least significant bit first."""
-    bits = (codes.long()[:, None] >> torch.arange(width)) & 1
-    padded = torch.nn.functional.pad(bits.reshape(-1), (0, -bits.numel() % 8))
-    return (padded.view(-1, 8) << torch.arange(8)).sum(1).to(torch.uint8)
+    """(..., n) integers below 2^width -> (..., ceil(n * width / 8)) uint8, least significant bit first."""
+    bits = (codes.long()[..., None] >> torch.arange(width, device=codes.device)) & 1
+    bits = bits.flatten(-2)
+    bits = torch.nn.functional.pad(bits, (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
+    return (bits << torch.arange(8, device=codes.device)).sum(-1).to(torch.uint8)
 
 
 def unpack(payload: torch.Tensor, count: int, width: int) -> torch.Tensor:
-    """The inverse of `pack`: (count,) int64."""
-    bits = (payload.long()[:, None] >> torch.arange(8)) & 1
-    return (bits.reshape(-1)[: count * width].view(count, width) << torch.arange(width)).sum(1)
+    """The inverse of `pack`: (..., ceil(n * width / 8)) uint8 -> (..., count) int64."""
+    bits = ((payload.long()[..., None] >> torch.arange(8, device=payload.device)) & 1).flatten(-2)
+    bits = bits[..., : count * width].unflatten(-1, (count, width))
+    return (bits << torch.arange(width, device=payload.device)).sum(-1)

@@ -1,4 +1,4 @@
-"""`kernels.qsgd` in plain torch."""
+"""QSGD in plain torch; `compressors.quantisers.QSGD` documents the payload."""
 
 from __future__ import annotations
 
@@ -6,53 +6,58 @@ import math
 
 import torch
 
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.reference.buckets import lane_sums, rows
 from compressors.kernels.reference.packing import pack, unpack
 from compressors.kernels.reference.streams import draws
 
-
-def encode(x: torch.Tensor, key: int, levels: int, bucket: int, euclidean: bool) -> torch.Tensor:
-    """The payload of `x`, (n,) float32, as `QSGD` documents it."""
-    parts = x.split(bucket) if len(x) else ()
-    norms = torch.tensor([_norm(part, euclidean) for part in parts], dtype=torch.float32)
-    width = math.ceil(math.log2(2 * levels + 1))
-    codes = [
-        pack(_round(part, float(norm), levels, draws(key, number, len(part))), width)
-        for number, (part, norm) in enumerate(zip(parts, norms, strict=True))
-    ]
-    return torch.cat([norms.view(torch.uint8), *codes])
+_INFINITY, _NAN = 0x7F800000, 0x7FC00000
+_LARGEST = torch.finfo(torch.float32).max
 
 
-def _norm(part: torch.Tensor, euclidean: bool) -> float:
-    if not part.isfinite().all():
-        return math.nan
-    if not euclidean:
-        return float(part.abs().max())
-    squares = torch.nn.functional.pad(part.double().square(), (0, -len(part) % 8)).view(-1, 8)
-    sums = torch.zeros(8, dtype=torch.float64)
-    for row in squares:  # one after the other: the order of the additions is part of the definition
-        sums += row
-    s = sums.tolist()
-    total = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
-    return min(math.sqrt(total), torch.finfo(torch.float32).max)
+def encode(
+    x: torch.Tensor, key: int, levels: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
+) -> None:
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    position = 4 * -(-len(x) // bucket)
+    for numbers, part in rows(x, bucket):
+        norm = _norm(part, euclidean)
+        write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        codes = pack(_round(part, norm, levels, draws(key, numbers, part.shape[1])), width)
+        payload[position : position + codes.numel()] = codes.flatten()
+        position += codes.numel()
 
 
-def _round(part: torch.Tensor, norm: float, levels: int, random: torch.Tensor) -> torch.Tensor:
-    if math.isnan(norm) or norm == 0.0:
-        return torch.full((len(part),), levels)
-    exact = part.abs() / torch.tensor(norm, dtype=torch.float32) * levels
+def _norm(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
+    if euclidean:
+        norm = lane_sums(part.double().square()).clamp(max=_LARGEST**2).sqrt().float()
+    else:
+        norm = part.abs().amax(1)
+    return torch.where(part.isfinite().all(1), norm, math.nan)
+
+
+def _round(part: torch.Tensor, norm: torch.Tensor, levels: int, random: torch.Tensor) -> torch.Tensor:
+    divisor = torch.where(norm > 0, norm, 1.0)[:, None]
+    exact = torch.where(norm.isnan()[:, None], 0.0, part.abs() / divisor * levels)
     level = exact.long()
     up = (random >> 1) < ((exact - level) * 2.0**31).long()
-    return levels + torch.where(part < 0, -1, 1) * (level + up)
+    # not by part < 0: a denormal may count as zero in a comparison, and has a sign bit all the same
+    return levels + torch.where(part.signbit() & ~norm.isnan()[:, None], -1, 1) * (level + up)
 
 
-def decode_add(payload: torch.Tensor, levels: int, bucket: int, weight: float, out: torch.Tensor) -> None:
-    """out += weight * Q(x), for `out` (n,) float32."""
-    width = math.ceil(math.log2(2 * levels + 1))
-    parts = out.split(bucket) if len(out) else ()
-    norms = payload[: 4 * len(parts)].clone().view(torch.float32)
-    position = 4 * len(parts)
-    for part, norm in zip(parts, norms, strict=True):
-        ahead = position + math.ceil(len(part) * width / 8)
-        steps = unpack(payload[position:ahead], len(part), width) - levels
-        part += (norm.double() * weight).float() * (steps.float() / levels)
-        position = ahead
+def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    position = 4 * -(-len(out) // bucket)
+    for numbers, part in rows(out, bucket):
+        norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        bits = norm.view(torch.int32)
+        if (((bits < 0) | (bits >= _INFINITY)) & (bits != _NAN)).any():
+            return False
+        length = -(-part.shape[1] * width // 8)
+        codes = payload[position : position + len(part) * length].view(len(part), length)
+        position += codes.numel()
+        steps = unpack(codes, part.shape[1], width) - levels
+        if (steps > levels).any():
+            return False
+        part += (norm.double() * weight).float()[:, None] * (steps.float() / levels)
+    return True

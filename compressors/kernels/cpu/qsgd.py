@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from compressors.kernels.jit import helper, kernel
-from compressors.kernels.packing import BLOCK, pack, unpack
-from compressors.kernels.streams import draw, stream_bits
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.streams import draw, stream_bits
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _INFINITY = np.int32(0x7F800000)
@@ -78,7 +79,7 @@ def _round_block(
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
-def encode(
+def _encode(
     x: npt.NDArray[np.float32],
     bits: npt.NDArray[np.int32],
     key: np.uint64,
@@ -142,7 +143,7 @@ def _add_block(
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
-def decode_add(
+def _decode_add(
     payload: npt.NDArray[np.uint8], levels: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
 ) -> bool:
     """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
@@ -171,3 +172,14 @@ def decode_add(
             if not _add_block(codes, steps, factor, out[first:last]):
                 return False
     return True
+
+
+def encode(
+    x: torch.Tensor, key: int, levels: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
+) -> None:
+    values = x.numpy()
+    _encode(values, values.view(np.int32), np.uint64(key), levels, width, bucket, euclidean, payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), levels, width, bucket, weight, out.numpy()))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compressors.kernels.jit import helper
+from compressors.kernels.cpu.jit import helper
 
 BLOCK = 1024
 """Codes in one block; a multiple of eight, so that every block starts at a whole byte."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compressors.kernels.jit import helper
+from compressors.kernels.cpu.jit import helper
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -1,0 +1,82 @@
+"""Which implementation of a kernel works on a tensor: numba on the CPU, Triton on CUDA, plain torch elsewhere.
+
+All of them give the same bits; `use` is for comparing them, and for a machine where one does not work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from compressors.parameters import InvalidParameter
+
+if TYPE_CHECKING:
+    import torch
+
+CHOICES = ("auto", "numba", "triton", "torch")
+_PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
+_DEVICES = {"numba": "cpu", "triton": "cuda"}
+
+_chosen = "auto"
+
+
+def choose(kernels: str) -> None:
+    """Use these kernels from now on, in the whole process.
+
+    Raises:
+        InvalidParameter: not one of CHOICES, or the package that they need is not installed.
+    """
+    global _chosen
+    if kernels not in CHOICES:
+        raise InvalidParameter("kernels", kernels, "one of " + ", ".join(CHOICES))
+    if kernels in _DEVICES and not _installed(kernels):
+        raise InvalidParameter("kernels", kernels, f"another one where {kernels} is not installed")
+    _chosen = kernels
+
+
+@contextlib.contextmanager
+def use(kernels: str) -> Iterator[None]:
+    """`choose` for the length of a block."""
+    before = _chosen
+    choose(kernels)
+    try:
+        yield
+    finally:
+        choose(before)
+
+
+def chosen(method: str, device: torch.device | str) -> str:
+    """What `load` takes: "numba", "triton" or "torch".
+
+    Raises:
+        InvalidParameter: the kernels that were chosen can't work on that device.
+    """
+    kind = str(device).partition(":")[0]
+    if _chosen == "torch":
+        return "torch"
+    if _chosen != "auto" and _DEVICES[_chosen] != kind:
+        raise InvalidParameter("kernels", _chosen, f"auto or torch for tensors on {kind}")
+    for kernels, works_on in _DEVICES.items():
+        if works_on == kind and _installed(kernels) and _exists(_PACKAGES[kernels], method):
+            return kernels
+    return "torch"
+
+
+def load(method: str, device: torch.device | str) -> ModuleType:
+    """The module `method` of the kernels for tensors on `device`; importing it compiles what has to be."""
+    return importlib.import_module(f"compressors.kernels.{_PACKAGES[chosen(method, device)]}.{method}")
+
+
+@functools.cache
+def _installed(kernels: str) -> bool:
+    return importlib.util.find_spec(kernels) is not None
+
+
+@functools.cache
+def _exists(package: str, method: str) -> bool:
+    return importlib.util.find_spec(f"compressors.kernels.{package}.{method}") is not None

@@ -1,0 +1,74 @@
+"""Sums over a whole tensor in one pass; `kernels.reference.sums` defines their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+
+CHUNK = 4096
+LANES = 16
+
+
+@helper
+def fold(lanes: npt.NDArray[np.float64]) -> float:
+    """The sum of LANES lanes: halves are added to each other until one is left. `lanes` are overwritten."""
+    half = lanes.size >> 1
+    while half:
+        for lane in range(half):
+            lanes[lane] += lanes[lane + half]
+        half >>= 1
+    return lanes[0]
+
+
+@helper
+def combine(totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> float:
+    """The sum of the totals of chunks, by the same rule again; `totals` are overwritten."""
+    count = totals.size
+    while count > 1:
+        rows = (count + CHUNK - 1) // CHUNK
+        for row in range(rows):
+            lanes[:] = 0.0
+            for index in range(row * CHUNK, min((row + 1) * CHUNK, count)):
+                lanes[index % LANES] += totals[index]
+            totals[row] = fold(lanes)
+        count = rows
+    return totals[0] if totals.size else 0.0
+
+
+@kernel("void(float32[::1], float64[::1])")
+def _moments(x: npt.NDArray[np.float32], out: npt.NDArray[np.float64]) -> None:
+    chunks = (x.size + CHUNK - 1) // CHUNK
+    totals = np.empty((3, chunks))
+    plain, absolute, square = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    for chunk in range(chunks):
+        plain[:] = 0.0
+        absolute[:] = 0.0
+        square[:] = 0.0
+        first = chunk * CHUNK
+        last = min(first + CHUNK, x.size)
+        whole = first + ((last - first) // LANES) * LANES
+        for row in range(first, whole, LANES):
+            for lane in range(LANES):
+                value = np.float64(x[row + lane])
+                plain[lane] += value
+                absolute[lane] += abs(value)
+                square[lane] += value * value
+        for index in range(whole, last):
+            value = np.float64(x[index])
+            plain[index - whole] += value
+            absolute[index - whole] += abs(value)
+            square[index - whole] += value * value
+        totals[0, chunk] = fold(plain)
+        totals[1, chunk] = fold(absolute)
+        totals[2, chunk] = fold(square)
+    for which in range(3):
+        out[which] = combine(totals[which], plain)
+
+
+def moments(x: torch.Tensor) -> tuple[float, float, float]:
+    out = np.empty(3)
+    _moments(x.numpy(), out)
+    return float(out[0]), float(out[1]), float(out[2])

@@ -1,0 +1,36 @@
+"""A flat tensor as buckets: rows of equal length, and a shorter last one.
+
+Kernels in plain torch work on whole rows; what holds for rows is applied to the full buckets as a
+matrix and to the rest as a matrix with one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+
+def rows(x: torch.Tensor, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The buckets of `x` (n,): their numbers (b,) int64 and the buckets as a view (b, length) of `x`."""
+    full = len(x) // size
+    if full:
+        yield torch.arange(full, device=x.device), x[: full * size].view(full, size)
+    if len(x) % size:
+        yield torch.tensor([full], device=x.device), x[full * size :].view(1, -1)
+
+
+def lane_sums(values: torch.Tensor, lanes: int = 8) -> torch.Tensor:
+    """Sums of the rows of `values` (b, n) in float64, in the order that is part of every payload's definition.
+
+    Element i goes to lane i mod `lanes`, the lanes are summed from left to right, and halves of them are
+    added until one is left (`lanes` is a power of two).
+    """
+    values = torch.nn.functional.pad(values.double(), (0, -values.shape[1] % lanes))
+    total = values.new_zeros(len(values), lanes)
+    for chunk in values.split(lanes, dim=1):  # one after the other: the order of the additions matters
+        total += chunk
+    while total.shape[1] > 1:
+        half = total.shape[1] // 2
+        total = total[:, :half] + total[:, half:]
+    return total[:, 0]

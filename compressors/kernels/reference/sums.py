@@ -1,0 +1,32 @@
+"""Sums over a whole tensor in float64, in an order that every implementation keeps.
+
+The elements are cut into chunks of CHUNK. In a chunk, element i goes to lane i mod LANES, a lane is
+summed from left to right, and halves of the lanes are added to each other until one is left. The totals of
+the chunks are summed by the same rule, until one number is left.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.reference.buckets import lane_sums, rows
+
+CHUNK = 4096
+LANES = 16
+
+
+def total(values: torch.Tensor) -> torch.Tensor:
+    """The sum of `values` (n,), float64, as a tensor without dimensions."""
+    values = values.double()
+    if not len(values):
+        return values.sum()
+    while True:
+        values = torch.cat([lane_sums(part, LANES) for _, part in rows(values, CHUNK)])
+        if len(values) == 1:
+            return values[0]
+
+
+def moments(x: torch.Tensor) -> tuple[float, float, float]:
+    """The sums of x, |x| and x^2 of `x` (n,) float32; NaN or Inf where `x` holds one."""
+    wide = x.double()
+    return float(total(wide)), float(total(wide.abs())), float(total(wide.square()))
