@@ -87,6 +87,15 @@ def choice(default: str, *options: str) -> Any:
     return _field(default, "one of " + ", ".join(options), lambda value: value in options)
 
 
+def sequence(words: str, test: Callable[[Any], bool]) -> Any:
+    """A dataclass field for a list, empty by default, all of whose items pass `test`."""
+
+    def passes(value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and all(test(item) for item in value)
+
+    return dataclasses.field(default_factory=list, metadata={"valid": Valid(words, passes)})
+
+
 def check(instance: Any) -> None:
     """Test every field of a dataclass instance that carries a range.
 

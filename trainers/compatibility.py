@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import compressors
 from compressors import Compressor
-from sweep.run import UsageError
-from trainers.config import GROUPS, Allreduce, RunConfig, name_of
+from compressors.base import Cooperative
+from compressors.parameters import InvalidParameter
+from sweep.run import UsageError, bad_value
+from trainers.config import GROUPS, Allgather, Allreduce, RunConfig, name_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +27,16 @@ class Rule:
 
 RULES = (
     Rule(
-        lambda compressor, exchange, granularity: issubclass(exchange, Allreduce) and not compressor.summable,
+        lambda compressor, exchange, granularity: issubclass(exchange, Allreduce) and not _reducible(compressor),
         "the network cannot add its payloads",
-        "exchange=allgather, or exchange=allreduce with compressor={summable}",
+        "exchange=allgather, or exchange=allreduce with compressor={reducible}",
+    ),
+    Rule(
+        lambda compressor, exchange, granularity: (
+            issubclass(exchange, Allgather) and isinstance(compressor, Cooperative)
+        ),
+        "its mean takes rounds of its own",
+        "exchange=allreduce",
     ),
     Rule(
         lambda compressor, exchange, granularity: compressor.needs_matrix and granularity != "layer",
@@ -37,9 +46,14 @@ RULES = (
 )
 
 
+def _reducible(compressor: Compressor) -> bool:
+    return compressor.summable or isinstance(compressor, Cooperative)
+
+
 def _instead(rule: Rule) -> str:
-    summable = ",".join(name for name in compressors.registry() if compressors.build(name).summable)
-    return rule.instead.format(summable=summable)
+    return rule.instead.format(
+        reducible=",".join(name for name in compressors.registry() if _reducible(compressors.build(name)))
+    )
 
 
 def check_together(run: RunConfig) -> None:
@@ -48,12 +62,28 @@ def check_together(run: RunConfig) -> None:
     Raises:
         UsageError: names the combination, the reason and what would work.
     """
-    for rule in RULES:
-        if rule.forbids(run.compressor, type(run.exchange), run.exchange.granularity):
+    try:
+        run.policy.check(run.compressor)
+    except InvalidParameter as error:
+        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+    for compressor in run.policy.possible(run.compressor):
+        for rule in RULES:
+            if rule.forbids(compressor, type(run.exchange), run.exchange.granularity):
+                raise UsageError(
+                    f"compressor={name_of(compressor)} with exchange={name_of(run.exchange)}, "
+                    f"exchange.granularity={run.exchange.granularity}: {rule.why}; valid is {_instead(rule)}"
+                )
+    for option, given in (("dense_1d", run.policy.dense_1d), ("patterns", bool(run.policy.patterns))):
+        if given and run.exchange.granularity != "layer":
             raise UsageError(
-                f"compressor={name_of(run.compressor)} with exchange={name_of(run.exchange)}, "
-                f"exchange.granularity={run.exchange.granularity}: {rule.why}; valid is {_instead(rule)}"
+                f"policy.{option} with exchange.granularity={run.exchange.granularity}: it looks at single tensors; "
+                "valid is exchange.granularity=layer"
             )
+    if run.compressor.scale_free and name_of(run.memory) != "none":
+        raise UsageError(
+            f"compressor={name_of(run.compressor)} with memory={name_of(run.memory)}: it sends directions only, so "
+            "what was not sent cannot be told; valid is memory=none"
+        )
     if run.global_batch < run.workers:
         raise UsageError(
             f"batch.size={run.batch.size}: valid is at least workers={run.workers}, so that every worker has a sample"
@@ -61,7 +91,7 @@ def check_together(run: RunConfig) -> None:
 
 
 def table() -> str:
-    """The rules applied to every compressor, exchange and granularity, as a Markdown table."""
+    """The rules applied to every compressor, exchange and granularity: a Markdown table and the numbered reasons."""
     exchanges = {name: cls for name, cls in GROUPS["exchange"].items() if name != "auto"}
     head = [f"{exchange}, {size}" for exchange in exchanges for size in ("layer", "bucket", "model")]
     lines = ["| compressor | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
@@ -70,10 +100,11 @@ def table() -> str:
         cells = []
         for cls in exchanges.values():
             for granularity in ("layer", "bucket", "model"):
-                reasons = [rule.why for rule in RULES if rule.forbids(compressor, cls, granularity)]
-                cells.append("no: " + "; ".join(reasons) if reasons else "yes")
+                broken = [str(n) for n, rule in enumerate(RULES, 1) if rule.forbids(compressor, cls, granularity)]
+                cells.append("no: " + ", ".join(broken) if broken else "yes")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    reasons = [f"{n}. {rule.why}; valid is {_instead(rule)}" for n, rule in enumerate(RULES, 1)]
+    return "\n".join([*lines, "", *reasons])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from typing import Any
 
 import compressors
 from compressors import memory as memories
+from compressors.base import Cooperative
 from compressors.parameters import InvalidParameter, check, choice, from_mapping, integer, number
+from compressors.policy import Policy
 from sweep.run import UsageError, bad_value
 
 
@@ -99,12 +101,12 @@ class Exchange(Part):
 
 @dataclasses.dataclass(frozen=True)
 class Auto(Exchange):
-    """`allreduce` where the compressor's payloads may be summed by the network, else `allgather`."""
+    """`allreduce` where the network can sum all payloads, `allgather` where it can sum none, else `mixed`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Allreduce(Exchange):
-    """The network sums the payloads: only for compressors that are `summable`."""
+    """The network sums the payloads (or does the rounds of a cooperative compressor): only where it can."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,12 +114,17 @@ class Allgather(Exchange):
     """Every worker receives every payload and decodes them all into the mean."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Mixed(Exchange):
+    """What the network can sum goes by allreduce, the rest by allgather."""
+
+
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": {"wideresnet": WideResNet, "mlp": MLP},
     "dataset": {"digits": Digits, "cifar10": Cifar10},
     "optimizer": {"sgd": SGD},
     "schedule": {"constant": Constant, "cosine": Cosine},
-    "exchange": {"auto": Auto, "allreduce": Allreduce, "allgather": Allgather},
+    "exchange": {"auto": Auto, "allreduce": Allreduce, "allgather": Allgather, "mixed": Mixed},
     "compressor": compressors.registry(),
     "memory": memories.registry(),
 }
@@ -154,8 +161,10 @@ class RunConfig(Part):
     seed: int = integer(0, low=0, high=2**63 - 1)
     warmup_steps: int = integer(10, low=0)
     measure_every: int = integer(50, low=1)
+    kernels: str = choice("auto", "auto", "numba", "triton", "torch")
     batch: Batch = dataclasses.field(default_factory=Batch)
     data: Data = dataclasses.field(default_factory=Data)
+    policy: Policy = dataclasses.field(default_factory=Policy)
     model: Any = None
     dataset: Any = None
     compressor: Any = None
@@ -173,6 +182,9 @@ class RunConfig(Part):
         planned = self.epochs * math.ceil(samples / self.global_batch)
         return planned if self.max_steps is None else min(planned, self.max_steps)
 
+
+SECTIONS: dict[str, type] = {"batch": Batch, "data": Data, "policy": Policy}
+"""Parts of a run that every run has, and that have no name."""
 
 OTHER_SECTIONS = ("sweep", "mpi")
 """Sections of a config that are the launcher's business."""
@@ -192,6 +204,21 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
         return from_mapping(cls, dict(values))
     except InvalidParameter as error:
         raise bad_value(f"{prefix}.{error.name}", error.value, error.valid) from error
+
+
+def _build_section(prefix: str, cls: type, values: Any) -> Any:
+    """A section, whose fields may be dataclasses themselves."""
+    if not isinstance(values, Mapping):
+        raise bad_value(prefix, values, "a mapping with the keys " + ", ".join(f.name for f in dataclasses.fields(cls)))
+    nested: dict[str, type] = {}
+    for field in dataclasses.fields(cls):
+        if isinstance(field.default_factory, type) and dataclasses.is_dataclass(field.default_factory):
+            nested[field.name] = field.default_factory
+    given = {
+        key: _build_section(f"{prefix}.{key}", nested[key], value) if key in nested else value
+        for key, value in values.items()
+    }
+    return _build(prefix, cls, given)
 
 
 def parse(config: Mapping[str, Any]) -> RunConfig:
@@ -215,8 +242,8 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
                 given = value.get("name") if isinstance(value, Mapping) else value
                 raise bad_value(key, given, "one of " + ", ".join(GROUPS[key]))
             values[key] = _build(key, GROUPS[key][value["name"]], {k: v for k, v in value.items() if k != "name"})
-        elif key in ("batch", "data"):
-            values[key] = _build(key, Batch if key == "batch" else Data, value)
+        elif key in SECTIONS:
+            values[key] = _build_section(key, SECTIONS[key], value)
         else:
             values[key] = value
     try:
@@ -239,7 +266,8 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     run = parse(resolved)
     resolved["data"]["root"] = os.path.abspath(run.data.root)
     if isinstance(run.exchange, Auto):
-        resolved["exchange"]["name"] = "allreduce" if run.compressor.summable else "allgather"
+        sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
+        resolved["exchange"]["name"] = "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"
         run = parse(resolved)
     check_together(run)
     return resolved

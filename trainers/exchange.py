@@ -3,28 +3,29 @@
 One step of an exchange: `begin`, then `submit` for each unit in the order in which backward
 completes them, then `finish`, after which every unit's gradient is the mean over the workers of what
 was submitted, decoded. `submit` adds what memory withheld and encodes straight into the outgoing
-message; all units of a step travel in one message, so a step costs one collective's latency.
+message of a lane (trainers/lanes.py).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from compressors import Compressor, CorruptPayload, Key
+from compressors import Compressor, Key
+from compressors.base import Cooperative
 from compressors.memory import Memory
+from compressors.policy import Selector
 from trainers import config as options
 from trainers.flat import Unit
+from trainers.lanes import GatherLane, Lane, MessageLane, Parcel, RoundsLane, SumLane, aligned, allreduce_bytes
 from trainers.stopwatch import MEASURE, Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-ALIGNMENT = 4  # bytes: a payload starts where a kernel may read a float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,157 +33,186 @@ class Traffic:
     """What one step put on the wire, for this worker.
 
     `payload_bytes` is its message, everything included that the others need to decode it;
-    `sent_bytes` what it sent in all, by the collective's algorithm (see the exchange's docstring).
+    `sent_bytes` what it sent in all, by the collective's algorithm (see trainers/lanes.py).
     `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured.
     """
 
-    payload_bytes: int
+    payload_bytes: float
     sent_bytes: float
     compression_error: float | None
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+class Exchange:
+    """Takes every unit from gradient to mean gradient; `sums` and `gathers` say which lanes it has.
 
-
-class Exchange(ABC):
-    """Owns the outgoing message and the order of its units; subclasses move it."""
+    Args:
+        units: of the model, in the order of its parameters.
+        selector: which compressor is in force for which unit.
+        sums: payloads that the network can add are added by it (and cooperative methods do their rounds).
+        gathers: the others, or without `sums` all of them, go to every worker.
+    """
 
     def __init__(
-        self, comm: MPI.Comm, units: list[Unit], compressor: Compressor, memory: Memory, seed: int, watch: Stopwatch
+        self,
+        comm: MPI.Comm,
+        units: Sequence[Unit],
+        selector: Selector,
+        memory: Memory,
+        seed: int,
+        watch: Stopwatch,
+        *,
+        sums: bool,
+        gathers: bool,
     ) -> None:
-        self.comm, self.units, self.compressor, self.memory = comm, units, compressor, memory
-        self.seed, self.watch = seed, watch
-        bound = sum(_aligned(compressor.payload_bound(unit.gradient.shape)) for unit in units)
-        self._message = torch.zeros(bound, dtype=torch.uint8)
-        self._sizes = np.zeros(len(units), dtype=np.int32)  # of the payloads, in the order of submission
-        self._order: list[Unit] = []
+        self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
+        self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
+        self._lanes: dict[Any, Lane] = {}
+        self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, where a compressor wants to know
 
-    def mean(self, step: int, *, measure: bool = False) -> Traffic:
+    def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
         """Replace every unit's gradient by the mean over the workers of its compressed form."""
-        self.begin(step, measure=measure)
+        self.begin(step, epoch=epoch, lr=lr, measure=measure)
         for unit in reversed(self.units):
             self.submit(unit)
         return self.finish()
 
-    def begin(self, step: int, *, measure: bool = False) -> None:
-        """Start a step; with `measure`, the compression error is computed on the way."""
+    def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
+        """Start step `step` (from 1); with `measure`, the compression error is computed on the way."""
         self._step, self._measure = step, measure
-        self._order.clear()
-        self._used = 0
         self._error = self._norm = 0.0
+        self._waiting: list[Parcel] = []
+        self._parcels: list[Parcel] = []
+        self._extra_bytes = self._extra_sent = 0.0
+        with self.watch("encode"):
+            if self.selector.begin(step, epoch, lr):
+                self._reserve()
+            self._note_movement()
+            self.memory.begin(lr, self.comm.size, self._gradient_norm)
+        for lane in self._lanes.values():
+            lane.begin()
+
+    def _lane(self, compressor: Compressor) -> Lane:
+        if self.sums and isinstance(compressor, Cooperative):
+            key: Any = repr(compressor)
+        else:
+            key = compressor.sum_dtype if self.sums else None
+        if key not in self._lanes:
+            if key is None:
+                self._lanes[key] = GatherLane(self.comm, self.watch)
+            elif isinstance(compressor, Cooperative):
+                self._lanes[key] = RoundsLane(self.comm, self.watch)
+            else:
+                self._lanes[key] = SumLane(self.comm, self.watch, key)
+            self._lanes[key].begin()
+        return self._lanes[key]
+
+    def _reserve(self) -> None:
+        """Room for the largest messages that the selected compressors can make."""
+        bounds: dict[Lane, int] = {}
+        for unit, compressor in zip(self.units, self.selector.selected, strict=True):
+            lane = self._lane(compressor)
+            if isinstance(lane, MessageLane):
+                bounds[lane] = bounds.get(lane, 0) + aligned(compressor.payload_bound(unit.gradient.shape))
+        for lane, bound in bounds.items():
+            assert isinstance(lane, MessageLane)
+            lane.reserve(bound)
+
+    def _note_movement(self) -> None:
+        for unit, compressor in zip(self.units, self.selector.selected, strict=True):
+            if not compressor.needs_movement:
+                continue
+            before = self._before.get(unit.index)
+            if before is None:
+                self._before[unit.index] = unit.values.clone()
+            else:
+                compressor.moved(unit.index, float((unit.values - before).double().square().sum()))
+                before.copy_(unit.values)
+
+    def _gradient_norm(self) -> float:
+        """l2 norm of this worker's whole gradient."""
+        return math.hypot(*(float(torch.linalg.vector_norm(unit.gradient)) for unit in self.units))
 
     def submit(self, unit: Unit) -> None:
-        """Encode the unit's gradient into the message. Every worker submits in the same order."""
+        """Encode the unit's gradient. Every worker submits in the same order."""
+        compressor = self.selector.selected[unit.index]
+        key = Key(self.seed, self.comm.rank, self._step, unit.index)
         with self.watch("encode"):
-            x = self.memory.compensate(unit.index, unit.gradient)
-            key = Key(self.seed, self.comm.rank, self._step, unit.index)
-            payload = self.compressor.compress(x, key, self._message[self._used :])
-            self._sizes[len(self._order)] = payload.numel()
-            self._order.append(unit)
-            self._used += _aligned(payload.numel())
+            x = self.memory.compensate(unit.index, unit.gradient, compressor.lossless)
+        parcel = Parcel(unit, compressor, key, x)
+        self._parcels.append(parcel)
+        if compressor.needs_agreement(key):
+            self._waiting.append(parcel)
+        else:
+            self._encode(parcel)
+
+    def _encode(self, parcel: Parcel) -> None:
+        with self.watch("encode"):
+            payload = self._lane(parcel.compressor).add(parcel)
+        if payload is not None:
+            self._settle(parcel, payload)
+
+    def _settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
+        """What a payload has carried is known: measure what it has not, and let memory keep that."""
         if self._measure:
             with self.watch(MEASURE):
-                self._norm += float(x.double().square().sum())
-                rest = x.double()
-                self.compressor.decompress_add(payload, rest, key, -1.0)
+                self._norm += float(parcel.x.double().square().sum())
+                rest = parcel.x.double()
+                parcel.compressor.decompress_add(payload, rest, parcel.key, -1.0)
                 self._error += float(rest.square().sum())
         with self.watch("encode"):
-            self.memory.update(key, x, payload, self.compressor)
+            self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
-    @abstractmethod
+    def _agree(self) -> None:
+        """The workers agree on what some compressors must know alike before they encode."""
+        from mpi4py import MPI
+
+        with self.watch("encode"):
+            statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
+            largest = torch.cat(statistics)
+        with self.watch("communicate"):
+            self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
+        self._extra_bytes += 4 * largest.numel()
+        self._extra_sent += allreduce_bytes(largest.numel(), 4, self.comm.size)
+        parts = largest.split([part.numel() for part in statistics])
+        for parcel, part in zip(self._waiting, parts, strict=True):
+            parcel.compressor.agree(parcel.key, part)
+            self._encode(parcel)
+
     def finish(self) -> Traffic:
         """Complete the step: communicate, and decode the mean into every unit's gradient."""
-
-    def _relative_error(self) -> float | None:
-        if not self._measure:
-            return None
-        return (self._error / self._norm) ** 0.5 if self._norm else 0.0
-
-    def _decode(self, message: torch.Tensor, sizes: np.ndarray, weight: float) -> None:
-        offset = 0
-        for unit, size in zip(self._order, sizes.tolist(), strict=True):
-            if not 0 <= size <= message.numel() - offset:
-                raise CorruptPayload(f"{unit.name}: a payload of {size} bytes in a message of {message.numel()}")
-            key = Key(self.seed, 0, self._step, unit.index)
-            self.compressor.decompress_add(message[offset : offset + size], unit.gradient, key, weight)
-            offset += _aligned(size)
-
-    def _clear(self) -> None:
-        for unit in self._order:
-            unit.gradient.zero_()
-
-
-class Allreduce(Exchange):
-    """The network sums the payloads as float32 vectors, in place.
-
-    By a ring (Patarasuk and Yuan, 2009) each worker sends 2 (W - 1) / W times its message.
-    """
-
-    def finish(self) -> Traffic:
-        from mpi4py import MPI
-
-        workers = self.comm.size
-        with self.watch("communicate"):
-            self.comm.Allreduce(MPI.IN_PLACE, [self._message.numpy()[: self._used].view(np.float32), MPI.FLOAT])
+        if self._waiting:
+            self._agree()
+        lanes = [lane for lane in self._lanes.values() if lane.parcels]
+        for lane in lanes:
+            for parcel, payload in lane.communicate():
+                self._settle(parcel, payload)
+        for lane in lanes:
+            lane.decode()
         with self.watch("decode"):
-            self._clear()
-            self._decode(self._message[: self._used], self._sizes, 1.0 / workers)
-        return Traffic(self._used, 2 * (workers - 1) / workers * self._used, self._relative_error())
-
-
-class Allgather(Exchange):
-    """Every worker gets every message and decodes all of them: each sends W - 1 messages' bytes.
-
-    Where a payload's size depends on the data, the sizes (int32 a unit) are gathered first; they
-    count as part of the message.
-    """
-
-    def __init__(
-        self, comm: MPI.Comm, units: list[Unit], compressor: Compressor, memory: Memory, seed: int, watch: Stopwatch
-    ) -> None:
-        super().__init__(comm, units, compressor, memory, seed, watch)
-        self._fixed = all(compressor.payload_size(unit.gradient.shape) is not None for unit in units)
-        self._all_sizes = np.zeros((comm.size, len(units)), dtype=np.int32)
-        self._received = torch.empty(0, dtype=torch.uint8)
-
-    def finish(self) -> Traffic:
-        from mpi4py import MPI
-
-        workers = self.comm.size
-        with self.watch("communicate"):
-            if self._fixed:
-                self._all_sizes[:] = self._sizes
-            else:
-                self.comm.Allgather(self._sizes, self._all_sizes)
-            lengths = (-(-self._all_sizes.astype(np.int64) // ALIGNMENT) * ALIGNMENT).sum(axis=1)
-            starts = np.concatenate(([0], lengths.cumsum()))
-            if starts[-1] > self._received.numel():
-                self._received = torch.empty(int(starts[-1]), dtype=torch.uint8)
-            sent = [self._message.numpy()[: self._used], MPI.BYTE]
-            received = self._received.numpy()[: starts[-1]]
-            if self._fixed:
-                self.comm.Allgather(sent, [received, self._used, MPI.BYTE])
-            else:
-                self.comm.Allgatherv(sent, [received, lengths, starts[:-1], MPI.BYTE])
-        with self.watch("decode"):
-            self._clear()
-            for worker in range(workers):
-                message = self._received[starts[worker] : starts[worker + 1]]
-                self._decode(message, self._all_sizes[worker], 1.0 / workers)
-        payload = self._used + (0 if self._fixed else self._sizes.nbytes)
-        return Traffic(payload, float((workers - 1) * payload), self._relative_error())
+            for parcel in self._parcels:
+                parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.comm.size)
+                self.memory.finish(parcel.unit.index, parcel.unit.gradient)
+                self.selector.observe(parcel.unit.index, parcel.unit.gradient)
+        error = None
+        if self._measure:
+            error = (self._error / self._norm) ** 0.5 if self._norm else 0.0
+        return Traffic(
+            sum(lane.payload_bytes for lane in lanes) + self._extra_bytes,
+            sum(lane.sent_bytes for lane in lanes) + self._extra_sent,
+            error,
+        )
 
 
 def build(
     config: options.Exchange,
     comm: MPI.Comm,
-    units: list[Unit],
-    compressor: Compressor,
+    units: Sequence[Unit],
+    selector: Selector,
     memory: Memory,
     seed: int,
     watch: Stopwatch,
 ) -> Exchange:
     """The exchange that `config` names; `auto` has been resolved before a run starts."""
-    cls = Allreduce if isinstance(config, options.Allreduce) else Allgather
-    return cls(comm, units, compressor, memory, seed, watch)
+    sums = isinstance(config, (options.Allreduce, options.Mixed))
+    gathers = isinstance(config, (options.Allgather, options.Mixed))
+    return Exchange(comm, units, selector, memory, seed, watch, sums=sums, gathers=gathers)

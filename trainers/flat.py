@@ -14,11 +14,13 @@ class Unit:
     """What one payload covers: a layer's tensor, or a flat run of memory (`bucket`, `model`).
 
     `gradient` is a view of the flat gradient buffer: writing it writes the gradients of the model.
+    `values` are the parameters that it is the gradient of, a view likewise.
     """
 
     index: int
     name: str
     gradient: torch.Tensor
+    values: torch.Tensor
 
 
 class Flat:
@@ -52,7 +54,7 @@ class Flat:
         """
         if granularity == "layer":
             return [
-                Unit(index, name, parameter.grad)
+                Unit(index, name, parameter.grad, parameter.data)
                 for index, (name, parameter) in enumerate(self.named)
                 if parameter.grad is not None
             ]
@@ -65,7 +67,7 @@ class Flat:
             offset += parameter.numel()
         edges.append(offset)
         return [
-            Unit(index, f"{granularity}-{index}", self.gradients[low:high])
+            Unit(index, f"{granularity}-{index}", self.gradients[low:high], self.values[low:high])
             for index, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
         ]
 

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from compressors.kernels import backend
+from compressors.policy import Selector
 from sweep.run import DIVERGED, DONE, FORMAT
 from trainers import data, exchange, models, schedules
 from trainers.config import RunConfig, name_of
@@ -45,6 +47,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     shard = Shard(arrays, config.global_batch, config.seed, comm.rank, comm.size)
     steps = config.steps(len(arrays.train_y))
 
+    backend.choose(config.kernels)
     torch.manual_seed(config.seed)
     model = models.build(config.model, arrays.shape, arrays.classes)
     flat = Flat(model)
@@ -53,9 +56,11 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
 
     watch = Stopwatch()
     units = flat.units(config.exchange.granularity, config.exchange.bucket_mib)
+    described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
+    selector = Selector(config.policy, config.compressor, described, comm.size)
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
-        config.compressor.warm_up()
-    exchanger = exchange.build(config.exchange, comm, units, config.compressor, config.memory, config.seed, watch)
+        selector.warm_up()
+    exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)
     optimizer = SGD(flat.values, flat.gradients, config.optimizer)
     recorder = Recorder(comm, directory, flat.gradients.nbytes, config.warmup_steps)
 
@@ -69,7 +74,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 measure = (step - 1) % config.measure_every == 0
                 lr = config.optimizer.lr * schedules.factor(config.schedule, step, steps, shard.steps_per_epoch)
                 loss, accuracy = compute_gradient(model, flat, batch, comm.size, watch)
-                traffic = exchanger.mean(step, measure=measure)
+                traffic = exchanger.mean(step, epoch=epoch, lr=lr, measure=measure)
                 with watch("update"):
                     optimizer.step(lr)
                 with watch(MEASURE):
@@ -88,6 +93,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
         "status": DIVERGED if reason else DONE,
         "reason": reason,
         "parameters": len(flat),
+        "kernels": dict(sorted(backend.used.items())),
         **recorder.figures(),
         "total_s": time.perf_counter() - began,
     }

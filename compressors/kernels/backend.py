@@ -22,6 +22,9 @@ CHOICES = ("auto", "numba", "triton", "torch")
 _PACKAGES = {"numba": "cpu", "triton": "cuda", "torch": "reference"}
 _DEVICES = {"numba": "cpu", "triton": "cuda"}
 
+used: dict[str, str] = {}
+"""Which kernels this process has loaded last for each method, for those who write down how a run was made."""
+
 _chosen = "auto"
 
 
@@ -69,7 +72,9 @@ def chosen(method: str, device: torch.device | str) -> str:
 
 def load(method: str, device: torch.device | str) -> ModuleType:
     """The module `method` of the kernels for tensors on `device`; importing it compiles what has to be."""
-    return importlib.import_module(f"compressors.kernels.{_PACKAGES[chosen(method, device)]}.{method}")
+    kernels = chosen(method, device)
+    used[method] = kernels
+    return importlib.import_module(f"compressors.kernels.{_PACKAGES[kernels]}.{method}")
 
 
 @functools.cache

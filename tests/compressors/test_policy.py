@@ -1,0 +1,195 @@
+"""Gates, warm-ups, exceptions and Accordion: which compressor is in force, for which unit, at which step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from compressors import Compressor, InvalidParameter, build
+from compressors.policy import Accordion, Policy, Selector
+from tests.compressors.cases import gaussian, key
+
+UNITS = [("conv.weight", (8, 4, 3, 3)), ("conv.bias", (8,)), ("fc.weight", (10, 40)), ("fc.bias", (10,))]
+
+
+def selector(compressor: Compressor | None = None, **policy: Any) -> Selector:
+    return Selector(Policy(**policy), compressor or build("qsgd"), UNITS, 2)
+
+
+def names(one: Selector, step: int = 1, epoch: int = 1, lr: float = 0.1) -> list[str]:
+    one.begin(step, epoch, lr)
+    return [compressor.name for compressor in one.selected]
+
+
+def test_without_a_policy_everything_is_compressed() -> None:
+    one = selector()
+    assert names(one) == ["qsgd"] * 4
+    assert len({id(compressor) for compressor in one.selected}) == 1
+    assert one.begin(2, 1, 0.1) is False
+
+
+def test_small_and_one_dimensional_tensors_can_be_sent_dense() -> None:
+    assert names(selector(min_elements=289)) == ["none", "none", "qsgd", "none"]
+    assert names(selector(min_elements=288)) == ["qsgd", "none", "qsgd", "none"]
+    assert names(selector(dense_1d=True)) == ["qsgd", "none", "qsgd", "none"]
+
+
+def test_compression_can_start_later() -> None:
+    one = selector(start_step=3)
+    assert names(one, 1) == names(one, 2) == ["none"] * 4
+    assert one.begin(3, 1, 0.1) is True and one.selected[0].name == "qsgd"
+    assert one.begin(4, 1, 0.1) is False
+
+
+def test_the_first_pattern_found_in_a_name_decides_before_the_gates() -> None:
+    patterns = [
+        {"match": r"^fc\.", "compressor": {"name": "qsgd", "levels": 1}},
+        {"match": "weight", "compressor": {"name": "none"}},
+    ]
+    one = selector(patterns=patterns, dense_1d=True)
+    assert names(one) == ["none", "none", "qsgd", "qsgd"]
+    assert [c.levels for c in one.selected[2:]] == [1, 1]  # type: ignore[attr-defined]
+    assert names(selector(patterns=patterns, start_step=5)) == ["none"] * 4
+
+
+@pytest.mark.parametrize(
+    ("final", "options", "expected"),
+    [
+        # Deep Gradient Compression's warm-up: 75 %, 93.75 %, 98.4375 %, 99.6 % sparsity, then 99.9 %
+        (0.001, {"warmup": "list", "warmup_ratios": [0.25, 0.0625, 0.015625, 0.004]}, [0.25, 0.0625, 0.015625, 0.004]),
+        # its public implementation: the 1/6th power of the ratio for 5 epochs
+        (0.001, {"warmup": "exponential", "warmup_epochs": 5}, [0.31623, 0.1, 0.031623, 0.01, 0.0031623, 0.001]),
+        (0.1, {"warmup": "exponential", "warmup_epochs": 9, "warmup_coefficient": 0.5}, [0.5, 0.25, 0.125, 0.1, 0.1]),
+        (0.1, {"warmup": "exponential", "warmup_epochs": 1, "warmup_coefficient": 0.5}, [0.5, 0.1, 0.1]),
+        (0.2, {}, [0.2, 0.2]),
+    ],
+)
+def test_the_ratio_warms_up(final: float, options: dict[str, Any], expected: list[float]) -> None:
+    found = [Policy(**options).ratio(epoch, final) for epoch in range(1, len(expected) + 2)]
+    assert found == pytest.approx([*expected, final], rel=1e-4)
+
+
+def test_a_ratio_of_one_is_dense_and_every_epoch_has_its_own_compressor() -> None:
+    one = selector(build("topk", ratio=0.01), warmup="list", warmup_ratios=[1.0, 0.25])
+    assert names(one, 1, 1) == ["none"] * 4
+    assert names(one, 2, 2) == ["topk"] * 4 and one.selected[0].ratio == 0.25  # type: ignore[attr-defined]
+    assert one.begin(3, 2, 0.1) is False
+    assert names(one, 4, 3) == ["topk"] * 4 and one.selected[0].ratio == 0.01  # type: ignore[attr-defined]
+
+
+def accordion(**options: Any) -> Selector:
+    return selector(accordion=Accordion(option="levels", relaxed=127, **{"interval": 2, **options}))
+
+
+def levels(one: Selector, epoch: int, scale: list[float], lr: float = 0.1) -> list[int]:
+    """What is selected in an epoch of three steps, the mean gradient of each unit being constant."""
+    for step in range(3):
+        one.begin(3 * epoch + step, epoch, lr)
+        for index, (_, shape) in enumerate(UNITS):
+            one.observe(index, torch.full(shape, scale[index]))
+    return [compressor.levels for compressor in one.selected]  # type: ignore[attr-defined]
+
+
+def test_accordion_compresses_less_where_gradients_change() -> None:
+    """Norms are compared every second epoch, against a threshold of half of the last one."""
+    one = accordion()
+    assert levels(one, 1, [1, 1, 1, 1]) == [127] * 4
+    assert levels(one, 2, [1, 1, 1, 1]) == [127] * 4
+    assert levels(one, 3, [9, 9, 9, 9]) == [127] * 4  # the first comparison has nothing to compare with
+    assert levels(one, 4, [0.51, 0.5, 1.49, 1.5]) == [127] * 4
+    assert levels(one, 5, [1, 1, 1, 1]) == [7, 127, 7, 127]
+    assert levels(one, 6, [0.51, 0.5, 1.49, 0.1]) == [7, 127, 7, 127]
+    assert levels(one, 7, [1, 1, 1, 1]) == [7, 7, 7, 127]
+
+
+def test_accordion_compresses_less_after_a_drop_of_the_learning_rate() -> None:
+    one = accordion()
+    for epoch in range(1, 6):
+        found = levels(one, epoch, [1, 1, 1, 1])
+    assert found == [7] * 4
+    assert levels(one, 6, [1, 1, 1, 1], lr=0.06) == [7] * 4
+    assert levels(one, 7, [1, 1, 1, 1], lr=0.02) == [127] * 4
+    assert levels(one, 8, [1, 1, 1, 1], lr=0.02) == [127] * 4
+    assert levels(one, 9, [1, 1, 1, 1], lr=0.02) == [7] * 4
+
+
+def test_a_gradient_that_was_zero_is_a_critical_regime() -> None:
+    one = accordion(interval=1)
+    for epoch, scale in enumerate([0.0, 0.0, 1.0], 1):
+        levels(one, epoch, [scale] * 4)
+    assert levels(one, 4, [1, 1, 1, 1]) == [127] * 4
+    assert levels(one, 5, [1, 1, 1, 1]) == [7] * 4
+
+
+def test_the_state_can_be_saved_in_the_middle_of_a_run() -> None:
+    first, second = accordion(), accordion()
+    for epoch in range(1, 5):
+        levels(first, epoch, [1, 1, 2.0**epoch, 1])
+    state = first.state_dict()
+    second.load_state_dict(state)
+    for epoch in range(5, 9):
+        scale = [1, 1, 1, 2.0**epoch]
+        assert levels(first, epoch, scale) == levels(second, epoch, scale)
+
+
+def test_the_state_of_compressors_is_saved_with_it() -> None:
+    first = selector(build("signum"))
+    second = selector(build("signum"))
+    first.begin(1, 1, 0.1)
+    first.selected[0].compress(gaussian((8, 4, 3, 3)), key(1))
+    second.load_state_dict(first.state_dict())
+    for one in (first, second):
+        one.begin(2, 1, 0.1)
+    x = -0.01 * gaussian((8, 4, 3, 3))
+    assert torch.equal(first.selected[0].compress(x, key(2)), second.selected[0].compress(x, key(2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_elements": -1}, "min_elements=-1: valid is an integer from 0 up"),
+        ({"warmup": "list"}, r"warmup_ratios=\[\]: valid is a list with warmup=list"),
+        ({"warmup_ratios": [0.5]}, r"warmup_ratios=\[0.5\]: valid is a list with warmup=list, else empty"),
+        ({"warmup": "list", "warmup_ratios": [1.5]}, r"warmup_ratios=\[1.5\]: valid is a list of ratios above 0"),
+        ({"patterns": [{"match": "("}]}, "patterns=.*valid is a list of {match: a regular expression"),
+        ({"patterns": [{"match": "(", "compressor": {"name": "none"}}]}, r"patterns=\(: valid is a regular expression"),
+        ({"patterns": [{"match": "a", "compressor": {"name": "qsgd", "levels": 0}}]}, "compressor.levels=0: valid is"),
+        ({"patterns": [{"match": "a", "compressor": {"name": "foo"}}]}, "compressor.name=foo: valid is one of"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        Policy(**options)
+
+
+def test_a_policy_that_the_compressor_has_no_option_for_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="warmup=exponential: valid is none with compressor=qsgd"):
+        Policy(warmup="exponential").check(build("qsgd"))
+    for accordion, message in (
+        (Accordion("rank", 2), "accordion.option=rank: valid is an option of compressor=qsgd: levels"),
+        (Accordion("levels", 0.5), "accordion.relaxed=0.5: valid is an integer from 1"),
+    ):
+        with pytest.raises(InvalidParameter, match=message):
+            Policy(accordion=accordion).check(build("qsgd"))
+    with pytest.raises(InvalidParameter, match="relaxed=None: valid is given"):
+        Accordion("levels")
+
+
+def test_all_kinds_that_may_be_used_are_named() -> None:
+    def kinds(**options: Any) -> list[str]:
+        return [one.name for one in Policy(**options).possible(build("qsgd"))]
+
+    assert kinds() == ["qsgd"]
+    assert kinds(start_step=2) == kinds(min_elements=2) == kinds(dense_1d=True) == ["qsgd", "none"]
+    assert kinds(warmup="list", warmup_ratios=[1, 0.5]) == ["qsgd", "none"]
+    assert kinds(patterns=[{"match": "a", "compressor": {"name": "svd"}}]) == ["qsgd", "svd"]
+
+
+def test_norms_of_nothing_are_zero() -> None:
+    one = accordion(interval=1)
+    one.begin(1, 1, 0.1)
+    one.begin(2, 2, 0.1)
+    assert one.state_dict()["norms"] == [0.0] * 4 and math.isfinite(one.state_dict()["lr"])
