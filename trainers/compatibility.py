@@ -84,6 +84,8 @@ def check_together(run: RunConfig) -> None:
             f"compressor={name_of(run.compressor)} with memory={name_of(run.memory)}: it sends directions only, so "
             "what was not sent cannot be told; valid is memory=none"
         )
+    if run.kernels == "triton":
+        raise bad_value("kernels", run.kernels, "auto, numba or torch where training is on the CPU")
     if run.global_batch < run.workers:
         raise UsageError(
             f"batch.size={run.batch.size}: valid is at least workers={run.workers}, so that every worker has a sample"
