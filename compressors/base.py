@@ -116,6 +116,8 @@ class Compressor(ABC):
     """Q(x) = x: a memory has nothing to keep."""
     needs_movement: ClassVar[bool] = False
     """Wants `moved` called before every step."""
+    largest: ClassVar[float] = math.inf
+    """Elements of a larger magnitude may arrive as Inf."""
 
     def __post_init__(self) -> None:
         parameters.check(self)
@@ -183,8 +185,9 @@ class Compressor(ABC):
         """Called once, before the first step: so many workers' payloads are combined."""
         return None
 
-    def moved(self, unit: int, squared: float) -> None:
-        """||x^k - x^(k-1)||^2 of the unit's parameters over the last step; only with `needs_movement`."""
+    def moved(self, unit: int, squared: float, lr: float) -> None:
+        """||x^k - x^(k-1)||^2 of the unit's parameters over the last step, and the learning rate of the coming
+        one, where it is known; only with `needs_movement`."""
         return None
 
     def needs_agreement(self, key: Key) -> bool:

@@ -8,7 +8,11 @@ An exchange calls, for every unit (layer, bucket or model) and step:
     memory.update(key, x, payload, compressor)
     memory.finish(unit, mean)                        # the mean of what the workers have sent, decoded
 
-Importing this module loads neither torch nor numba.
+    Memory, Keeping          the interface, and what most memories share
+    error_feedback           residual, scaled_residual, ef21: what was not sent is sent later
+    momentum                 dgc: the same with momentum
+
+Importing these modules loads neither torch nor numba.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import parameters
 from compressors.base import Compressor, Key
-from compressors.parameters import InvalidParameter, from_mapping, number
+from compressors.parameters import InvalidParameter, from_mapping
 
 if TYPE_CHECKING:
     import torch
@@ -88,69 +92,81 @@ class NoMemory(Memory):
 
 
 @dataclasses.dataclass(frozen=True)
-class Residual(Memory):
-    """Error feedback: p = beta * e + gamma * g is sent as Q(p), and e = p - Q(p) is kept.
+class Keeping(Memory):
+    """Keeps, for every unit, a few tensors by name: float32, or float64 for such gradients.
 
-    Seide et al., "1-bit SGD", Interspeech 2014; Stich et al., "Sparsified SGD with memory", NeurIPS 2018;
-    beta and gamma as in GRACE (Xu et al., ICDCS 2021). Makes biased compressors converge. It costs one
-    tensor of the size of the unit (float32, or float64 for such gradients): `p` is formed in the place
-    of `e`, and the payload is decoded straight into it. A NaN or Inf stays in the memory, and is seen.
+    A NaN or Inf stays in the memory, and is seen.
     """
 
-    name: ClassVar[str] = "residual"
-
-    beta: float = number(1.0, low=0)
-    gamma: float = number(1.0, low=0, above=True)
+    withheld: ClassVar[str]
+    """The tensor that holds what was not sent."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "_kept", {})
 
     @property
-    def _residuals(self) -> dict[int, torch.Tensor]:
-        kept: dict[int, torch.Tensor] = self.__dict__["_kept"]
+    def kept(self) -> dict[int, dict[str, torch.Tensor]]:
+        """By unit and name."""
+        kept: dict[int, dict[str, torch.Tensor]] = self.__dict__["_kept"]
         return kept
 
-    def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
+    def tensors(self, unit: int, gradient: torch.Tensor, *names: str) -> list[torch.Tensor]:
+        """The tensors of a unit with these names, zeros at first.
+
+        Raises:
+            ValueError: they are of another shape than the gradient.
+        """
         import torch
 
-        gradient = gradient.detach()
-        kept = self._residuals.get(unit)
-        if kept is None:
-            dtype = torch.promote_types(gradient.dtype, torch.float32)
-            kept = self._residuals[unit] = torch.zeros(gradient.shape, dtype=dtype, device=gradient.device)
-        if kept.shape != gradient.shape:
-            raise ValueError(f"unit {unit} has shape {tuple(gradient.shape)}, its residual {tuple(kept.shape)}")
-        if self.beta != 1.0:
-            kept.mul_(self.beta)
-        return kept.add_(gradient, alpha=self.gamma)
-
-    def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        compressor.decompress_add(payload, self._residuals[key.unit], key, -1.0)
+        named = self.kept.setdefault(unit, {})
+        for name in names:
+            if name not in named:
+                dtype = torch.promote_types(gradient.dtype, torch.float32)
+                named[name] = torch.zeros(gradient.shape, dtype=dtype, device=gradient.device)
+            if named[name].shape != gradient.shape:
+                shapes = f"{tuple(gradient.shape)}, its {name} {tuple(named[name].shape)}"
+                raise ValueError(f"unit {unit} has shape {shapes}")
+        return [named[name] for name in names]
 
     def norm(self) -> float:
         import torch
 
-        norms = [float(torch.linalg.vector_norm(kept, dtype=torch.float64)) for kept in self._residuals.values()]
-        return math.hypot(*norms)
+        tensors = [named[self.withheld] for named in self.kept.values() if self.withheld in named]
+        return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(unit): kept.clone() for unit, kept in self._residuals.items()}
+        return {
+            str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in self.kept.items()
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._residuals.clear()
-        self._residuals.update({int(unit): kept.clone() for unit, kept in state.items()})
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
+        """
+        try:
+            taken = {
+                int(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in state.items()
+            }
+        except (AttributeError, ValueError) as error:
+            raise ValueError(f"{self.name} keeps tensors by unit, but was given the keys {sorted(state)}") from error
+        self.kept.clear()
+        self.kept.update(taken)
 
 
 @functools.cache
 def registry() -> Mapping[str, type[Memory]]:
     """All memories, by name, in alphabetical order."""
-    members = [
-        member
-        for member in globals().values()
+    from compressors import error_feedback, momentum
+
+    members = {
+        member.name: member
+        for member in (NoMemory, *vars(error_feedback).values(), *vars(momentum).values())
         if inspect.isclass(member) and issubclass(member, Memory) and not inspect.isabstract(member)
-    ]
-    return {member.name: member for member in sorted(members, key=lambda member: member.name)}
+    }
+    return dict(sorted(members.items()))
 
 
 def build(name: str, **values: Any) -> Memory:

@@ -1,9 +1,10 @@
-"""Gradients as they are."""
+"""Gradients as they are, in 32 or 16 bits."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Compressor, Key, Law, element_count
@@ -48,3 +49,95 @@ class NoCompression(Compressor):
 
         payload = buffers.incoming(payload, self.payload_bound(out.shape))
         out.detach().add_(buffers.read_floats(payload).view(out.shape), alpha=weight)
+
+
+_PIECE = 2**18
+"""Elements that a processor converts at a time: no copy of the size of the tensor is made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Halves(Compressor):
+    """Every element rounded to the nearest number of 16 bits, to the even one of two that are as near.
+
+    Payload: n little-endian numbers of `sum_dtype`, so that the network can add those of several workers.
+    A NaN is written as the positive quiet NaN without further bits.
+    """
+
+    sum_dtype: ClassVar[str]
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return 2 * element_count(shape)
+
+    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
+        import torch
+
+        from compressors.kernels import buffers
+
+        values = buffers.as_float32(x)
+        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        for first, last in self._pieces(values):
+            rounded = values[first:last].to(getattr(torch, self.sum_dtype))
+            # A sum is the fastest sign of a NaN, but on other devices one has to wait for it.
+            if x.device.type != "cpu" or math.isnan(float(values[first:last].sum())):
+                rounded.masked_fill_(rounded.isnan(), math.nan)
+            payload[2 * first : 2 * last].copy_(rounded.view(torch.uint8))
+        return payload
+
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        import torch
+
+        from compressors.kernels import buffers
+
+        payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        if payload.data_ptr() % 2 or payload.storage_offset() % 2:
+            payload = payload.clone()
+        halves = payload.view(getattr(torch, self.sum_dtype))
+        with buffers.accumulator(out) as total:
+            for first, last in self._pieces(total):
+                total[first:last] += halves[first:last].float().mul_(weight)
+
+    def _pieces(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
+        size = _PIECE if x.device.type == "cpu" else max(1, x.numel())
+        for first in range(0, x.numel(), size):
+            yield first, min(first + size, x.numel())
+
+
+@dataclasses.dataclass(frozen=True)
+class Float16(_Halves):
+    """IEEE half precision, as Horovod's and DDP's fp16 compression: 11 significant bits, no scale of its own.
+
+    Payload: n little-endian float16; payloads of several workers can be added as float16 vectors.
+
+    Below 6.1e-5 the spacing is 6.0e-8 and 3.0e-8 and less becomes zero; from 65520 on an element arrives as
+    Inf, so that an overflow is seen and not clipped: gradients of another size want a loss scale. For that
+    reason no law is stated, though the error of an element below 65520 is never larger than the element, and
+    from 6.1e-5 on at most 2^-11 of it. NaN and Inf arrive as they are. float64 is rounded to float32 first.
+    """
+
+    name: ClassVar[str] = "fp16"
+    paper: ClassVar[str] = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
+    sum_dtype: ClassVar[str] = "float16"
+    largest: ClassVar[float] = 65504.0
+
+    def law(self, shape: Sequence[int]) -> Law:
+        return Law()
+
+
+@dataclasses.dataclass(frozen=True)
+class BFloat16(_Halves):
+    """bfloat16: float32 with 8 significant bits instead of 24, and the same range.
+
+    Payload: n little-endian bfloat16; payloads of several workers can be added as bfloat16 vectors.
+
+    Rounding is deterministic and not unbiased. The law is that of elements which are zero or between 1.2e-38
+    and 3.39e38: below, in float32's denormals, the error is up to 4.6e-41, and above there is only Inf. NaN and
+    Inf arrive as they are. float64 is rounded to float32 first.
+    """
+
+    name: ClassVar[str] = "bf16"
+    paper: ClassVar[str] = "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv 2019"
+    sum_dtype: ClassVar[str] = "bfloat16"
+
+    def law(self, shape: Sequence[int]) -> Law:
+        # In [2^e, 2^(e + 1)) numbers are 2^(e - 7) apart, so an element moves by at most 2^-8 of itself.
+        return Law(omega=2.0**-16, delta=1.0 - 2.0**-16)

@@ -84,6 +84,12 @@ def check_together(run: RunConfig) -> None:
             f"compressor={name_of(run.compressor)} with memory={name_of(run.memory)}: it sends directions only, so "
             "what was not sent cannot be told; valid is memory=none"
         )
+    momentum = getattr(run.optimizer, "momentum", 0.0)
+    if name_of(run.memory) == "dgc" and momentum:
+        raise UsageError(
+            f"memory=dgc with optimizer.momentum={momentum}: the memory has the momentum; valid is "
+            "optimizer.momentum=0 optimizer.nesterov=false"
+        )
     if run.kernels == "triton":
         raise bad_value("kernels", run.kernels, "auto, numba or torch where training is on the CPU")
     if run.global_batch < run.workers:

@@ -86,7 +86,7 @@ class Exchange:
         with self.watch("encode"):
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
-            self._note_movement()
+            self._note_movement(lr)
             self.memory.begin(lr, self.comm.size, self._gradient_norm)
         for lane in self._lanes.values():
             lane.begin()
@@ -117,7 +117,7 @@ class Exchange:
             assert isinstance(lane, MessageLane)
             lane.reserve(bound)
 
-    def _note_movement(self) -> None:
+    def _note_movement(self, lr: float) -> None:
         for unit, compressor in zip(self.units, self.selector.selected, strict=True):
             if not compressor.needs_movement:
                 continue
@@ -125,7 +125,7 @@ class Exchange:
             if before is None:
                 self._before[unit.index] = unit.values.clone()
             else:
-                compressor.moved(unit.index, float((unit.values - before).double().square().sum()))
+                compressor.moved(unit.index, float((unit.values - before).double().square().sum()), lr)
                 before.copy_(unit.values)
 
     def _gradient_norm(self) -> float:

@@ -4,29 +4,62 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import Compressor, InvalidParameter, build, memory
-from compressors.memory import Memory
+from compressors import Compressor, InvalidParameter, Key, build, memory
+from compressors.memory import Keeping, Memory
+from compressors.plain import NoCompression
 from tests.compressors.cases import every_compressor, fresh, gaussian, key
 
 SHAPE = (24, 40)
 
 every_memory = pytest.mark.parametrize("name", memory.registry())
+every_keeping_memory = pytest.mark.parametrize(
+    "name", [name for name, member in memory.registry().items() if issubclass(member, Keeping)]
+)
 
 
-def step(kept: Memory, compressor: Compressor, gradient: torch.Tensor, number: int, unit: int = 0) -> torch.Tensor:
+def step(
+    kept: Memory, compressor: Compressor, gradient: torch.Tensor, number: int, unit: int = 0, lr: float | None = None
+) -> torch.Tensor:
     """What one step of an exchange sends for `gradient`: Q(x) as the receiver sees it."""
+    if lr is not None:
+        kept.begin(lr, 1, lambda: float(gradient.norm()))
     x = kept.compensate(unit, gradient)
     one = key(number, unit=unit)
     payload = compressor.compress(x, one)
     sent = compressor.decompress(payload, x, one).clone()
     kept.update(one, x, payload, compressor)
+    kept.finish(unit, sent.clone())
     return sent
+
+
+class Largest(NoCompression):
+    """The k largest elements, in a dense payload."""
+
+    lossless: ClassVar[bool] = False
+    k: ClassVar[int] = 3
+
+    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
+        flat = x.reshape(-1)
+        kept = torch.zeros_like(flat)
+        index = flat.abs().topk(min(self.k, len(flat))).indices
+        kept[index] = flat[index]
+        return super().compress(kept, key, out)
+
+
+class Telling(Largest):
+    """The same, and tells which."""
+
+    def sent_indices(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
+        values = payload.view(torch.float32)
+        assert len(values) == count
+        return None if key.step == 3 else values.nonzero()[:, 0].int()
 
 
 # All memories
@@ -57,13 +90,15 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
         for unit in range(2):
             step(first, compressor, gaussian(SHAPE, number), number, unit)
     state = first.state_dict()
-    frozen = {unit: kept.clone() for unit, kept in state.items()}
+    frozen = {unit: {name: kept.clone() for name, kept in named.items()} for unit, named in state.items()}
     second.load_state_dict(state)
     assert second.norm() == first.norm()
     for unit in range(2):
         x = gaussian(SHAPE, 3)
         assert torch.equal(step(first, compressor, x, 3, unit), step(second, compressor, x, 3, unit))
-    assert all(torch.equal(state[unit], frozen[unit]) for unit in frozen)
+    assert all(torch.equal(state[unit][name], kept) for unit, named in frozen.items() for name, kept in named.items())
+    with pytest.raises(ValueError, match="nonsense"):
+        second.load_state_dict({"nonsense": 1})
 
 
 @every_memory
@@ -81,7 +116,7 @@ def test_out_of_range_is_refused(name: str) -> None:
 
 
 def test_unknown_names_are_answered_with_the_known_ones() -> None:
-    with pytest.raises(InvalidParameter, match="name=foo: valid is one of none, residual"):
+    with pytest.raises(InvalidParameter, match="name=foo: valid is one of dgc, ef21, none, residual, scaled_residual"):
         memory.build("foo")
 
 
@@ -115,7 +150,7 @@ def test_the_residual_follows_its_definition(beta: float, gamma: float, count: i
         payload = compressor.compress(x, key(number))
         kept.update(key(number), x, payload, compressor)
         e = p - compressor.decompress(payload, p, key(number))
-        assert torch.allclose(kept.state_dict()["0"], e, atol=1e-5)
+        assert torch.allclose(kept.state_dict()["0"]["residual"], e, atol=1e-5)
         assert kept.norm() == pytest.approx(float(e.norm()), abs=1e-5)
 
 
@@ -127,16 +162,16 @@ def test_what_was_sent_and_what_is_kept_is_everything(compressor: Compressor) ->
         g = gaussian(SHAPE, number)
         total += g
         sent += step(kept, compressor, g, number)
-    residual = kept.state_dict().get("0", torch.zeros(SHAPE))
+    residual = kept.state_dict()["0"]["residual"]
     assert torch.allclose(sent + residual, total, atol=1e-3 * max(1.0, float(residual.abs().max())))
 
 
 def test_a_biased_compressor_reaches_the_mean_with_a_residual() -> None:
     """The point of error feedback: the mean of what truncation sends tends to the gradient, as 1 / steps."""
-    compressor = build("svd", rank=1, random_sample=False)
+    compressor = build("truncated_svd", rank=1)
     g = gaussian(SHAPE)
     errors = {}
-    for name in memory.registry():
+    for name in ("none", "residual"):
         kept = memory.build(name)
         mean = sum(step(kept, compressor, g, number) for number in range(400)) / 400
         errors[name] = float((mean - g).norm() / g.norm())
@@ -154,23 +189,251 @@ def test_units_are_kept_apart_and_counted_together() -> None:
     assert both.norm() == pytest.approx(math.hypot(one.norm(), two.norm()))
 
 
+# Memories that keep something
+
+
+@every_keeping_memory
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
-def test_half_gradients_are_kept_in_float32(dtype: torch.dtype) -> None:
-    kept = memory.build("residual")
-    x = kept.compensate(0, gaussian(SHAPE).to(dtype))
-    assert x.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+def test_half_gradients_are_kept_in_float32(name: str, dtype: torch.dtype) -> None:
+    kept, exact = memory.build(name), memory.build(name)
+    for number in range(2):
+        g = gaussian(SHAPE, number).to(dtype)
+        x = kept.compensate(0, g)
+        assert x.dtype is (torch.float64 if dtype is torch.float64 else torch.float32)
+        assert torch.allclose(x, exact.compensate(0, g.double()).to(x.dtype))
 
 
-def test_a_unit_keeps_its_shape() -> None:
-    kept = memory.build("residual")
+@every_keeping_memory
+def test_a_unit_keeps_its_shape(name: str) -> None:
+    kept = memory.build(name)
     kept.compensate(3, torch.zeros(4))
-    with pytest.raises(ValueError, match=r"unit 3 has shape \(5,\), its residual \(4,\)"):
+    with pytest.raises(ValueError, match=r"unit 3 has shape \(5,\), its \w+ \(4,\)"):
         kept.compensate(3, torch.zeros(5))
 
 
-def test_a_nan_is_seen() -> None:
-    kept = memory.build("residual")
+@every_keeping_memory
+def test_a_nan_is_seen(name: str) -> None:
+    kept = memory.build(name)
     g = gaussian(SHAPE)
     g[0, 0] = math.nan
     step(kept, build("qsgd"), g, 0)
     assert math.isnan(kept.norm())
+
+
+@every_keeping_memory
+def test_nothing_is_withheld_of_what_is_sent_exactly(name: str) -> None:
+    kept = memory.build(name)
+    for number in range(4):
+        g = gaussian(SHAPE, number)
+        x = kept.compensate(0, g, lossless=True)
+        if name != "dgc":
+            expected = g - (gaussian(SHAPE, number - 1) if name == "ef21" and number else 0)
+            assert torch.allclose(x, expected, atol=1e-6)
+        payload = build("none").compress(x, key(number))
+        kept.update(key(number), x, payload, build("none"))
+        assert kept.norm() < 1e-5
+
+
+# Scaled residual
+
+
+rates = st.lists(st.sampled_from([0.0, 1e-3, 0.05, 0.1, 1.0]), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(rates, st.integers(1, 50), st.integers(0, 1000))
+def test_the_scaled_residual_follows_its_definition(lrs: list[float], count: int, seed: int) -> None:
+    """p = (lr before / lr) e + g; e = p - Q(p). So what moves the model, and what will, is the sum of lr * g."""
+    kept, compressor = memory.build("scaled_residual"), Largest()
+    e, before = torch.zeros(count).double(), 1.0
+    moved, total = torch.zeros(count).double(), torch.zeros(count).double()
+    for number, lr in enumerate(lrs):
+        g = gaussian((count,), seed + number)
+        sent = step(kept, compressor, g, number, lr=lr).double()
+        moved, total = moved + lr * sent, total + lr * g.double()
+        if lr == 0.0:
+            assert torch.equal(sent.float(), compressor.decompress(compressor.compress(g, key()), g, key()))
+            continue
+        p = before / lr * e + g.double()
+        e, before = p - sent, lr
+        assert torch.allclose(kept.state_dict()["0"]["residual"].double(), e, rtol=1e-4, atol=1e-4)
+        assert kept.norm() == pytest.approx(float(e.norm()), rel=1e-4, abs=1e-4)
+    assert torch.allclose(moved + before * e, total, atol=1e-4)
+
+
+def test_with_a_constant_rate_the_scaled_residual_is_the_residual() -> None:
+    scaled, plain, silent = memory.build("scaled_residual"), memory.build("residual"), memory.build("scaled_residual")
+    for number in range(5):
+        g = gaussian(SHAPE, number)
+        expected = step(plain, Largest(), g, number)
+        assert torch.equal(step(scaled, Largest(), g, number, lr=0.3), expected)
+        assert torch.equal(step(silent, Largest(), g, number), expected)
+
+
+def test_the_rate_of_the_residual_is_saved_with_it() -> None:
+    first, second = memory.build("scaled_residual"), memory.build("scaled_residual")
+    step(first, Largest(), gaussian(SHAPE), 0, lr=0.5)
+    second.load_state_dict(first.state_dict())
+    g = gaussian(SHAPE, 1)
+    assert torch.equal(step(first, Largest(), g, 1, lr=0.1), step(second, Largest(), g, 1, lr=0.1))
+
+
+# EF21
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(1, 3), st.integers(1, 60), st.integers(0, 1000))
+def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> None:
+    """c = Q(g - h), h += c, and what is taken for the mean gradient is the mean of the h, on all workers."""
+    compressor = Largest()
+    memories = [memory.build("ef21") for _ in range(workers)]
+    h = torch.zeros(workers, count)
+    for number in range(4):
+        gradients = [gaussian((count,), seed + 10 * number + worker) for worker in range(workers)]
+        sent = []
+        for worker, (kept, g) in enumerate(zip(memories, gradients, strict=True)):
+            one = key(number, worker=worker)
+            x = kept.compensate(0, g)
+            assert torch.allclose(x, g - h[worker], atol=1e-6)
+            payload = compressor.compress(x, one)
+            sent.append(compressor.decompress(payload, g, one))
+            kept.update(one, x, payload, compressor)
+            h[worker] += sent[-1]
+            assert torch.equal(kept.state_dict()["0"]["estimate"], h[worker])
+            assert kept.norm() == pytest.approx(float((g - h[worker]).norm()), abs=1e-5)
+        means = [torch.stack(sent).mean(0) for _ in memories]
+        for kept, mean in zip(memories, means, strict=True):
+            kept.finish(0, mean)
+            assert torch.allclose(mean, h.mean(0), atol=1e-5)
+            assert torch.equal(mean, means[0])
+
+
+def test_the_error_of_ef21_vanishes_where_that_of_a_residual_does_not() -> None:
+    """A constant gradient: the estimate becomes it, step by step; with a residual, what is sent goes on to jump."""
+    g = gaussian((60,))
+    estimating, residual = memory.build("ef21"), memory.build("residual")
+    for number in range(25):
+        sent = step(residual, Largest(), g, number)
+        step(estimating, Largest(), g, number)
+    assert torch.equal(estimating.state_dict()["0"]["mean"], g)
+    assert estimating.norm() == 0.0 and float((sent - g).norm()) > 0.5 * float(g.norm())
+
+
+# Deep Gradient Compression
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([0.0, 0.5, 0.9]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 40),
+    st.integers(0, 999),
+)
+def test_dgc_follows_its_definition(
+    momentum: float, nesterov: bool, masking: bool, telling: bool, count: int, seed: int
+) -> None:
+    kept = memory.build("dgc", momentum=momentum, nesterov=nesterov, momentum_masking=masking)
+    compressor = Telling() if telling else Largest()
+    u, v = [0.0] * count, [0.0] * count
+    for number in range(5):
+        g = gaussian((count,), seed + number)
+        for i, value in enumerate(g.tolist()):
+            u[i] = momentum * (u[i] + value) if nesterov else momentum * u[i] + value
+            v[i] += u[i] + value if nesterov else u[i]
+        sent = step(kept, compressor, g, number)
+        for i, value in enumerate(sent.tolist()):
+            if value != 0.0:
+                assert value == pytest.approx(v[i], abs=1e-5)
+                v[i] = 0.0
+                u[i] = 0.0 if masking else u[i]
+        assert int(sent.count_nonzero()) == min(3, count)
+        state = kept.state_dict()["0"]
+        assert torch.allclose(state["momentum"], torch.tensor(u), atol=1e-5)
+        assert torch.allclose(state["velocity"], torch.tensor(v), atol=1e-5)
+        assert kept.norm() == pytest.approx(math.hypot(*v), abs=1e-5)
+
+
+def test_dgc_without_momentum_is_the_residual() -> None:
+    kept, plain = memory.build("dgc", momentum=0.0), memory.build("residual")
+    compressor = build("qsgd", levels=1)  # which sends all elements, rounded: the error stays
+    for number in range(5):
+        g = gaussian(SHAPE, number)
+        assert torch.allclose(step(kept, compressor, g, number), step(plain, compressor, g, number), atol=1e-5)
+    assert kept.norm() == pytest.approx(plain.norm(), rel=1e-5)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("lossless", [True, False])
+def test_what_is_sent_exactly_is_sgd_with_momentum(lossless: bool, nesterov: bool) -> None:
+    """The momentum of the mean is the mean of the momenta: the optimizer does without."""
+    parameter = torch.zeros(SHAPE, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.9, nesterov=nesterov)
+    kept = memory.build("dgc", nesterov=nesterov, momentum_masking=False)
+    moved = torch.zeros(SHAPE)
+    for number in range(6):
+        g = gaussian(SHAPE, number)
+        parameter.grad = g.clone()
+        optimizer.step()
+        x = kept.compensate(0, g, lossless)
+        payload = build("none").compress(x, key(number))
+        moved -= x
+        kept.update(key(number), x, payload, build("none"))
+        assert torch.allclose(moved, parameter.detach(), atol=1e-4)
+        assert kept.norm() == 0.0
+    assert lossless != ("velocity" in kept.state_dict()["0"])
+
+
+def test_masking_clears_the_momentum_of_what_was_sent_only_where_units_are_compressed() -> None:
+    kept = memory.build("dgc")
+    for unit, lossless in ((0, False), (1, True)):
+        x = kept.compensate(unit, torch.ones(4), lossless)
+        kept.update(key(unit=unit), x, build("none").compress(x, key()), build("none"))
+    assert not kept.state_dict()["0"]["momentum"].any()
+    assert torch.equal(kept.state_dict()["1"]["momentum"], torch.ones(4))
+
+
+def test_a_unit_that_becomes_exact_sends_what_it_withheld() -> None:
+    kept = memory.build("dgc", momentum=0.0)
+    g = gaussian((10,))
+    sent = step(kept, Largest(), g, 0)
+    x = kept.compensate(0, g, lossless=True)
+    assert torch.allclose(x, 2 * g - sent)
+    kept.update(key(1), x, build("none").compress(x, key(1)), build("none"))
+    assert kept.norm() == 0.0
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_clipping_bounds_the_local_gradient(nesterov: bool) -> None:
+    """4 workers and clip 2: the norm of a worker's gradient is at most 2 / sqrt(4) = 1; here it is 5 of (3, 4)."""
+    calls = []
+
+    def norm() -> float:
+        calls.append(1)
+        return 5.0
+
+    a, b = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0, 0.0])
+    for per, expected in (("model", (0.6, 0.8)), ("unit", (1.0, 1.0))):
+        kept = memory.build("dgc", momentum=0.5, nesterov=nesterov, clip=2.0, clip_per=per)
+        for number in (1, 2):
+            calls.clear()
+            kept.begin(0.1, 4, norm)
+            x = [kept.compensate(unit, g, lossless=True) for unit, g in enumerate((a, b))]
+            factor = (1.5 if nesterov else 1.0) if number == 1 else (1.75 if nesterov else 1.5)
+            assert float(x[0][0]) == pytest.approx(factor * expected[0])
+            assert float(x[1][1]) == pytest.approx(factor * expected[1])
+            assert len(calls) == (per == "model")
+    kept = memory.build("dgc", clip=11.0)
+    kept.begin(0.1, 4, norm)
+    assert torch.equal(kept.compensate(0, a), a)
+    for per in ("model", "unit"):
+        kept = memory.build("dgc", clip=1.0, clip_per=per)
+        kept.begin(0.1, 4, lambda: math.nan)
+        assert torch.equal(kept.compensate(0, torch.tensor([math.nan, 7.0])).isnan(), torch.tensor([True, False]))
+        assert float(kept.compensate(0, torch.tensor([math.nan, 7.0]))[1]) > 7.0
+
+
+def test_clipping_needs_the_norm_of_the_step() -> None:
+    with pytest.raises(RuntimeError, match="begin"):
+        memory.build("dgc", clip=1.0).compensate(0, torch.ones(3))

@@ -74,6 +74,7 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
         ({"policy": 3}, "policy=3: valid is a mapping with the keys min_elements"),
         ({"kernels": "triton"}, "kernels=triton: valid is auto, numba or torch"),
         ({"kernels": "cuda"}, "kernels=cuda: valid is one of auto, numba, triton, torch"),
+        ({"memory": "dgc"}, "memory=dgc with optimizer.momentum=0.9: the memory has the momentum; valid is optimizer."),
         ({"compressor": "signum", "memory": "residual"}, "compressor=signum with memory=residual: it sends directions"),
     ],
 )

@@ -36,7 +36,7 @@ def mpirun(workers: int, *arguments: str, **environment: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,  # kernels may have to be compiled
     )
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,119 @@
+"""Dynamic tree quantisation in one pass; `reference.dynamic` is the same in plain torch.
+
+The nearest level is computed and not searched for: seven comparisons find the decade, in which levels are
+evenly spaced. All of it can be done eight elements at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
+
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_INFINITY = np.int32(0x7F800000)
+_NAN = np.int32(0x7FC00000)
+_LEVELS = np.array(VALUES, np.float32)
+_0, _1, _2, _3, _4, _5, _6 = (np.float32(start) for start in STARTS)
+_S0, _S1, _S2, _S3, _S4, _S5, _S6 = (np.float32(slope) for slope in SLOPES)
+_P0, _P1, _P2, _P3, _P4, _P5, _P6 = (np.float32(parts) for parts in PARTS)
+_EIGHT_NINTHS = np.float32(EIGHT_NINTHS)
+_ONE = np.float32(ONE)
+
+
+@helper
+def _find_codes(
+    x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], scale: np.float32, codes: npt.NDArray[np.uint8]
+) -> None:
+    """`bits` have the signs of x; |x| / scale is in [0, 1]."""
+    for index in range(x.size):
+        y = abs(x[index]) / scale
+        slope = _S0 if y > _0 else np.float32(0.0)
+        parts = _P0 if y > _0 else np.float32(0.5)
+        slope = _S1 if y > _1 else slope
+        parts = _P1 if y > _1 else parts
+        slope = _S2 if y > _2 else slope
+        parts = _P2 if y > _2 else parts
+        slope = _S3 if y > _3 else slope
+        parts = _P3 if y > _3 else parts
+        slope = _S4 if y > _4 else slope
+        parts = _P4 if y > _4 else parts
+        slope = _S5 if y > _5 else slope
+        parts = _P5 if y > _5 else parts
+        slope = _S6 if y > _6 else slope
+        parts = _P6 if y > _6 else parts
+        rank = np.int32(min(y * slope + parts * _EIGHT_NINTHS, parts + parts - np.float32(1.0)))
+        rank = np.int32(rank + np.int32(y > _ONE))
+        # behind the 129 magnitudes with plus those with minus, without 0 and 1
+        minus = np.int32(np.int32(np.int32(rank > 0) << np.int32(7)) - (rank >> np.int32(7)))
+        codes[index] = np.uint8(np.int32(rank + np.int32(minus & (bits[index] >> np.int32(31)))))
+
+
+@kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
+def _encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    bucket: int,
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    scale_bytes = scale_bits.view(np.uint8)
+    buckets = (x.size + bucket - 1) // bucket
+    codes = payload[4 * buckets :]
+    for number in range(buckets):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        largest = np.int32(0)
+        part = bits[start:stop]
+        for index in range(part.size):
+            largest = max(largest, np.int32(part[index] & _MAGNITUDE))
+        scale_bits[0] = _NAN if largest >= _INFINITY else largest
+        for byte in range(4):
+            payload[4 * number + byte] = scale_bytes[byte]
+        # A zero bucket (or a denormal one, where the processor flushes those) has nothing to divide by.
+        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+        if scale_bits[0] == _NAN:
+            codes[start:stop] = 0
+        else:
+            _find_codes(x[start:stop], part, divisor, codes[start:stop])
+
+
+@kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
+def _decode_add(
+    payload: npt.NDArray[np.uint8],
+    bucket: int,
+    levels: npt.NDArray[np.float32],
+    weight: float,
+    out: npt.NDArray[np.float32],
+) -> bool:
+    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its norms."""
+    scale_bits = np.empty(1, np.int32)
+    scale_bytes = scale_bits.view(np.uint8)
+    buckets = (out.size + bucket - 1) // bucket
+    codes = payload[4 * buckets :]
+    for number in range(buckets):
+        for byte in range(4):
+            scale_bytes[byte] = payload[4 * number + byte]
+        if (scale_bits[0] < 0 or scale_bits[0] >= _INFINITY) and scale_bits[0] != _NAN:
+            return False
+        factor = np.float32(weight * np.float64(scale_bits.view(np.float32)[0]))
+        start = number * bucket
+        part = out[start : min(start + bucket, out.size)]
+        sent = codes[start : start + part.size]
+        for index in range(part.size):
+            part[index] += factor * levels[sent[index]]
+    return True
+
+
+def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
+    values = x.numpy()
+    _encode(values, values.view(np.int32), bucket, payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), bucket, _LEVELS, weight, out.numpy()))

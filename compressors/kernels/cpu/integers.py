@@ -1,0 +1,238 @@
+"""Rounding to even levels as two fused loops: one pass over the tensor, bucket by bucket, bits packed on the way.
+
+`reference.integers` is the same arithmetic in plain torch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.streams import draw, stream_bits
+
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_INFINITY = np.int32(0x7F800000)
+_NAN = np.int32(0x7FC00000)
+_RESOLUTION = np.float32(2.0**31)
+# Adding it to a float32 from 0 to 2^22 leaves no bit for a fraction: the sum is rounded to the nearest even.
+_WHOLE = np.float32(2.0**23)
+_HUGE = np.float32(2.0**126)
+
+
+@helper
+def _bounds(bits: npt.NDArray[np.int32], symmetric: bool, found: npt.NDArray[np.int32]) -> None:
+    """found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
+    both NaN where there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
+    smallest = _MAGNITUDE
+    largest = np.int32(-_MAGNITUDE)
+    magnitude = np.int32(0)
+    for index in range(bits.size):
+        order = np.int32(bits[index] ^ ((bits[index] >> 31) & _MAGNITUDE))
+        smallest = min(smallest, order)
+        largest = max(largest, order)
+        magnitude = max(magnitude, np.int32(bits[index] & _MAGNITUDE))
+    found[0] = np.int32(smallest ^ ((smallest >> 31) & _MAGNITUDE))
+    found[1] = np.int32(largest ^ ((largest >> 31) & _MAGNITUDE))
+    if symmetric:
+        found[0] = 0
+        found[1] = magnitude
+    if magnitude >= _INFINITY:
+        found[:] = _NAN
+
+
+@helper
+def _place_symmetric(
+    x: npt.NDArray[np.float32], scale: np.float32, levels: np.float32, exact: npt.NDArray[np.float32]
+) -> None:
+    """exact[i] = |x[i]| in levels."""
+    for index in range(x.size):
+        exact[index] = abs(x[index]) / scale * levels
+
+
+@helper
+def _place_between(
+    x: npt.NDArray[np.float32], low: np.float32, high: np.float32, levels: np.float32, exact: npt.NDArray[np.float32]
+) -> None:
+    """exact[i] = x[i] in levels above `low`; halves of huge numbers, whose difference float32 could not hold."""
+    factor = np.float32(0.5) if max(abs(low), abs(high)) >= _HUGE else np.float32(1.0)
+    start = low * factor
+    length = high * factor - start
+    # Nothing to divide by where all are equal, or denormal and flushed by the processor.
+    length = length if length > 0 else np.float32(1.0)
+    for index in range(x.size):
+        exact[index] = (x[index] * factor - start) / length * levels
+
+
+@helper
+def _round(
+    exact: npt.NDArray[np.float32], stochastic: bool, stream: np.uint64, first: int, level: npt.NDArray[np.int32]
+) -> None:
+    """The nearest integer, or one of the two neighbours at random; `first` counts the bucket's elements before.
+
+    The fraction is compared with a uniform number of 31 bits, and is exact, as a float32 sum would not be.
+    """
+    low = np.uint32(stream)
+    high = np.uint32(stream >> np.uint64(32))
+    start = np.uint32(first)
+    if stochastic:
+        for index in range(exact.size):
+            below = np.int32(exact[index])
+            threshold = np.int32((exact[index] - np.float32(below)) * _RESOLUTION)
+            u = np.int32(draw(low, high, np.uint32(start + np.uint32(index))) >> np.uint32(1))
+            level[index] = np.int32(below + np.int32(u < threshold))
+    else:
+        for index in range(exact.size):
+            level[index] = np.int32((exact[index] + _WHOLE) - _WHOLE)
+
+
+@helper
+def _write_codes(
+    level: npt.NDArray[np.int32], bits: npt.NDArray[np.int32], offset: np.int32, codes: npt.NDArray[np.uint16]
+) -> None:
+    """The levels, or where there is an offset, this plus the levels with the signs of the elements."""
+    if offset == 0:
+        for index in range(bits.size):
+            codes[index] = np.uint16(level[index])
+    else:
+        for index in range(bits.size):
+            sign = np.int32(bits[index] >> 31)
+            codes[index] = np.uint16(np.int32(offset + np.int32(np.int32(level[index] ^ sign) - sign)))
+
+
+@kernel("void(float32[::1], int32[::1], uint64, int64, int64, boolean, boolean, uint8[::1])")
+def _encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    width: int,
+    bucket: int,
+    minmax: bool,
+    stochastic: bool,
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.empty(BLOCK // 4 + 1, np.uint64)
+    exact = np.empty(BLOCK, np.float32)
+    level = np.empty(BLOCK, np.int32)
+    bound_bits = np.empty(2, np.int32)
+    bound = bound_bits.view(np.float32)
+    bound_bytes = bound_bits.view(np.uint8) if minmax else bound_bits[1:].view(np.uint8)
+    top = (1 << width) - 1 if minmax else (1 << (width - 1)) - 1
+    offset = np.int32(0 if minmax else top)
+    buckets = (x.size + bucket - 1) // bucket
+    position = buckets * bound_bytes.size
+    for number in range(buckets):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        _bounds(bits[start:stop], not minmax, bound_bits)
+        for byte in range(bound_bytes.size):
+            payload[number * bound_bytes.size + byte] = bound_bytes[byte]
+        stream = stream_bits(key, np.uint64(number))
+        scale = bound[1] if bound[1] > 0 else np.float32(1.0)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            count = last - first
+            if bound_bits[1] == _NAN:
+                codes[:count] = offset
+            else:
+                if minmax:
+                    _place_between(x[first:last], bound[0], bound[1], np.float32(top), exact[:count])
+                else:
+                    _place_symmetric(x[first:last], scale, np.float32(top), exact[:count])
+                _round(exact[:count], stochastic, stream, first - start, level[:count])
+                _write_codes(level[:count], bits[first:last], offset, codes[:count])
+            codes[count : (count + 3) >> 2 << 2] = 0
+            ahead = position + ((count * width + 7) >> 3)
+            pack(words, count, width, staged, payload[position:ahead])
+            position = ahead
+
+
+@helper
+def _add_between(
+    codes: npt.NDArray[np.uint16],
+    top: np.float32,
+    low: np.float32,
+    high: np.float32,
+    out: npt.NDArray[np.float32],
+) -> None:
+    """out[i] += the level codes[i] of those from `low`, which is 0, to `high`, which is `top`."""
+    for index in range(out.size):
+        code = np.float32(codes[index])
+        out[index] += low * ((top - code) / top) + high * (code / top)
+
+
+@helper
+def _add_symmetric(
+    codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
+) -> bool:
+    """out[i] += factor * (codes[i] - levels) / levels; False when a code is larger than 2 * levels."""
+    offset = np.int32(levels)
+    largest = np.int32(0)
+    for index in range(out.size):
+        code = np.int32(codes[index])
+        largest = max(largest, code)
+        out[index] += factor * (np.float32(np.int32(code - offset)) / levels)
+    return bool(largest <= 2 * offset)
+
+
+@helper
+def _allowed(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32], minmax: bool) -> bool:
+    """Whether an encoder can have written these bounds."""
+    if bits[1] == _NAN:
+        return bool(bits[0] == _NAN or not minmax)
+    for index in range(2):
+        if (bits[index] & _MAGNITUDE) >= _INFINITY:
+            return False
+    return bool(value[0] <= value[1] if minmax else bits[1] >= 0)
+
+
+@kernel("boolean(uint8[::1], int64, int64, boolean, float64, float32[::1])")
+def _decode_add(
+    payload: npt.NDArray[np.uint8], width: int, bucket: int, minmax: bool, weight: float, out: npt.NDArray[np.float32]
+) -> bool:
+    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.zeros(BLOCK // 4 + 1, np.uint64)
+    bound_bits = np.zeros(2, np.int32)
+    bound = bound_bits.view(np.float32)
+    bound_bytes = bound_bits.view(np.uint8) if minmax else bound_bits[1:].view(np.uint8)
+    top = np.float32((1 << width) - 1 if minmax else (1 << (width - 1)) - 1)
+    buckets = (out.size + bucket - 1) // bucket
+    position = buckets * bound_bytes.size
+    for number in range(buckets):
+        for byte in range(bound_bytes.size):
+            bound_bytes[byte] = payload[number * bound_bytes.size + byte]
+        if not _allowed(bound_bits, bound, minmax):
+            return False
+        low = np.float32(weight * np.float64(bound[0]))
+        high = np.float32(weight * np.float64(bound[1]))
+        start = number * bucket
+        stop = min(start + bucket, out.size)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            count = last - first
+            ahead = position + ((count * width + 7) >> 3)
+            unpack(payload[position:ahead], count, width, staged, words)
+            position = ahead
+            if minmax:
+                _add_between(codes[:count], top, low, high, out[first:last])
+            elif not _add_symmetric(codes[:count], top, high, out[first:last]):
+                return False
+    return True
+
+
+def encode(
+    x: torch.Tensor, key: int, width: int, bucket: int, minmax: bool, stochastic: bool, payload: torch.Tensor
+) -> None:
+    values = x.numpy()
+    _encode(values, values.view(np.int32), np.uint64(key), width, bucket, minmax, stochastic, payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), width, bucket, minmax, weight, out.numpy()))

@@ -1,0 +1,137 @@
+"""IntSGD in one pass, for integers of 8 and of 32 bits; `reference.intsgd` is the same in plain torch.
+
+The scale comes as a power of two and a factor: for denormal gradients their product is beyond float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.streams import draw, stream_bits
+
+STREAM = 1 << 16
+"""Elements that share one stream of random numbers; a multiple of BLOCK."""
+
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_INFINITY = np.int32(0x7F800000)
+_RESOLUTION = np.float32(2.0**31)
+
+
+@helper
+def _round_block(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    power: np.float32,
+    factor: np.float32,
+    limit: np.float32,
+    low: np.uint32,
+    high: np.uint32,
+    counter: np.uint32,
+    levels: npt.NDArray[Any],
+) -> None:
+    """levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1), of 31 bits."""
+    for index in range(x.size):
+        exact = min(abs(x[index]) * power * factor, limit)
+        below = np.int32(exact)
+        threshold = np.int32((exact - np.float32(below)) * _RESOLUTION)
+        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(1))
+        level = np.int32(below + np.int32(u < threshold))
+        sign = np.int32(bits[index] >> np.int32(31))
+        levels[index] = np.int32(np.int32(level ^ sign) - sign)
+
+
+@helper
+def _finite(bits: npt.NDArray[np.int32]) -> bool:
+    largest = np.int32(0)
+    for index in range(bits.size):
+        largest = max(largest, np.int32(bits[index] & _MAGNITUDE))
+    return bool(largest < _INFINITY)
+
+
+@helper
+def _encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    power: np.float32,
+    factor: np.float32,
+    limit: np.float32,
+    levels: npt.NDArray[Any],
+    payload: npt.NDArray[np.uint8],
+) -> bool:
+    """`levels` is room for BLOCK integers of the payload's width. False where `x` holds NaN or Inf."""
+    staged = levels.view(np.uint8)
+    width = staged.size // BLOCK
+    for first in range(0, x.size, BLOCK):
+        last = min(first + BLOCK, x.size)
+        if not _finite(bits[first:last]):
+            return False
+        stream = stream_bits(key, np.uint64(first // STREAM))
+        low, high = np.uint32(stream), np.uint32(stream >> np.uint64(32))
+        counter = np.uint32(first % STREAM)
+        block = levels[: last - first]
+        _round_block(x[first:last], bits[first:last], power, factor, limit, low, high, counter, block)
+        part = payload[first * width : last * width]
+        for byte in range(part.size):
+            part[byte] = staged[byte]
+    return True
+
+
+@kernel("boolean(float32[::1], int32[::1], uint64, float32, float32, float32, boolean, uint8[::1])")
+def _encode_either(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    power: np.float32,
+    factor: np.float32,
+    limit: np.float32,
+    short: bool,
+    payload: npt.NDArray[np.uint8],
+) -> bool:
+    if short:
+        return bool(_encode(x, bits, key, power, factor, limit, np.empty(BLOCK, np.int8), payload))
+    return bool(_encode(x, bits, key, power, factor, limit, np.empty(BLOCK, np.int32), payload))
+
+
+@helper
+def _decode_add(
+    payload: npt.NDArray[np.uint8], factor: float, levels: npt.NDArray[Any], out: npt.NDArray[np.float32]
+) -> None:
+    """`levels` is room for BLOCK integers of the payload's width."""
+    staged = levels.view(np.uint8)
+    width = staged.size // BLOCK
+    for first in range(0, out.size, BLOCK):
+        block = out[first : min(first + BLOCK, out.size)]
+        part = payload[first * width : (first + block.size) * width]
+        for byte in range(part.size):
+            staged[byte] = part[byte]
+        for index in range(block.size):
+            block[index] += np.float32(np.float64(levels[index]) * factor)
+
+
+@kernel("void(uint8[::1], float64, boolean, float32[::1])")
+def _decode_add_either(
+    payload: npt.NDArray[np.uint8], factor: float, short: bool, out: npt.NDArray[np.float32]
+) -> None:
+    if short:
+        _decode_add(payload, factor, np.empty(BLOCK, np.int8), out)
+    else:
+        _decode_add(payload, factor, np.empty(BLOCK, np.int32), out)
+
+
+def encode(
+    x: torch.Tensor, key: int, power: float, factor: float, limit: int, bits: int, payload: torch.Tensor
+) -> bool:
+    values = x.numpy()
+    scale = np.float32(power), np.float32(factor), np.float32(limit)
+    return bool(_encode_either(values, values.view(np.int32), np.uint64(key), *scale, bits == 8, payload.numpy()))
+
+
+def decode_add(payload: torch.Tensor, factor: float, bits: int, out: torch.Tensor) -> None:
+    _decode_add_either(payload.numpy(), factor, bits == 8, out.numpy())

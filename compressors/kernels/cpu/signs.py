@@ -1,0 +1,228 @@
+"""Signs in one pass: sign bits become payload bits, and what is known of the whole tensor comes last.
+
+`reference.signs` is the same in plain torch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.streams import draw, stream_bits
+from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
+
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+_INFINITY = np.int32(0x7F800000)
+_NAN = np.int32(0x7FC00000)
+# Times this, eight bytes of 0 or 1 put their bits, the first byte lowest, into the uppermost byte.
+_GATHER = np.uint64(0x0102040810204080)
+_56 = np.uint64(56)
+
+
+@helper
+def _read_signs(bits: npt.NDArray[np.int32], minus: npt.NDArray[np.uint8]) -> tuple[np.int32, np.int32]:
+    """The sign bit of every element as a byte; the smallest and the largest magnitude, as bits."""
+    smallest = _MAGNITUDE
+    largest = np.int32(0)
+    for index in range(bits.size):
+        magnitude = np.int32(bits[index] & _MAGNITUDE)
+        smallest = min(smallest, magnitude)
+        largest = max(largest, magnitude)
+        minus[index] = np.uint8(np.uint32(bits[index]) >> np.uint32(31))
+    return smallest, largest
+
+
+@helper
+def _flip_coins(bits: npt.NDArray[np.int32], first: int, stream: np.uint64, minus: npt.NDArray[np.uint8]) -> None:
+    """Zeros get a sign: element i of the tensor has bit i mod 32 of draw i // 32; `first` is a multiple of 32."""
+    low = np.uint32(stream)
+    high = np.uint32(stream >> np.uint64(32))
+    for start in range(0, bits.size, 32):
+        coins = draw(low, high, np.uint32((first + start) >> 5))
+        some = bits[start : start + 32]
+        signs = minus[start : start + 32]
+        for index in range(some.size):
+            zero = np.uint32((some[index] & _MAGNITUDE) == 0)
+            coin = np.uint32((coins >> np.uint32(index)) & zero)
+            signs[index] = np.uint8(np.uint32(signs[index]) & np.uint32(np.uint32(1) - zero)) | np.uint8(coin)
+
+
+@helper
+def _write_block(
+    bits: npt.NDArray[np.int32],
+    first: int,
+    stream: np.uint64,
+    minus: npt.NDArray[np.uint8],
+    payload: npt.NDArray[np.uint8],
+) -> np.int32:
+    """Up to BLOCK elements, `first` of which is the number of the first, into exactly the bytes that they need.
+    Returns the largest magnitude, as bits."""
+    smallest, largest = _read_signs(bits, minus)
+    if smallest == 0:
+        _flip_coins(bits, first, stream, minus)
+    minus[bits.size : (bits.size + 7) >> 3 << 3] = 0
+    words = minus.view(np.uint64)
+    for byte in range(payload.size):
+        payload[byte] = np.uint8((words[byte] * _GATHER) >> _56)
+    return largest
+
+
+@helper
+def _write_flags(count: int, largest: np.int32, payload: npt.NDArray[np.uint8]) -> None:
+    """The two bits behind `count` signs, which are cleared where one of the two is set."""
+    flag = count if largest == 0 else count + 1
+    if largest == 0 or largest >= _INFINITY:
+        payload[:] = 0
+        payload[flag >> 3] = np.uint8(1 << (flag & 7))
+    else:
+        payload[(count + 7) >> 3 :] = 0
+
+
+@kernel("void(int32[::1], uint64, uint8[::1])")
+def _encode(bits: npt.NDArray[np.int32], key: np.uint64, payload: npt.NDArray[np.uint8]) -> None:
+    minus = np.empty(BLOCK, np.uint8)
+    stream = stream_bits(key, np.uint64(0))
+    largest = np.int32(0)
+    for first in range(0, bits.size, BLOCK):
+        last = min(first + BLOCK, bits.size)
+        part = payload[first >> 3 : (last + 7) >> 3]
+        largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
+    _write_flags(bits.size, largest, payload)
+
+
+@kernel("void(float32[::1], int32[::1], float32[::1], float32, float32, uint64, uint8[::1])")
+def _encode_momentum(
+    momentum: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    x: npt.NDArray[np.float32],
+    beta: np.float32,
+    gamma: np.float32,
+    key: np.uint64,
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    """`bits` are those of `momentum`."""
+    minus = np.empty(BLOCK, np.uint8)
+    stream = stream_bits(key, np.uint64(0))
+    largest = np.int32(0)
+    for first in range(0, x.size, BLOCK):
+        last = min(first + BLOCK, x.size)
+        for index in range(first, last):
+            momentum[index] = momentum[index] * beta + x[index] * gamma
+        part = payload[first >> 3 : (last + 7) >> 3]
+        largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
+    _write_flags(x.size, largest, payload)
+
+
+@helper
+def _magnitudes(x: npt.NDArray[np.float32], lanes: npt.NDArray[np.float64]) -> float:
+    """The sum of |x| over one chunk, in the order of `sums`."""
+    lanes[:] = 0.0
+    whole = x.size // LANES * LANES
+    for row in range(0, whole, LANES):
+        for lane in range(LANES):
+            lanes[lane] += abs(np.float64(x[row + lane]))
+    for index in range(whole, x.size):
+        lanes[index - whole] += abs(np.float64(x[index]))
+    return fold(lanes)
+
+
+@kernel("void(float32[::1], int32[::1], uint64, uint8[::1])")
+def _encode_scaled(
+    x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], key: np.uint64, payload: npt.NDArray[np.uint8]
+) -> None:
+    minus = np.empty(BLOCK, np.uint8)
+    lanes = np.empty(LANES)
+    totals = np.empty((x.size + CHUNK - 1) // CHUNK)
+    stream = stream_bits(key, np.uint64(0))
+    signs = payload[4:]
+    largest = np.int32(0)
+    for start in range(0, x.size, CHUNK):
+        stop = min(start + CHUNK, x.size)
+        totals[start // CHUNK] = _magnitudes(x[start:stop], lanes)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            part = signs[first >> 3 : (last + 7) >> 3]
+            largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
+    scale_bits = np.empty(1, np.int32)
+    scale_bits.view(np.float32)[0] = np.float32(combine(totals, lanes) / max(1, x.size))
+    if largest >= _INFINITY:
+        scale_bits[0] = _NAN
+    if largest >= _INFINITY or scale_bits[0] == 0:
+        signs[:] = 0
+    for byte in range(4):
+        payload[byte] = np.uint8(scale_bits[0] >> (8 * byte))
+
+
+@helper
+def _add_signs(signs: npt.NDArray[np.uint8], factor: np.float32, out: npt.NDArray[np.float32]) -> None:
+    """out[i] += factor, or -factor where bit i is 1."""
+    staged = np.zeros(BLOCK // 8 + 4, np.uint8)
+    words = staged.view(np.uint32)
+    for start in range(0, out.size, BLOCK):
+        stop = min(start + BLOCK, out.size)
+        first = start >> 3
+        for byte in range(((stop + 7) >> 3) - first):
+            staged[byte] = signs[first + byte]
+        whole = (stop - start) >> 5
+        for word in range(whole):
+            bits = words[word]
+            part = out[start + (word << 5) : start + (word << 5) + 32]
+            for index in range(32):
+                bit = np.int32((bits >> np.uint32(index)) & np.uint32(1))
+                part[index] += factor * np.float32(np.int32(1 - bit - bit))
+        part = out[start + (whole << 5) : stop]
+        for index in range(part.size):
+            bit = np.int32((words[whole] >> np.uint32(index)) & np.uint32(1))
+            part[index] += factor * np.float32(np.int32(1 - bit - bit))
+
+
+@kernel("boolean(uint8[::1], float32, float32[::1])")
+def _decode_add(payload: npt.NDArray[np.uint8], weight: np.float32, out: npt.NDArray[np.float32]) -> bool:
+    count = out.size
+    tail = 0
+    for byte in range(count >> 3, payload.size):
+        tail |= np.int64(payload[byte]) << (8 * (byte - (count >> 3)))
+    tail >>= count & 7
+    if tail == 0:
+        _add_signs(payload, weight, out)
+    elif tail == 2:
+        for index in range(count):
+            out[index] = np.float32(np.nan)
+    return bool(tail <= 2)
+
+
+@kernel("boolean(uint8[::1], float64, float32[::1])")
+def _decode_add_scaled(payload: npt.NDArray[np.uint8], weight: float, out: npt.NDArray[np.float32]) -> bool:
+    scale_bits = np.zeros(1, np.int32)
+    for byte in range(4):
+        scale_bits[0] |= np.int32(payload[byte]) << (8 * byte)
+    if (scale_bits[0] < 0 or scale_bits[0] >= _INFINITY) and scale_bits[0] != _NAN:
+        return False
+    _add_signs(payload[4:], np.float32(weight * np.float64(scale_bits.view(np.float32)[0])), out)
+    return True
+
+
+def encode(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
+    _encode(x.numpy().view(np.int32), np.uint64(key), payload.numpy())
+
+
+def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: int, payload: torch.Tensor) -> None:
+    kept = momentum.numpy()
+    gamma = np.float32(1.0 - beta)
+    _encode_momentum(kept, kept.view(np.int32), x.numpy(), np.float32(beta), gamma, np.uint64(key), payload.numpy())
+
+
+def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
+    values = x.numpy()
+    _encode_scaled(values, values.view(np.int32), np.uint64(key), payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), np.float32(weight), out.numpy()))
+
+
+def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add_scaled(payload.numpy(), weight, out.numpy()))

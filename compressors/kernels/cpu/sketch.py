@@ -1,0 +1,121 @@
+"""Quantile buckets in two passes: a histogram, then the bucket of every element from a table of the cells.
+
+`reference.sketch` is the same in plain torch; `kernels.quantiles` what the two have in common.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.buffers import write_floats
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.quantiles import CELLS, buckets
+
+_LOW = np.uint32(0xFFFF)
+_HIGH = np.uint32(16)
+_INFINITY = np.uint32(0x7F800000)
+_MAGNITUDE = np.uint32(0x7FFFFFFF)
+_NAN = np.uint32(0x7FC00000)
+# A count and a sum of 16-bit numbers share 64 bits as long as no more than 2^23 elements are counted.
+_RUN = 1 << 23
+_COUNT = np.uint64(40)
+_ONE = np.uint64(1 << 40)
+_SUM = np.uint64((1 << 40) - 1)
+
+
+@kernel("void(uint32[::1], uint64[::1], int64[::1], int64[::1])")
+def _histogram(
+    bits: npt.NDArray[np.uint32],
+    both: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.int64],
+    lows: npt.NDArray[np.int64],
+) -> None:
+    """counts and lows of every cell; `both` is zero, and room for as many."""
+    for first in range(0, bits.size, _RUN):
+        part = bits[first : first + _RUN]
+        for index in range(part.size):
+            both[part[index] >> _HIGH] += _ONE | np.uint64(part[index] & _LOW)
+        for cell in range(both.size):
+            if both[cell] != 0:
+                counts[cell] += np.int64(both[cell] >> _COUNT)
+                lows[cell] += np.int64(both[cell] & _SUM)
+                both[cell] = 0
+
+
+@kernel("void(uint32[::1], uint8[::1], int64, uint8[::1])")
+def _write_codes(
+    bits: npt.NDArray[np.uint32], table: npt.NDArray[np.uint8], width: int, payload: npt.NDArray[np.uint8]
+) -> None:
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.empty(BLOCK // 4 + 1, np.uint64)
+    for first in range(0, bits.size, BLOCK):
+        part = bits[first : first + BLOCK]
+        for index in range(part.size):
+            codes[index] = table[part[index] >> _HIGH]
+        codes[part.size : (part.size + 3) >> 2 << 2] = 0
+        position = (first * width) >> 3
+        pack(words, part.size, width, staged, payload[position : position + ((part.size * width + 7) >> 3)])
+
+
+@helper
+def _add_block(codes: npt.NDArray[np.uint16], values: npt.NDArray[np.float32], out: npt.NDArray[np.float32]) -> None:
+    for index in range(out.size):
+        out[index] += values[codes[index]]
+
+
+@helper
+def _largest(codes: npt.NDArray[np.uint16]) -> int:
+    largest = np.uint16(0)
+    for index in range(codes.size):
+        largest = max(largest, codes[index])
+    return int(largest)
+
+
+@kernel("boolean(uint8[::1], int64, int64, float64, float32[::1])")
+def _decode_add(
+    payload: npt.NDArray[np.uint8], number: int, width: int, weight: float, out: npt.NDArray[np.float32]
+) -> bool:
+    """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its content."""
+    bits = np.zeros(number, np.uint32)
+    means = bits.view(np.float32)
+    for index in range(number):
+        for byte in range(4):
+            bits[index] |= np.uint32(payload[4 * index + byte]) << np.uint32(8 * byte)
+        if (bits[index] & _MAGNITUDE) >= _INFINITY and bits[index] != _NAN:
+            return False
+    values = np.empty(number, np.float32)
+    for index in range(number):
+        values[index] = np.float32(weight * np.float64(means[index]))
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.zeros(BLOCK // 4 + 1, np.uint64)
+    packed = payload[4 * number :]
+    for first in range(0, out.size, BLOCK):
+        part = out[first : first + BLOCK]
+        position = (first * width) >> 3
+        unpack(packed[position : position + ((part.size * width + 7) >> 3)], part.size, width, staged, words)
+        if _largest(codes[: part.size]) >= number:
+            return False
+        _add_block(codes, values, part)
+    return True
+
+
+def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
+    if not number:
+        return
+    bits = x.numpy().view(np.uint32)
+    both, counts, lows = np.zeros(CELLS, np.uint64), np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
+    _histogram(bits, both, counts, lows)
+    table, means = buckets(counts, lows, number)
+    write_floats(torch.from_numpy(means), payload[: 4 * number])
+    _write_codes(bits, table, (number - 1).bit_length(), payload[4 * number :].numpy())
+
+
+def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Tensor) -> bool:
+    if not number:
+        return True
+    return bool(_decode_add(payload.numpy(), number, (number - 1).bit_length(), weight, out.numpy()))

@@ -1,0 +1,174 @@
+"""The arithmetic of PowerSGD: products of a gradient with thin factors, and orthonormal bases.
+
+A factor of rank r is kept as r rows, (r, rows) or (r, columns): the products then run along the rows of the
+gradient, and a basis is made orthonormal along contiguous memory. A tensor is a matrix with `columns` columns
+whose last row may be incomplete, as if padded with zeros; nothing is copied for that. On the CPU all
+this has kernels (`kernels.cpu.powersgd`), elsewhere the linear algebra library of the device does it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from compressors.kernels import backend
+from compressors.kernels.uniform import uniform
+
+Shape = tuple[int, int]
+
+_IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: then it was made of rounding
+
+
+def products(device: torch.device) -> Any:
+    """What has `left_product`, `right_product`, `add_product` and `orthonormal` for tensors on `device`."""
+    return backend.load("powersgd", device) if device.type == "cpu" else Library
+
+
+def _split(x: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The complete rows of `x` (n,), as a matrix, and the elements of an incomplete last one."""
+    whole = x.numel() // columns * columns
+    return x[:whole].view(-1, columns), x[whole:]
+
+
+class Library:
+    """The same by the linear algebra of torch."""
+
+    @staticmethod
+    def left_product(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+        """out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns)."""
+        body, tail = _split(x, right.shape[1])
+        if not tail.numel():
+            torch.mm(right, body.T, out=out)
+            return
+        out[:, : len(body)] = right @ body.T
+        out[:, len(body)] = right[:, : len(tail)] @ tail
+
+    @staticmethod
+    def right_product(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
+        """out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows)."""
+        body, tail = _split(x, out.shape[1])
+        torch.mm(left[:, : len(body)], body, out=out)
+        if tail.numel():
+            out[:, : len(tail)] += torch.outer(left[:, len(body)], tail)
+
+    @staticmethod
+    def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: torch.Tensor) -> None:
+        """out (n,) += weight * P Q^T, in the place of the matrix."""
+        body, tail = _split(out, right.shape[1])
+        body.addmm_(left[:, : len(body)].T, right, alpha=weight)
+        if tail.numel():
+            tail.add_(left[:, len(body)] @ right[:, : len(tail)], alpha=weight)
+
+    @staticmethod
+    def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
+        """As `kernels.reference.powersgd.orthonormal`, with sums in any order."""
+        lengths = vectors.new_empty(vectors.shape[:2], dtype=torch.float64)
+        for row in range(vectors.shape[1]):
+            one, before = vectors[:, row : row + 1], vectors[:, :row]
+            lengths[:, row] = _normalise(one)
+            for _ in range(2 if row else 0):
+                one.baddbmm_(torch.bmm(one, before.mT), before, alpha=-1.0)
+                remaining = _normalise(one)
+                lengths[:, row] *= remaining
+            if row:
+                lost = remaining < _IN_THE_SPAN
+                one.masked_fill_(lost[:, None, None], 0.0)
+                lengths[:, row].masked_fill_(lost, 0.0)
+        return lengths
+
+
+def _normalise(vectors: torch.Tensor) -> torch.Tensor:
+    """Divide the rows (b, 1, n) by their norms, and return those, (b,); zeros stay zeros, one NaN or Inf makes all."""
+    norm = torch.linalg.vector_norm(vectors, dim=2, keepdim=True, dtype=torch.float64)
+    vectors /= torch.where(norm == 0, 1.0, torch.where(norm.isfinite(), norm, math.nan)).float()
+    return norm[:, 0, 0]
+
+
+def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
+    """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, one after the other.
+
+    A row that lies in the span of those before it becomes zero. With `epsilon` a row is divided by its
+    norm + epsilon instead. Returns which rows have become unit vectors, (b, r): the others are zero, or NaN
+    where there was NaN or Inf.
+    """
+    lengths = products(vectors.device).orthonormal(vectors)
+    if epsilon:
+        vectors *= (lengths / (lengths + epsilon)).float()[:, :, None]
+    return lengths.isfinite() & (lengths > 0)
+
+
+def orthonormal_by_qr(vectors: torch.Tensor) -> None:
+    """The same by Householder's QR; for what lies in the span of the others it takes any vector outside of it."""
+    basis, _ = torch.linalg.qr(vectors.mT)
+    vectors.copy_(basis.mT)
+
+
+def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tensor:
+    """(rank, size) standard normal float32 numbers, a function of `key` = Key.bits() (Box and Muller, 1958)."""
+    pairs = (rank * size + 1) // 2
+    u = uniform(key, 2 * pairs)
+    radius = np.sqrt(-2.0 * np.log1p(-u[:pairs]))
+    angle = (2.0 * math.pi) * u[pairs:]
+    normal = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))[: rank * size]
+    return torch.from_numpy(normal.astype(np.float32)).view(rank, size).to(device)
+
+
+class Work:
+    """The units of one call, flat float32, as they travel: dense ones and left factors together, then right factors.
+
+    `shapes` are those of the left (r, rows) and right (r, columns) factor of each unit, None for a dense one.
+    """
+
+    def __init__(self, units: Sequence[torch.Tensor], shapes: Sequence[tuple[Shape, Shape] | None]) -> None:
+        factors = {number: shape for number, shape in enumerate(shapes) if shape is not None}
+        dense = {number: unit for number, unit in enumerate(units) if number not in factors}
+        device = units[0].device if units else torch.device("cpu")
+        self.products = products(device)
+        count = sum(map(len, dense.values()))
+        size = [sum(math.prod(shape[side]) for shape in factors.values()) for side in (0, 1)]
+        self.first, self.right_factors = (
+            torch.empty(n, dtype=torch.float32, device=device) for n in (count + size[0], size[1])
+        )
+        self.left_factors = self.first[count:]
+        self.low = {number: units[number] for number in factors}
+        self.left, self.left_stacks = _stacks(self.left_factors, {n: shape[0] for n, shape in factors.items()})
+        self.right, self.right_stacks = _stacks(self.right_factors, {n: shape[1] for n, shape in factors.items()})
+        self.dense = dict(zip(dense, self.first[:count].split([len(unit) for unit in dense.values()]), strict=True))
+        for number, unit in dense.items():
+            self.dense[number].copy_(unit)
+
+    def multiply_left(self) -> None:
+        """P = M Q."""
+        for number, unit in self.low.items():
+            self.products.left_product(unit, self.right[number], self.left[number])
+
+    def multiply_right(self) -> None:
+        """Q = M^T P."""
+        for number, unit in self.low.items():
+            self.products.right_product(unit, self.left[number], self.right[number])
+
+
+def _stacks(
+    buffer: torch.Tensor, shapes: dict[int, Shape]
+) -> tuple[dict[int, torch.Tensor], list[tuple[torch.Tensor, list[int]]]]:
+    """Cut `buffer` (1-D) into a factor (r, n) for each of `shapes`, those of one shape next to each other.
+
+    Returns the factors by number, and for each shape all its factors as (b, r, n) with their numbers: views.
+    """
+    members: dict[Shape, list[int]] = {}
+    for number, shape in shapes.items():
+        members.setdefault(shape, []).append(number)
+    factors: dict[int, torch.Tensor] = {}
+    stacked = []
+    offset = 0
+    for (rank, size), numbers in members.items():
+        stop = offset + len(numbers) * rank * size
+        stack = buffer[offset:stop].view(len(numbers), rank, size)
+        stacked.append((stack, numbers))
+        factors.update(zip(numbers, stack, strict=True))
+        offset = stop
+    return factors, stacked

@@ -1,0 +1,76 @@
+"""Quantile buckets of a histogram, in numpy: the part of the sketch that does not depend on the tensor's size.
+
+A cell is what the upper 16 bits of a float32 name: sign, exponent and 7 bits of the mantissa. Within a cell
+values are evenly spaced, so that the number of elements and the sum of their lower 16 bits, both integers,
+give the exact sum of the cell, in whatever order they were counted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+CELLS = 1 << 16
+_INFINITE = 0x7F80
+_SIGN = 1 << 15
+
+
+def buckets(
+    counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64], number: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    """The bucket of every cell, (CELLS,), and the mean of every bucket, (number,); NaN for all of them where a
+    cell of NaN or Inf is not empty.
+
+    `counts` and `lows` (CELLS,) are the number of elements and the sum of their lower 16 bits.
+    """
+    table = np.zeros(CELLS, np.uint8)
+    used = np.flatnonzero(counts)
+    if ((used & (_SIGN - 1)) >= _INFINITE).any():
+        return table, np.full(number, np.nan, np.float32)
+    negative = used[used >= _SIGN][::-1]  # ascending in value: the largest magnitude first
+    positive = used[used < _SIGN]
+    below = _share(int(counts[negative].sum()), int(counts[positive].sum()), number)
+    table[negative] = _cut(counts[negative], below)
+    table[positive] = below + _cut(counts[positive], number - below)
+    cells = np.concatenate([negative, positive])
+    total = np.bincount(table[cells], _sums(cells, counts[cells], lows[cells]), number)
+    elements = np.bincount(table[cells], counts[cells], number)
+    return table, (total / np.maximum(elements, 1.0)).astype(np.float32)
+
+
+def _share(negative: int, positive: int, number: int) -> int:
+    """Buckets for the negative elements: in proportion, and for each sign that occurs at least one."""
+    if not negative or not positive:
+        return number if negative else 0
+    return min(max((2 * number * negative + negative + positive) // (2 * (negative + positive)), 1), number - 1)
+
+
+def _cut(counts: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
+    """The bucket of each of the cells with these counts, none of which is zero: ascending, below `number`."""
+    if len(counts) <= number:
+        return np.arange(len(counts))
+    weights = np.minimum(counts, _fair(counts, number)).astype(np.float64)
+    ends = np.cumsum(weights)
+    place = np.floor((ends - weights / 2) * (number / ends[-1])).astype(np.int64)
+    return np.minimum(place, number - 1)
+
+
+def _fair(counts: npt.NDArray[np.int64], number: int) -> float:
+    """The share w of a bucket with sum(min(counts, w)) = number * w: cells above it count as one bucket."""
+    ascending = np.sort(counts)
+    sums = np.cumsum(ascending)
+    large = np.arange(min(number, len(counts)))  # so many cells are above the share
+    shares = sums[len(counts) - 1 - large] / (number - large)
+    fits = ascending[len(counts) - 1 - large] <= shares
+    return float(shares[np.argmax(fits)])  # the last one fits, as there are more cells than buckets
+
+
+def _sums(
+    cells: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """The sums of the elements of these cells. A float32 is an integer of 24 bits times a power of two, which
+    is the same for a whole cell."""
+    exponent = (cells >> 7) & 0xFF
+    first = ((cells & 0x7F) | np.where(exponent > 0, 0x80, 0)) << 16
+    magnitude = np.ldexp((counts * first + lows).astype(np.float64), np.maximum(exponent, 1) - 150)
+    return np.where(cells >= _SIGN, -magnitude, magnitude)

@@ -1,0 +1,50 @@
+"""Dynamic tree quantisation in plain torch; `compressors.integers.Dynamic8` documents the payload."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
+from compressors.kernels.reference.buckets import rows
+
+_INFINITY, _NAN = 0x7F800000, 0x7FC00000
+
+
+def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    codes = payload[4 * -(-len(x) // bucket) :]
+    for numbers, part in rows(x, bucket):
+        norm = torch.where(part.isfinite().all(1), part.abs().amax(1), math.nan)
+        write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        y = part.abs() / torch.where(norm > 0, norm, 1.0)[:, None]
+        rank = _ranks(torch.where(norm.isnan()[:, None], 0.0, y))
+        minus = part.signbit() & (rank > 0)  # the sign bit: a comparison may take a denormal for zero
+        code = torch.where(minus, 128 + rank.clamp(max=127), rank).to(torch.uint8)
+        start = bucket * int(numbers[0])
+        codes[start : start + code.numel()] = code.flatten()
+
+
+def _ranks(y: torch.Tensor) -> torch.Tensor:
+    """The number of the nearest magnitude for each element of `y`, which are in [0, 1]."""
+    starts, slopes, parts = (torch.tensor(values, device=y.device) for values in (STARTS, (0, *SLOPES), (0.5, *PARTS)))
+    decade = torch.bucketize(y, starts)
+    place = y * slopes[decade] + parts[decade] * EIGHT_NINTHS
+    return torch.minimum(place, 2 * parts[decade] - 1).long() + (y > ONE)
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the norms."""
+    values = torch.tensor(VALUES, device=out.device)
+    codes = payload[4 * -(-len(out) // bucket) :]
+    for numbers, part in rows(out, bucket):
+        norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        bits = norm.view(torch.int32)
+        if (((bits < 0) | (bits >= _INFINITY)) & (bits != _NAN)).any():
+            return False
+        start = bucket * int(numbers[0])
+        sent = values[codes[start : start + part.numel()].long()].view(part.shape)
+        part += (norm.double() * weight).float()[:, None] * sent
+    return True

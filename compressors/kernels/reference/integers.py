@@ -1,0 +1,108 @@
+"""Rounding to even levels in plain torch; `compressors.integers.Int8` documents the payload."""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.streams import draws
+
+_MAGNITUDE, _INFINITY, _NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000
+_HUGE = 2.0**126
+
+
+def encode(
+    x: torch.Tensor, key: int, width: int, bucket: int, minmax: bool, stochastic: bool, payload: torch.Tensor
+) -> None:
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    header = 8 if minmax else 4
+    offset = 0 if minmax else _top(width, minmax)
+    position = header * -(-len(x) // bucket)
+    for numbers, part in rows(x, bucket):
+        bounds = _bounds(part, minmax)
+        write_floats(bounds, payload[header * int(numbers[0]) : header * int(numbers[-1]) + header])
+        bad = bounds[:, -1:].isnan()
+        place = _place_between(part, bounds) if minmax else _place_symmetric(part, bounds)
+        exact = torch.where(bad, 0.0, place * _top(width, minmax))
+        if stochastic:
+            level = exact.long()
+            fraction = ((exact - level) * 2.0**31).long()
+            level += (draws(key, numbers, part.shape[1]) >> 1) < fraction
+        else:
+            level = exact.round().long()
+        if not minmax:  # the sign bit: a comparison may take a denormal for zero
+            level = offset + torch.where(part.signbit() & ~bad, -1, 1) * level
+        codes = pack(level, width)
+        payload[position : position + codes.numel()] = codes.flatten()
+        position += codes.numel()
+
+
+def _top(width: int, minmax: bool) -> int:
+    """The highest level."""
+    return 2**width - 1 if minmax else 2 ** (width - 1) - 1
+
+
+def _bounds(part: torch.Tensor, minmax: bool) -> torch.Tensor:
+    """Per bucket, the smallest and the largest element, (b, 2), or the largest magnitude, (b, 1).
+
+    By the order of bits, in which -0.0 is before 0.0.
+    """
+    bits = part.view(torch.int32)
+    magnitude = bits & _MAGNITUDE
+    if minmax:
+        order = bits ^ ((bits >> 31) & _MAGNITUDE)
+        found = torch.stack([order.amin(1), order.amax(1)], 1)
+        found ^= (found >> 31) & _MAGNITUDE
+    else:
+        found = magnitude.amax(1, keepdim=True)
+    return torch.where(magnitude.amax(1, keepdim=True) >= _INFINITY, _NAN, found).view(torch.float32)
+
+
+def _place_symmetric(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+    """|x| / m, in [0, 1]."""
+    return part.abs() / torch.where(bounds > 0, bounds, 1.0)
+
+
+def _place_between(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+    """(x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
+    factor = torch.where(bounds.abs().amax(1, keepdim=True) >= _HUGE, 0.5, 1.0)
+    start = bounds[:, :1] * factor
+    length = bounds[:, 1:] * factor - start
+    return (part * factor - start) / torch.where(length > 0, length, 1.0)
+
+
+def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    header = 8 if minmax else 4
+    top = _top(width, minmax)
+    position = header * -(-len(out) // bucket)
+    for numbers, part in rows(out, bucket):
+        read = read_floats(payload[header * int(numbers[0]) : header * int(numbers[-1]) + header])
+        bounds = read.view(len(part), -1)
+        if not _allowed(bounds):
+            return False
+        length = -(-part.shape[1] * width // 8)
+        packed = payload[position : position + len(part) * length].view(len(part), length)
+        position += packed.numel()
+        codes = unpack(packed, part.shape[1], width)
+        scaled = (bounds.double() * weight).float()
+        if minmax:
+            high = codes.float() / top
+            low = (top - codes).float() / top
+            part += scaled[:, :1] * low + scaled[:, 1:] * high
+        elif (codes > 2 * top).any():
+            return False
+        else:
+            part += scaled * ((codes - top).float() / top)
+    return True
+
+
+def _allowed(bounds: torch.Tensor) -> bool:
+    """Whether an encoder can have written these bounds, (b, 1) or (b, 2)."""
+    bits = bounds.view(torch.int32)
+    bad = (bits == _NAN).all(1)
+    finite = (bits & _MAGNITUDE < _INFINITY).all(1)
+    ordered = bounds[:, 0] <= bounds[:, 1] if bounds.shape[1] == 2 else bits[:, 0] >= 0
+    return bool((bad | (finite & ordered)).all())

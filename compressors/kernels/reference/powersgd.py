@@ -1,0 +1,84 @@
+"""Products of a gradient with thin factors, and bases, in plain torch: the order of the sums is what defines them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from compressors.kernels.reference.buckets import lane_sums
+
+LANES = 256
+_IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: then it was made of rounding
+
+
+def left_product(x: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    """out (r, rows) = (M Q)^T for the matrix M in `x` (n,) and Q^T = `right` (r, columns).
+
+    Of a row of products, element i goes to lane i mod LANES, the lanes are summed from left to right, and halves
+    of them are added until one is left.
+    """
+    out.copy_(_dots(_matrix(x, right.shape[1])[None], right[:, None]))
+
+
+def _dots(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Sums of a * x over the last dimension; the others are broadcast."""
+    lanes = a.new_zeros(*torch.broadcast_shapes(a.shape[:-1], x.shape[:-1]), LANES)
+    for one, other in zip(a.split(LANES, -1), x.split(LANES, -1), strict=True):
+        lanes[..., : one.shape[-1]] += one * other
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
+
+
+def right_product(x: torch.Tensor, left: torch.Tensor, out: torch.Tensor) -> None:
+    """out (r, columns) = (M^T P)^T for the matrix M in `x` (n,) and P^T = `left` (r, rows), from top to bottom."""
+    out.zero_()
+    for row, p in zip(_matrix(x, out.shape[1]), left.T, strict=True):  # the order of the additions matters
+        out += p[:, None] * row
+
+
+def add_product(left: torch.Tensor, right: torch.Tensor, weight: float, out: torch.Tensor) -> None:
+    """out (n,) += (weight P) Q^T, one column of P after the other."""
+    columns = (left.double() * weight).float()[:, :, None]
+    total = columns[0] * right[0]
+    for p, q in zip(columns[1:], right[1:], strict=True):
+        total += p * q
+    out += total.view(-1)[: len(out)]
+
+
+def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
+    """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, one after the other.
+
+    Gram-Schmidt, twice: a vector that almost lies in the span of those before it is mostly rounding after
+    the first pass, and orthogonal to them after the second. One that lies in it altogether becomes zero. NaN and
+    Inf make a vector NaN. Returns what the vectors were divided by, (b, r) float64: their norms without the
+    parts along those before them; zero for zeros.
+    """
+    lengths = vectors.new_empty(vectors.shape[:2], dtype=torch.float64)
+    for row in range(vectors.shape[1]):
+        one, before = vectors[:, row], vectors[:, :row]
+        lengths[:, row] = _normalise(one)
+        for again in range(2 if row else 0):
+            for share, other in zip(_dots(one[:, None], before).T, before.unbind(1), strict=True):
+                one -= share[:, None] * other
+            remaining = _normalise(one)
+            lengths[:, row] *= remaining
+            if again:
+                lost = remaining < _IN_THE_SPAN
+                one[lost] = 0.0
+                lengths[lost, row] = 0.0
+    return lengths
+
+
+def _normalise(vectors: torch.Tensor) -> torch.Tensor:
+    """Divide the vectors (b, n) by their norms, and return those; zeros stay zeros, one NaN or Inf makes all NaN."""
+    norm = lane_sums(vectors.double().square()).sqrt()
+    vectors /= torch.where(norm == 0, 1.0, torch.where(norm.isfinite(), norm, math.nan)).float()[:, None]
+    return norm
+
+
+def _matrix(x: torch.Tensor, columns: int) -> torch.Tensor:
+    """`x` (n,) as rows, the last one padded with zeros."""
+    return torch.nn.functional.pad(x, (0, -len(x) % columns)).view(-1, columns)

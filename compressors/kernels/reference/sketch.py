@@ -1,0 +1,41 @@
+"""Quantile buckets in plain torch; `compressors.sketch.QuantileSketch` documents the payload."""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.quantiles import CELLS, buckets
+from compressors.kernels.reference.packing import pack, unpack
+
+_MAGNITUDE, _INFINITY, _NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000
+
+
+def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
+    """Write the payload of `x`, (n,) float32, with `number` buckets into `payload`, which has exactly its length."""
+    if not number:
+        return
+    bits = x.view(torch.int32).long() & 0xFFFFFFFF
+    cells = bits >> 16
+    counts = torch.zeros(CELLS, dtype=torch.int64, device=x.device)
+    lows = torch.zeros_like(counts)
+    counts.index_add_(0, cells, torch.ones_like(cells))
+    lows.index_add_(0, cells, bits & 0xFFFF)
+    # The small rest is done on the processor, where sums of float64 have one order.
+    table, means = buckets(counts.cpu().numpy(), lows.cpu().numpy(), number)
+    write_floats(torch.from_numpy(means).to(x.device), payload[: 4 * number])
+    codes = torch.from_numpy(table).to(x.device)[cells]
+    payload[4 * number :] = pack(codes, (number - 1).bit_length())
+
+
+def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    if not number:
+        return True
+    means = read_floats(payload[: 4 * number])
+    bits = means.view(torch.int32)
+    codes = unpack(payload[4 * number :], len(out), (number - 1).bit_length())
+    if (((bits & _MAGNITUDE) >= _INFINITY) & (bits != _NAN)).any() or (codes >= number).any():
+        return False
+    out += (means.double() * weight).float()[codes]
+    return True
