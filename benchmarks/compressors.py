@@ -1,186 +1,202 @@
-"""Time of every compressor on one core, beside a memory copy of the same tensor in the same run.
+"""The speed that is promised: every method against its usual eager torch implementation and a memory copy.
 
-    python benchmarks/compressors.py [--elements 11200000] [--repeats 15] [--method qsgd ...]
+    python benchmarks/compressors.py [--repeats 9] [--method qsgd ...] [--into docs/compressors.md]
 
-Every repetition runs everything once, one after the other, so that whatever else the machine does hits
-all of them alike; the first one is not counted. Times are medians with the minimum in brackets, ratios are
-medians of the ratio to the copy of the same repetition. Methods that work on matrices get the layers
-of ResNet-18 (11.2 M elements) instead of one flat tensor.
+One core, 11.2 M float32 (normal noise of the standard deviation 0.001), encode and decode together. Every repetition
+runs everything once, one after the other, so that whatever else the machine does hits all of them alike; ratios
+are medians of the ratios within a repetition. `svd` and `powersgd` get the layers of ResNet-18, 11.2 M elements too.
+Memory is what a step adds to the peak of a process beyond the payload, in percent of the gradient. What is
+compared with is in benchmarks/eager.py. For all methods and their options: `python -m compressors bench`.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
-import statistics
+import dataclasses
+import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-import torch
+import torch  # noqa: E402
 
-from compressors import Compressor, Key, build, registry
+from benchmarks import eager  # noqa: E402
+from compressors import registry  # noqa: E402
+from compressors.commands import pages, tables, timing  # noqa: E402
+from compressors.commands.parsing import parse, positive  # noqa: E402
+from compressors.commands.tables import Column, Table  # noqa: E402
+from compressors.commands.timing import Gradients, Operation, Times, Worker  # noqa: E402
 
-EXTRA = {
-    "qsgd l2": build("qsgd", norm="l2"),
-    "qsgd levels=1": build("qsgd", levels=1),
-    "qsgd levels=127": build("qsgd", levels=127),
-    "svd truncated": build("svd", random_sample=False),
-}
-
-Operations = Mapping[str, Callable[[], object]]
-
-
-def resnet18_shapes() -> list[tuple[int, ...]]:
-    """The convolutions and the linear layer of ResNet-18 for 32 x 32 images."""
-    shapes: list[tuple[int, ...]] = [(64, 3, 3, 3), (10, 512)]
-    before = 64
-    for width in (64, 128, 256, 512):
-        shapes += [(width, before, 3, 3)] + 3 * [(width, width, 3, 3)]
-        if width != before:
-            shapes.append((width, before, 1, 1))
-        before = width
-    return shapes
+PART = "speed"
+SLOW = ("svd",)  # whose eager version takes seconds: a third of the repetitions
+MEMORY_PERCENT = 5.0
 
 
-def measure(operations: Operations, repeats: int) -> dict[str, list[float]]:
-    """Seconds of every repetition of every operation, the operations interleaved."""
-    times: dict[str, list[float]] = {name: [] for name in operations}
-    for repeat in range(repeats + 1):
-        for name, operation in operations.items():
-            start = time.perf_counter()
-            operation()
-            if repeat:
-                times[name].append(time.perf_counter() - start)
-    return times
+class Pair(Protocol):
+    """Encodes and decodes one gradient."""
+
+    def encode(self) -> None: ...
+
+    def decode(self) -> None: ...
 
 
-def eager_qsgd(x: torch.Tensor, levels: int = 7, bucket: int = 512) -> Operations:
-    """QSGD as usually written, with torch operations: buckets, stochastic rounding, two codes a byte."""
-    state: dict[str, torch.Tensor] = {}
-    out = torch.zeros_like(x)
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A method as it is measured, and what is promised of it."""
 
-    def encode() -> None:
-        rows = torch.nn.functional.pad(x, (0, -len(x) % bucket)).view(-1, bucket)
-        norms = rows.abs().amax(1, keepdim=True)
-        exact = rows.abs() / norms.clamp_min(1e-30) * levels
-        level = exact.floor()
-        level += torch.rand_like(exact) < exact - level
-        codes = (rows.sign() * level + levels).to(torch.uint8).view(-1, 2)
-        state["codes"], state["norms"] = codes[:, 0] | codes[:, 1] << 4, norms
+    method: str  # NAME[,option=value...]
+    copies: float | None  # encode and decode take at most so many memory copies
+    faster: float  # and are at least so many times as fast as the eager version
+    eager: Callable[[Gradients], Pair]
+    layers: bool = False
 
-    def decode() -> None:
-        codes = torch.stack([state["codes"] & 15, state["codes"] >> 4], 1)
-        rows = (codes.float() - levels).view(-1, bucket) * (state["norms"] / levels)
-        out.add_(rows.view(-1)[: len(x)])
-
-    return {"encode": encode, "decode": decode}
+    @property
+    def name(self) -> str:
+        return self.method.partition(",")[0]
 
 
-def operations_of(compressor: Compressor, elements: int) -> tuple[Operations, int]:
-    """Encode and decode of one gradient, and its number of elements."""
-    shapes: list[tuple[int, ...]] = resnet18_shapes() if compressor.needs_matrix else [(elements,)]
-    units = [torch.randn(shape) for shape in shapes]
-    messages = [torch.empty(compressor.payload_bound(shape), dtype=torch.uint8) for shape in shapes]
-    means = [torch.zeros(shape) for shape in shapes]
-    payloads = list(messages)
-    step = 0
-
-    def encode() -> None:
-        nonlocal step
-        step += 1
-        for unit, (x, message) in enumerate(zip(units, messages, strict=True)):
-            payloads[unit] = compressor.compress(x, Key(0, 0, step, unit), message)
-
-    def decode() -> None:
-        for payload, mean in zip(payloads, means, strict=True):
-            compressor.decompress_add(payload, mean, Key(0, 0, step, 0), 0.5)
-
-    encode()
-    return {"encode": encode, "decode": decode}, sum(x.numel() for x in units)
+def _flat(name: str, **options: float) -> Callable[[Gradients], Pair]:
+    """The eager version of `name` with these options."""
+    write, read = eager.FLAT[name]
+    return lambda room: eager.Eager(room.flat[0], room.mean, lambda x: write(x, **options), read)
 
 
-def bits_per_element(compressor: Compressor, elements: int) -> str:
-    size = compressor.payload_size((elements,)) if not compressor.needs_matrix else None
-    return f"{8 * size / elements:.2f}" if size is not None else "varies"
+CASES = [
+    Case("qsgd", 5, 10, _flat("qsgd")),
+    Case("terngrad", 5, 10, _flat("terngrad")),
+    Case("natural", 5, 10, _flat("natural")),
+    Case("int8", 5, 10, _flat("int8")),
+    Case("onebit", 5, 10, _flat("onebit")),
+    Case("sign", 3, 5, _flat("sign")),
+    Case("sign_norm", 3, 5, _flat("sign_norm")),
+    Case("topk,ratio=0.01", 8, 7, _flat("topk", ratio=0.01)),
+    Case("dgc,ratio=0.001", 4, 5, _flat("dgc", ratio=0.001)),
+    Case("thresholdv,threshold=0.0026", 4, 5, _flat("thresholdv", threshold=0.0026)),  # keeps 1 %
+    Case("adaptive_threshold", 4, 5, _flat("adaptive_threshold")),
+    Case("randomk,ratio=0.01", 1, 5, _flat("randomk", ratio=0.01)),
+    Case("svd,rank=3", None, 25, lambda room: eager.LayerSVD(room.steps[0], room.means, 3), layers=True),
+    Case("powersgd,rank=2", None, 1.5, lambda room: eager.LayerPowerSGD(room.steps[0], room.means, 2), layers=True),
+]
 
 
-def row(name: str, bits: str, times: Mapping[str, list[float]], copy: list[float]) -> str:
-    cells = []
-    for operation in ("encode", "decode"):
-        seconds = times[operation]
-        ratio = statistics.median(one / other for one, other in zip(seconds, copy, strict=True))
-        cells.append(f"{1e3 * statistics.median(seconds):9.2f} ({1e3 * min(seconds):8.2f}) {ratio:8.2f}")
-    return f"{name:28} {bits:>8} {cells[0]} {cells[1]}"
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What was measured of a case."""
 
+    case: Case
+    bits: float
+    encode: Times
+    decode: Times
+    eager: Times
+    memory: float | None  # percent
 
-def compare_methods(methods: Mapping[str, Compressor], elements: int, repeats: int) -> None:
-    x = torch.randn(elements)
-    target = torch.empty_like(x)
-    print(f"{'':28} {'bits per':>8} {'encode, ms':>20} {'x copy':>8} {'decode, ms':>20} {'x copy':>8}")
-    print(f"{'':28} {'element':>8} {'median':>9} {'(min)':>10} {'':>8} {'median':>9} {'(min)':>10}")
-    rows: list[tuple[str, str, Operations]] = [
-        (name, bits_per_element(compressor, elements), operations_of(compressor, elements)[0])
-        for name, compressor in methods.items()
-    ]
-    rows.append(("qsgd in eager torch", "4.06", eager_qsgd(x)))
-    everything: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(x)}
-    for name, _, operations in rows:
-        everything |= {f"{name}/{operation}": run for operation, run in operations.items()}
-    times = measure(everything, repeats)
-    for name, bits, _ in rows:
-        print(row(name, bits, {part: times[f"{name}/{part}"] for part in ("encode", "decode")}, times["copy"]))
-    seconds = times["copy"]
-    print(f"{'memory copy':28} {'':>8} {1e3 * statistics.median(seconds):9.2f} ({1e3 * min(seconds):8.2f})")
+    @property
+    def copies(self) -> float:
+        return (self.encode + self.decode).ratio
 
+    @property
+    def faster(self) -> float:
+        return self.eager.against((self.encode + self.decode).seconds)
 
-def compare_svd(repeats: int) -> None:
-    """The decomposition of ResNet-18's largest layers, against LAPACK's on the whole matrix."""
-    x = torch.randn(512, 4608)
-    sampled, truncated = build("svd"), build("svd", random_sample=False)
-    low_rank = torch.randn(512, 1) @ torch.randn(1, 4608)
-    operations: Operations = {
-        "svd, encode": lambda: sampled.compress(x, Key(0, 0, 0, 0)),
-        "svd truncated, encode": lambda: truncated.compress(x, Key(0, 0, 0, 0)),
-        "svd, encode, a matrix of rank 1": lambda: sampled.compress(low_rank, Key(0, 0, 0, 0)),
-        "torch.linalg.svd": lambda: torch.linalg.svd(x, full_matrices=False),
-    }
-    print("\n512 x 4608 float32")
-    times = measure(operations, repeats)
-    for name, seconds in times.items():
-        ratio = statistics.median(full / one for full, one in zip(times["torch.linalg.svd"], seconds, strict=True))
-        print(
-            f"{name:36} {1e3 * statistics.median(seconds):9.2f} ms ({1e3 * min(seconds):8.2f})"
-            f"   {ratio:5.1f} times as fast as torch.linalg.svd"
+    @property
+    def missed(self) -> str:
+        """The promises that do not hold."""
+        return ", ".join(
+            name
+            for name, is_missed in {
+                "copy": self.case.copies is not None and self.copies > self.case.copies,
+                "eager": self.faster < self.case.faster,
+                "memory": self.memory is not None and self.memory > MEMORY_PERCENT,
+            }.items()
+            if is_missed
         )
 
 
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result]:
+    """All cases interleaved on the same gradients."""
+    workers = {case: Worker(parse(case.method), room) for case in cases}
+    operations: dict[str, Operation] = {}
+    for case, worker in workers.items():
+        usual = case.eager(room)
+        operations |= {f"{case.name}/encode": worker.encode, f"{case.name}/decode": worker.decode}
+        operations |= {f"{case.name}/eager encode": usual.encode, f"{case.name}/eager decode": usual.decode}
+    times = timing.interleaved(operations, room.copy, repeats)
+    return [
+        Result(
+            case,
+            8 * worker.payload_bytes / room.elements,
+            times[f"{case.name}/encode"],
+            times[f"{case.name}/decode"],
+            times[f"{case.name}/eager encode"] + times[f"{case.name}/eager decode"],
+            extra_memory(case, room),
+        )
+        for case, worker in workers.items()
+    ]
+
+
+def extra_memory(case: Case, room: Gradients) -> float | None:
+    """Percent of the gradient that a step needs beyond its payload, measured in a process of its own."""
+    shape = "resnet18" if case.layers else str(room.elements)
+    command = [sys.executable, str(ROOT / "benchmarks" / "memory.py"), case.method, shape]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return None if done.stdout.strip() == "unknown" else 100 * float(done.stdout) / room.bytes
+
+
+def table(results: Sequence[Result]) -> Table:
+    """A row for each case; a promise stands beside the figure."""
+    headings = ("bits", "encode, ms", "decode, ms", "x copy", "at most", "x eager", "at least", "memory, %", "at most")
+    columns = [Column("method"), *(Column(name, is_number=True) for name in headings), Column("missed")]
+    return Table(columns, [_cells(result) for result in results])
+
+
+def _cells(result: Result) -> list[str]:
+    copies = result.case.copies
+    return [
+        result.case.method,
+        f"{result.bits:.3g}",
+        f"{1e3 * result.encode.median:.2f}",
+        f"{1e3 * result.decode.median:.2f}",
+        f"{result.copies:.2f}",
+        "-" if copies is None else f"{copies:g}",
+        f"{result.faster:.1f}",
+        f"{result.case.faster:g}",
+        "-" if result.memory is None else f"{result.memory:.1f}",
+        f"{MEMORY_PERCENT:g}",
+        result.missed,
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--elements", type=int, default=11_200_000, help="of the flat tensor (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=15, help="counted repetitions (default: %(default)s)")
-    everything = {**{name: build(name) for name in registry()}, **EXTRA}
-    parser.add_argument("--method", nargs="+", choices=list(everything), default=list(everything))
-    arguments = parser.parse_args()
+    parser.add_argument("--elements", type=positive, default=11_200_000, help="default: %(default)s")
+    parser.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
+    names = [case.name for case in CASES if case.name in registry()]
+    parser.add_argument("--method", nargs="+", choices=names, default=names)
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'speed' of a Markdown page as well")
+    options = parser.parse_args()
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    print(f"{processor()}, one thread, Python {platform.python_version()}, torch {torch.__version__}")
-    print(f"{arguments.elements} float32, {arguments.repeats} interleaved repetitions\n")
-    compare_methods({name: everything[name] for name in arguments.method}, arguments.elements, arguments.repeats)
-    if any(everything[name].needs_matrix for name in arguments.method):
-        compare_svd(max(3, arguments.repeats // 3))
+    torch.manual_seed(1)  # the gradients are drawn from a generator that starts at 0
+    chosen = [case for case in CASES if case.name in options.method]
+    results = []
+    for group, repeats in (
+        ([case for case in chosen if not case.layers], options.repeats),
+        ([case for case in chosen if case.layers and case.name not in SLOW], options.repeats),
+        ([case for case in chosen if case.name in SLOW], max(3, options.repeats // 3)),
+    ):
+        if group:
+            shapes = timing.resnet18_shapes() if group[0].layers else [(options.elements,)]
+            results += measure(group, Gradients(shapes), repeats)
+    heading = f"{timing.machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
+    found = table(results)
+    tables.show(found)
+    tables.say(heading)
+    if options.into is not None:
+        pages.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(found)}")
 
 
 if __name__ == "__main__":

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors.base import Compressor, CorruptPayload, Key, Law, element_count
-from compressors.parameters import InvalidParameter, boolean, integer, number
+from compressors.parameters import integer, number
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
 
 
-@dataclasses.dataclass(frozen=True)
-class SVD(Compressor):
-    """Spectral sparsification (Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1 on singular values).
+def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """(first dimension, product of the others)."""
+    return (shape[0] if shape else 1, element_count(shape[1:]))
 
-    A tensor of shape (d0, d1, ...) is taken as the matrix (d0, d1 * ...). Each atom sigma_i u_i v_i^T is
-    kept with the probability p_i = min(1, c * sigma_i), where c makes the expected number of atoms the
-    budget (`budget`, or `rank` where that is null), and is divided by p_i: E[Q(x)] = x, with the least
-    variance for that budget. With `random_sample: false` the `rank` largest atoms are sent as they are:
-    the plain truncated SVD, the best approximation of that rank, but not unbiased.
+
+@dataclasses.dataclass(frozen=True)
+class Spectral(Compressor):
+    """The frame of methods that send some atoms sigma_i u_i v_i^T of the singular value decomposition.
+
+    A tensor of shape (d0, d1, ...) is taken as the matrix (d0, d1 * ...). Subclasses say how many atoms travel
+    and which.
 
     1-D tensors, and matrices whose expected factors would not be smaller than the matrix, are sent dense.
     The shape alone decides that: a decision on the sampled outcome would be a bias.
@@ -30,49 +35,39 @@ class SVD(Compressor):
     Payload, everything little-endian float32, for r kept atoms of a (rows, columns) matrix:
         r x rows left factors, then r x columns right factors, where r * (rows + columns) < rows * columns;
         else the dense matrix, rows * columns. The length says which, and r: there is no header.
-    A draw may keep more atoms than the budget; then the product is sent dense, which is the same Q(x).
 
     A matrix with NaN or Inf in it arrives as NaN in every element, a dense tensor as it is. float64 is
-    rounded to float32 first. Unbiased up to the rounding of float32 (some 1e-6 of the largest sigma).
+    rounded to float32 first.
     """
 
-    name: ClassVar[str] = "svd"
-    aliases: ClassVar[tuple[str, ...]] = ("atomo_svd", "spectral_atomo")
-    paper: ClassVar[str] = "Wang et al., ATOMO, NeurIPS 2018"
     needs_matrix: ClassVar[bool] = True
 
-    rank: int = integer(3, low=1)
-    budget: float | None = number(None, low=0, above=True, optional=True)
-    random_sample: bool = boolean(True)
+    @abstractmethod
+    def expected_atoms(self, rows: int, columns: int) -> float:
+        """The mean number of atoms of a matrix whose singular values are all above zero."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.budget is not None and not self.random_sample:
-            raise InvalidParameter("budget", self.budget, "null with random_sample=false, which keeps `rank` atoms")
+    @property
+    @abstractmethod
+    def leading(self) -> int | None:
+        """How many of the largest atoms are sent; None where they are drawn among all."""
 
-    def law(self, shape: Sequence[int]) -> Law:
-        rows, columns = _matrix_shape(shape)
-        if self._is_dense(shape):
-            return Law(unbiased=True, omega=0.0, delta=1.0)
-        if not self.random_sample:  # at least rank of min(rows, columns) equal singular values
-            return Law(delta=self.rank / min(rows, columns))
-        # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
-        return Law(unbiased=True, omega=min(rows, columns) / self._expected_atoms(rows, columns) - 1.0)
+    @abstractmethod
+    def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The numbers of the atoms that are sent, and what each is divided by; `sigma` is in descending order."""
 
-    def _expected_atoms(self, rows: int, columns: int) -> float:
-        return min(self.rank if self.budget is None else self.budget, rows, columns)
-
-    def _is_dense(self, shape: Sequence[int]) -> bool:
-        rows, columns = _matrix_shape(shape)
-        return len(shape) < 2 or self._expected_atoms(rows, columns) * (rows + columns) >= rows * columns
+    def is_dense(self, shape: Sequence[int]) -> bool:
+        """No factors are sent for this shape."""
+        rows, columns = matrix_shape(shape)
+        return len(shape) < 2 or self.expected_atoms(rows, columns) * (rows + columns) >= rows * columns
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        if self._is_dense(shape) or self.random_sample:
+        if self.is_dense(shape) or self.leading is None:
             return 4 * element_count(shape)
-        return 4 * min(self.rank, *_matrix_shape(shape)) * sum(_matrix_shape(shape))
+        rows, columns = matrix_shape(shape)
+        return 4 * min(self.leading, rows, columns) * (rows + columns)
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        return None if self.random_sample and not self._is_dense(shape) else self.payload_bound(shape)
+        return None if self.leading is None and not self.is_dense(shape) else self.payload_bound(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         import torch
@@ -80,13 +75,13 @@ class SVD(Compressor):
         from compressors.kernels import buffers, threads
 
         buffers.check_floating(x)
-        if self._is_dense(x.shape):
+        if self.is_dense(x.shape):
             payload = buffers.outgoing(out, 4 * x.numel(), x.device)
             buffers.write_floats(x, payload)
             return payload
-        rows, columns = _matrix_shape(x.shape)
+        rows, columns = matrix_shape(x.shape)
         with threads.single_thread(), torch.no_grad():
-            left, right = self._factors(buffers.as_float32(x).view(rows, columns), key)
+            left, right = self.factors(buffers.as_float32(x).view(rows, columns), key)
             atoms = left.shape[0]
             if atoms * (rows + columns) >= rows * columns:
                 payload = buffers.outgoing(out, 4 * rows * columns, x.device)
@@ -97,37 +92,32 @@ class SVD(Compressor):
             buffers.write_floats(right, payload[4 * atoms * rows :])
         return payload
 
-    def _factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
-        """Left (r, rows) and right (r, columns) factors of what is sent of `matrix`."""
+    def factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
+        """Left (r, rows) and right (r, columns) factors of what is sent of `matrix`. The factors of the shorter
+        side have the length 1."""
         import numpy as np
         import torch
 
         from compressors.kernels import spectral
-        from compressors.kernels.uniform import uniform
 
         is_wide = matrix.shape[0] <= matrix.shape[1]
         wide = matrix if is_wide else matrix.T.contiguous()
-        found = spectral.left_vectors(wide, truncate=None if self.random_sample else self.rank)
+        found = spectral.decompose(wide, self.leading)
         if found is None:
-            atoms = 1 if self.random_sample else min(self.rank, wide.shape[0])
-            short, long = (torch.full((atoms, size), math.nan) for size in wide.shape)
+            atoms = 1 if self.leading is None else min(self.leading, wide.shape[0])
+            short, long = (torch.full((atoms, size), math.nan, device=wide.device) for size in wide.shape)
         else:
-            vectors, sigma = found
-            p = np.ones(min(self.rank, len(sigma)))
-            kept = np.arange(len(p))
-            if self.random_sample:
-                p = spectral.keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
-                kept = np.flatnonzero(uniform(key.bits(), len(p)) < p)
-            short = torch.from_numpy(vectors[:, kept].T.astype(np.float32, order="C"))
+            kept, divisors = self.choose(found.sigma, key)
+            short = torch.from_numpy(found.vectors(kept).astype(np.float32, order="C")).to(wide.device)
             long = short @ wide
-            long /= torch.from_numpy(p[kept, None].astype(np.float32))
+            long /= torch.from_numpy(divisors[:, None].astype(np.float32)).to(wide.device)
         return (short, long) if is_wide else (long, short)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        from compressors.kernels import buffers, threads
+        from compressors.kernels import buffers
 
         payload = buffers.incoming(payload, self.payload_size(out.shape))
-        rows, columns = _matrix_shape(out.shape)
+        rows, columns = matrix_shape(out.shape)
         out = out.detach()
         values = buffers.read_floats(payload) if payload.numel() % 4 == 0 else None
         if values is not None and len(values) == rows * columns:
@@ -138,20 +128,107 @@ class SVD(Compressor):
             raise CorruptPayload(f"{payload.numel()} bytes are no number of atoms of a {rows} x {columns} matrix")
         left = values[: atoms * rows].view(atoms, rows)
         right = values[atoms * rows :].view(atoms, columns)
-        with threads.single_thread():
-            if buffers.is_plain(out):
-                out.view(rows, columns).addmm_(left.T, right, alpha=weight)
-            else:
-                out.add_((left.T @ right).view(out.shape), alpha=weight)
+        add_product(left, right, out, weight)
 
     def warm_up(self) -> None:
         import torch
 
-        from compressors.kernels import spectral, uniform  # noqa: F401  (imported now rather than in the first step)
+        from compressors.kernels import spectral, tridiagonal, uniform  # noqa: F401  (now rather than in the first step)
 
-        spectral.left_vectors(torch.eye(8), None)
+        spectral.decompose(torch.eye(8), None)
 
 
-def _matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """(first dimension, product of the others)."""
-    return (shape[0] if shape else 1, element_count(shape[1:]))
+def add_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, weight: float) -> None:
+    """out += weight * left^T right, for the factors (r, rows) and (r, columns) of a tensor of the shape of `out`."""
+    from compressors.kernels import buffers, threads
+
+    with threads.single_thread():
+        if buffers.is_plain(out):
+            out.view(left.shape[1], right.shape[1]).addmm_(left.T, right, alpha=weight)
+        else:
+            out.add_((left.T @ right).view(out.shape), alpha=weight)
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledSpectral(Spectral):
+    """Atoms kept at random, independently of each other, with probabilities in proportion to their size."""
+
+    rank: int = integer(3, low=1)
+    budget: float | None = number(None, low=0, above=True, optional=True)
+
+    def expected_atoms(self, rows: int, columns: int) -> float:
+        return min(self.rank if self.budget is None else self.budget, rows, columns)
+
+    @property
+    def leading(self) -> None:
+        return None
+
+    def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        import numpy as np
+
+        from compressors.kernels.spectral import keep_probabilities
+        from compressors.kernels.uniform import uniform
+
+        p = keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
+        kept = np.flatnonzero(uniform(key.bits(), len(p)) < p)
+        return kept, p[kept]
+
+    def sampling_omega(self, rows: int, columns: int) -> float:
+        """E ||Q(x) - x||^2 <= this ||x||^2 where the atoms travel exactly."""
+        # p_i >= s sigma_i / sum(sigma), so E ||Q(x)||^2 <= sum(sigma)^2 / s <= min(rows, columns) ||x||^2 / s
+        return min(rows, columns) / self.expected_atoms(rows, columns) - 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SVD(SampledSpectral):
+    """Spectral sparsification (Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1 on singular values).
+
+    Each atom sigma_i u_i v_i^T is kept with the probability p_i = min(1, c * sigma_i), where c makes the
+    expected number of atoms the budget (`budget`, or `rank` where that is null), and is divided by p_i:
+    E[Q(x)] = x, with the least variance for that budget.
+
+    Payload: see `Spectral`. A draw may keep more atoms than are worth it; then their product is sent dense,
+    which is the same Q(x). Unbiased up to the rounding of float32 (some 1e-6 of the largest sigma).
+    """
+
+    name: ClassVar[str] = "svd"
+    aliases: ClassVar[tuple[str, ...]] = ("atomo_svd", "spectral_atomo")
+    paper: ClassVar[str] = "Wang et al., ATOMO, NeurIPS 2018"
+
+    def law(self, shape: Sequence[int]) -> Law:
+        if self.is_dense(shape):
+            return Law(unbiased=True, omega=0.0, delta=1.0)
+        return Law(unbiased=True, omega=self.sampling_omega(*matrix_shape(shape)))
+
+
+@dataclasses.dataclass(frozen=True)
+class TruncatedSVD(Spectral):
+    """The `rank` largest atoms of the singular value decomposition, as they are: the best approximation of that
+    rank (Eckart and Young, Psychometrika 1936), but not unbiased. Without a memory it never sends the rest.
+
+    Payload: see `Spectral`, with min(rank, rows, columns) atoms for every matrix.
+    """
+
+    name: ClassVar[str] = "truncated_svd"
+    paper: ClassVar[str] = "Eckart and Young, Psychometrika 1936"
+
+    rank: int = integer(3, low=1)
+
+    def expected_atoms(self, rows: int, columns: int) -> int:
+        return min(self.rank, rows, columns)
+
+    @property
+    def leading(self) -> int:
+        return self.rank
+
+    def choose(self, sigma: npt.NDArray[np.float64], key: Key) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        import numpy as np
+
+        count = min(self.rank, len(sigma))
+        return np.arange(count), np.ones(count)
+
+    def law(self, shape: Sequence[int]) -> Law:
+        if self.is_dense(shape):
+            return Law(unbiased=True, omega=0.0, delta=1.0)
+        # at least rank of min(rows, columns) equal squares of singular values
+        return Law(delta=self.rank / min(matrix_shape(shape)))

@@ -5,12 +5,14 @@ vectors and u_i^T A = sigma_i v_i^T, so A = sum_i u_i (u_i^T A): atoms that need
 whose sum is A as soon as U is orthogonal, however inaccurate the single u_i are.
 
 Forming A A^T squares the condition number: in float32, singular values below some 1e-3 of the largest
-drown in rounding. `left_vectors` notices when that matters and starts again in float64.
+drown in rounding. `decompose` notices when that matters and starts again in float64.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,14 +45,23 @@ def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
     torch.mm(a[half:], a[:half].T, out=out[half:, :half])
 
 
-def left_vectors(
-    a: torch.Tensor, truncate: int | None
-) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:
-    """Left singular vectors (m, m) as columns and singular values (m,), largest first, of `a` (m <= n).
+@dataclasses.dataclass(frozen=True)
+class Spectrum:
+    """What is known of a matrix (m, n), m <= n, that has been decomposed.
 
-    The vectors are float32 or float64 and orthogonal to the rounding of float32. Singular values are
-    good enough to choose atoms by: a value that rounding has swallowed is given at the level of that
-    rounding (float32) or as zero (float64, less than 1e-6 of the largest).
+    `sigma` (m,) are the singular values, largest first: good enough to choose atoms by. A value that rounding has
+    swallowed is given at the level of that rounding (float32) or as zero (float64, less than 1e-6 of the largest).
+    """
+
+    sigma: npt.NDArray[np.float64]
+    vectors: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.floating]]
+    """Left singular vectors (k, m) of the k singular values whose numbers are given, 0 is the largest: rows of
+    one orthogonal matrix, to the rounding of float32, whichever are asked for."""
+
+
+def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
+    """The left singular vectors and singular values of `a` (m, n), m <= n, on any device.
+
     `truncate` is the number of leading vectors that the caller wants, None where it draws among all.
     None for a matrix with NaN or Inf in it.
 
@@ -61,23 +72,39 @@ def left_vectors(
     if not math.isfinite(peak):
         return None
     if peak == 0.0:
-        return np.eye(a.shape[0], dtype=np.float32), np.zeros(a.shape[0])
+        return Spectrum(np.zeros(a.shape[0]), _rows_of(np.eye(a.shape[0], dtype=np.float32)))
     safe = _SAFE_PEAK[0] <= peak <= _SAFE_PEAK[1]
     if safe and a.shape[0] > _SMALL:
-        found = _eigen(gram(a))
+        found = _tridiagonal(gram(a).cpu(), truncate)
         if found is not None:
-            vectors, values = found
-            noise = 4.0 * float(np.finfo(np.float32).eps) * values[0]
-            if _good_enough(values, noise, truncate):
-                return vectors, np.sqrt(np.maximum(values, noise))
+            return found
     wide = a.double()
-    found = _eigen(gram(wide))
-    if found is None:
-        left, singular, _ = torch.linalg.svd(wide, full_matrices=False)
-        return left.numpy(), singular.numpy()
-    vectors, values = found
+    eigen = _eigen(gram(wide).cpu())
+    if eigen is None:
+        left, singular, _ = torch.linalg.svd(wide.cpu(), full_matrices=False)
+        return Spectrum(singular.numpy(), _rows_of(left.numpy()))
+    vectors, values = eigen
     noise = a.shape[0] * float(np.finfo(np.float64).eps) * values[0]
-    return vectors, np.sqrt(np.where(values > noise, values, 0.0))
+    return Spectrum(np.sqrt(np.where(values > noise, values, 0.0)), _rows_of(vectors))
+
+
+def _rows_of(vectors: npt.NDArray[np.floating]) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.floating]]:
+    return lambda numbers: vectors[:, numbers].T
+
+
+def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
+    """From a Gram matrix in float32; None where that is not exact enough."""
+    from compressors.kernels import tridiagonal  # loads numba, which small layers do without
+
+    found = tridiagonal.tridiagonal(matrix)
+    if found is None:
+        return None
+    values = found.values[::-1]
+    noise = 4.0 * float(np.finfo(np.float32).eps) * values[0]
+    if not _good_enough(values, noise, truncate):
+        return None
+    last = len(values) - 1
+    return Spectrum(np.sqrt(np.maximum(values, noise)), lambda numbers: found.vectors(last - numbers))
 
 
 def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:

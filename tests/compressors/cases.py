@@ -16,17 +16,120 @@ import torch
 from compressors import Compressor, Key, registry
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "powersgd": [
+        {"rank": 1, "warm_start": False},
+        {"rank": 4, "iterations": 2, "warm_start": False, "min_compression_rate": 1.0, "orthogonalisation": "qr"},
+        {"start_step": 2, "error": "local"},
+        {"rank": 3, "epsilon": 1e-8},
+    ],
+    "batched_powersgd": [
+        {"rank": 1, "warm_start": False},
+        {"rank": 4, "orthogonalisation": "qr", "min_compression_rate": 1.0},
+    ],
+    "int8": [
+        {"stochastic": True},
+        {"scheme": "symmetric"},
+        {"scheme": "symmetric", "stochastic": True, "bits": 4, "bucket_size": 100},
+        {"bits": 2, "stochastic": True, "bucket_size": 3000},
+        {"bits": 5, "bucket_size": 1},
+    ],
+    "dynamic8": [{"bucket_size": 100}],
+    "signum": [{"beta": 0.5}],
+    "intsgd": [{"bits": 32}],
+    "quantile_sketch": [{"bins": 2}, {"bins": 19}],
     "qsgd": [
         {"levels": 1, "norm": "l2"},
         {"levels": 3, "bucket_size": 100},
         {"levels": 127, "bucket_size": 3000, "norm": "l2"},
         {"levels": 2000, "bucket_size": 1},
+        {"coding": "elias"},
+        {"coding": "elias", "levels": 1, "norm": "l2", "bucket_size": 100},
+        {"coding": "elias", "levels": 2000, "bucket_size": 2**31 - 1},
     ],
+    "terngrad": [
+        {"clip": 0},
+        {"clip": 0, "bucket_size": 100, "share_scale": True},
+        {"clip": 1.5, "bucket_size": 3000},
+        {"bucket_size": 1},
+    ],
+    "onebit": [{"bucket_size": None}, {"bucket_size": 100}, {"bucket_size": 1}],
+    "natural": [{"bucket_size": 100}],
+    "natural_dithering": [
+        {"levels": 1},
+        {"levels": 3, "norm": "max", "bucket_size": 100},
+        {"levels": 127},
+    ],
+    "nuqsgd": [{"levels": 2, "bucket_size": 100}, {"levels": 14, "norm": "max", "bucket_size": None}],
     "svd": [
         {"rank": 1},
         {"budget": 2.5},
         {"budget": 0.4},
-        {"random_sample": False},
+    ],
+    "qsvd": [
+        {"rank": 1, "levels": 127},
+        {"scheme": "terngrad", "bucket_size": 100},
+        {"budget": 0.4, "levels": 1},
+    ],
+    "atomo": [
+        {"ratio": 0.5, "indices": "delta"},
+        {"budget": 3.5, "indices": "int32"},
+        {"ratio": 1.0},
+        {"ratio": 0.1, "indices": "bitmap"},
+    ],
+    "truncated_svd": [{"rank": 1}, {"rank": 9}],
+    "topk": [
+        {"ratio": 0.1, "values": "fp16", "indices": "int32"},
+        {"ratio": 0.3, "values": "mean", "count": "floor_plus_one"},
+        {"ratio": 0.2, "values": "qsgd", "indices": "delta"},
+        {"ratio": 0.05, "indices": "bitmap", "count": "at_least_one_floor"},
+        {"ratio": 0.02, "count": "drop_ratio"},
+    ],
+    "gtopk": [
+        {"ratio": 0.1, "indices": "int32"},
+        {"ratio": 0.4, "count": "floor_plus_one"},
+    ],
+    "randomk": [
+        {"ratio": 0.25, "unbiased": True},
+        {"ratio": 0.7, "count": "floor_plus_one"},
+        {"ratio": 0.5, "unbiased": True, "count": "drop_ratio"},
+    ],
+    "block_randomk": [
+        {"ratio": 0.25, "unbiased": True},
+        {"ratio": 0.7, "count": "floor_plus_one"},
+    ],
+    "thresholdv": [
+        {"threshold": 1.0},
+        {"threshold": 0.3, "values": "mean", "indices": "bitmap"},
+    ],
+    "adaptive_threshold": [
+        {"indices": "int32"},
+        {"values": "mean"},
+    ],
+    "gaussiank": [
+        {"ratio": 0.05},
+        {"ratio": 0.3, "corrections": 0, "values": "fp16"},
+        {"ratio": 1.0},
+    ],
+    "dgc": [
+        {"ratio": 0.05, "sample_ratio": 0.1},
+        {"ratio": 0.05, "sample_ratio": 0.1, "resample": False, "upper_bound": 1.05, "lower_bound": 0.95},
+        {"ratio": 0.1, "strided_sample": False, "max_adaptation_iterations": 0, "count": "at_least_one_floor"},
+        {"ratio": 0.2, "values": "mean"},
+    ],
+    "redsync_trimmed": [
+        {"ratio": 0.02},
+        {"ratio": 0.01, "values": "mean"},
+    ],
+    "redsync_threshold": [
+        {"ratio": 0.05, "reuse": 1, "precision": 0.001},
+        {"ratio": 0.05, "accept": "half", "reuse": 2},
+        {"ratio": 0.05, "values": "mean", "reuse": 3},
+    ],
+    "sidco": [
+        {"ratio": 0.05, "adapt_every": 1},
+        {"ratio": 0.01, "stages": 3, "distribution": "gpareto", "adapt_every": None},
+        {"ratio": 0.02, "stages": 2, "distribution": "gamma_gpareto", "first_ratio": 0.5},
+        {"ratio": 0.6, "distribution": "gamma_gpareto", "values": "fp16"},
     ],
 }
 

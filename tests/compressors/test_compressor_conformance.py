@@ -64,7 +64,7 @@ def test_the_payload_is_as_long_as_declared(compressor: Compressor, shape: tuple
 @every_shape
 def test_the_payload_can_be_written_into_a_message(compressor: Compressor, shape: tuple[int, ...]) -> None:
     x = gaussian(shape)
-    alone = fresh(compressor).compress(x, key())
+    alone = compressor.compress(x, key())
     for offset in range(4):
         message = torch.full((offset + compressor.payload_bound(shape) + 8,), 0xA5, dtype=torch.uint8)
         payload = fresh(compressor).compress(x, key(), message[offset:])
@@ -145,12 +145,23 @@ def test_the_error_is_within_the_stated_law(compressor: Compressor, shape: tuple
         assert float(errors.mean()) <= law.omega * energy + by_chance
     if law.delta is not None:
         assert 0 < law.delta <= 1
+        if draws_numbers(compressor, shape):
+            # One element can be all of x, and kept so seldom that no draw has seen it: an error between 0 and
+            # ||x||^2 whose mean is 1 - delta of that deviates by at most this (Bhatia and Davis, 2000).
+            rare = 5.5 * math.sqrt(law.delta * (1 - law.delta) / len(errors)) * energy
+            by_chance = max(by_chance, rare + 1e-5 * energy)
         assert float(errors.mean()) <= (1 - law.delta) * energy + by_chance
     if law.kappa is not None:
         assert float(errors.max()) <= law.kappa**2 * (1 + 1e-5)
 
 
 KEYS = [key(step) for step in range(60)]
+
+
+def draws_numbers(compressor: Compressor, shape: tuple[int, ...]) -> bool:
+    """Whether Q of a tensor without equal elements depends on the key."""
+    x = gaussian(shape, 11)
+    return len({bytes(fresh(compressor).compress(x, key(step)).tolist()) for step in range(0, 40, 2)}) > 1
 
 
 @every_compressor
@@ -166,6 +177,8 @@ def test_a_contraction_that_draws_nothing_holds_for_all_inputs(
     law = compressor.law(x.shape)
     payload = fresh(compressor).compress(x, key(step))
     if law.delta is None or not torch.equal(payload, fresh(compressor).compress(x, key(step + 1))):
+        return
+    if draws_numbers(compressor, x.shape):  # and the same of equal elements twice
         return
     error = (compressor.decompress(payload, x, key(step)).double() - x.double()).norm()
     assert error <= math.sqrt(1 - law.delta) * x.double().norm() * (1 + 1e-5) + 1e-30
@@ -185,7 +198,7 @@ def bias(compressor: Compressor, x: torch.Tensor) -> tuple[float, float]:
 
 def test_the_test_of_bias_finds_a_bias() -> None:
     x = gaussian(MATRIX, 1)
-    z, error = bias(build("svd", random_sample=False), x)
+    z, error = bias(build("truncated_svd"), x)
     assert z > 100 or error > 0.01
 
     class Shrinking(type(build("qsgd"))):  # type: ignore[misc]
@@ -312,8 +325,9 @@ def test_the_number_of_threads_does_not_matter(compressor: Compressor, shape: tu
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            payload = fresh(compressor).compress(x, key())
-            results.append((payload, compressor.decompress(payload, x, key())))
+            one = fresh(compressor)
+            payload = one.compress(x, key())
+            results.append((payload, one.decompress(payload, x, key())))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -400,7 +414,7 @@ def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:
 @every_compressor
 def test_the_layout_in_memory_does_not_matter(compressor: Compressor) -> None:
     x = gaussian((16, 12, 5, 3))
-    payload = fresh(compressor).compress(x, key())
+    payload = compressor.compress(x, key())
     base = gaussian(x.shape, 2)
     expected = base.clone()
     compressor.decompress_add(payload, expected, key(), 0.5)
@@ -415,7 +429,7 @@ def test_the_layout_in_memory_does_not_matter(compressor: Compressor) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_other_dtypes_travel_as_float32(compressor: Compressor, dtype: torch.dtype) -> None:
     x = gaussian(MATRIX).to(dtype)
-    payload = fresh(compressor).compress(x, key())
+    payload = compressor.compress(x, key())
     assert torch.equal(payload, fresh(compressor).compress(x.float(), key()))
     out = torch.ones(MATRIX, dtype=dtype)
     compressor.decompress_add(payload, out, key(), 0.5)
@@ -459,8 +473,9 @@ def test_special_values_give_numbers_of_their_size(compressor: Compressor, shape
     x = SPECIAL[values](shape)
     for step in range(5):
         q = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
-        assert q.isfinite().all()
-        if compressor.scale_free:
+        beyond = x.abs() > compressor.largest
+        assert q[~beyond].isfinite().all() and q[beyond].isinf().all()
+        if compressor.scale_free or beyond.any():
             continue
         # No more than a budget of 0.4 spread over 24 atoms can blow one up, or one level all elements.
         assert q.double().norm() <= 1e3 * x.double().norm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload
-from compressors.kernels import backend
+from compressors.kernels import backend, omega
 from compressors.kernels.cpu import packing
 from compressors.kernels.cpu.jit import kernel
 from compressors.kernels.cpu.packing import BLOCK
@@ -223,3 +224,184 @@ def test_two_to_the_31_elements_in_one_bucket_count_in_64_bits() -> None:
     q = QSGD(levels=32767, bucket_size=2**31 - 1)
     assert q.payload_size((2**31 - 1,)) == 4 + 2 * (2**31 - 1)
     assert q.payload_size((2**20, 2**20)) == 512 * (4 + 2 * (2**31 - 1)) + 4 + 2 * 512
+
+
+# Elias coding
+
+
+ELIAS = [QSGD(coding="elias"), QSGD(coding="elias", levels=1, norm="l2"), QSGD(coding="elias", levels=300)]
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [(1, "0"), (2, "100"), (3, "110"), (4, "101000"), (7, "101110"), (8, "1110000"), (16, "10100100000")],
+)
+def test_omega_codes_are_those_of_elias(value: int, bits: str) -> None:
+    assert omega.code(value) == bits and omega.length(value) == len(bits)
+
+
+def test_a_gap_takes_less_than_the_elements_that_it_skips_could() -> None:
+    """What the bound of the payload rests on."""
+    lengths = [omega.length(value) for value in range(1, 5000)]
+    assert all(length <= 2 * gap - 1 for gap, length in enumerate(lengths, 1))
+    assert lengths == sorted(lengths)
+
+
+def stream(steps: list[int]) -> bytes:
+    """The documented stream of signed levels, written bit by bit."""
+    bits, before = "", -1
+    for place, step in enumerate(steps):
+        if step:
+            bits += omega.code(place - before) + str(int(step < 0)) + omega.code(abs(step))
+            before = place
+    bits += "1" * (-len(bits) % 8)
+    return bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
+
+
+def test_the_bytes_of_elias_coding_are_the_documented_ones() -> None:
+    x = torch.tensor([2.0, 0.0, -2.0, 2.0, 0.0, -0.5])
+    payload = QSGD(levels=3, bucket_size=4, coding="elias").compress(x, key())
+    #       gap 1, +, 3   gap 2, -, 3    gap 1, +, 3   padding
+    first = "001101001110001101111111"
+    second = "10011101"
+    norms = np.array([2.0, 0.5], "<f4").tobytes()
+    streams = [int(bits[::-1], 2).to_bytes(len(bits) // 8, "little") for bits in (first, second)]
+    assert streams == [stream([3, 0, -3, 3]), stream([0, -3])]
+    assert payload.numpy().tobytes() == norms + bytes([3, 1]) + streams[0] + streams[1]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(options, st.integers(1, 3000), st.integers(0, 2**32), st.sampled_from(["normal", "wide", "sparse", "one"]))
+def test_elias_coding_says_what_fixed_coding_says(values: dict[str, Any], count: int, seed: int, kind: str) -> None:
+    fixed = QSGD(**{**values, "bucket_size": min(3000, max(values["bucket_size"], count // 100 + 1))})
+    elias = dataclasses.replace(fixed, coding="elias")
+    x = gaussian((count,), seed)
+    if kind == "wide":
+        x *= torch.logspace(-44, 30, count)
+    elif kind == "sparse":
+        x *= gaussian((count,), seed + 1) > 2
+    elif kind == "one":
+        x[1:] = 0
+    expected = fixed.compress(x, key(seed))
+    buckets = math.ceil(count / fixed.bucket_size)
+    length = min(count, fixed.bucket_size)
+    position, streams = 4 * buckets, []
+    for number in range(buckets):
+        elements = min(length, count - number * length)
+        size = math.ceil(elements * fixed.width / 8)
+        codes = reference_packing.unpack(expected[position : position + size], elements, fixed.width)
+        streams.append(stream((codes - fixed.levels).tolist()))
+        position += size
+    field = elias.length_bytes(x.shape)
+    lengths = b"".join(len(one).to_bytes(field, "little") for one in streams)
+    whole = expected[: 4 * buckets].numpy().tobytes() + lengths + b"".join(streams)
+    for kernels in ("numba", "torch"):
+        with backend.use(kernels):
+            payload = elias.compress(x, key(seed))
+            assert payload.numpy().tobytes() == whole
+            assert torch.equal(elias.decompress(payload, x, key(seed)), fixed.decompress(expected, x, key(seed)))
+
+
+def test_a_gap_of_many_elements_is_read() -> None:
+    x = torch.zeros(300_000)
+    x[[0, 5000, 299_999]] = torch.tensor([1.0, -1.0, 1.0])
+    for levels in (1, 32767):
+        q = QSGD(levels=levels, bucket_size=2**31 - 1, coding="elias")
+        results = []
+        for kernels in ("numba", "torch"):
+            with backend.use(kernels):
+                payload = q.compress(x, key())
+                results.append(payload)
+                assert torch.equal(q.decompress(payload, x, key()), x)
+        assert torch.equal(*results) and len(payload) < 30
+
+
+@pytest.mark.parametrize("levels", [1, 7, 32767])
+@pytest.mark.parametrize("count", [1, 512, 5 * 512, 5 * 512 + 3])
+def test_the_bound_of_elias_coding_is_reached(levels: int, count: int) -> None:
+    q = QSGD(levels=levels, coding="elias")
+    assert len(q.compress(torch.full((count,), -0.7), key())) == q.payload_bound((count,))
+    assert q.payload_size((count,)) is None
+
+
+def test_the_stream_of_few_levels_is_as_short_as_the_paper_says() -> None:
+    """Theorem 3.2 with s = 1, the lower-order term left out: expected bits for n elements and their norm."""
+    n = 2**13
+    q = QSGD(levels=1, norm="l2", bucket_size=n, coding="elias")
+    x = gaussian((50 * n,))
+    dense = 1 + math.sqrt(n)
+    bits = (3 + 1.5 * math.log2(2 * (1 + n) / dense)) * dense + 32
+    assert 8 * len(q.compress(x, key())) / 50 < bits
+    assert len(q.compress(x, key())) < len(dataclasses.replace(q, coding="fixed").compress(x, key())) / 10
+
+
+def verdict(q: QSGD, payload: torch.Tensor, count: int) -> tuple[bool, torch.Tensor]:
+    guarded = torch.full((count + 20,), 42.0)
+    inside = guarded[10:-10]
+    inside.zero_()
+    try:
+        q.decompress_add(payload, inside, key())
+        accepted = True
+    except CorruptPayload:
+        accepted = False
+    assert (guarded[:10] == 42.0).all() and (guarded[-10:] == 42.0).all()
+    return accepted, inside.nan_to_num(7.0)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.sampled_from(ELIAS), st.data())
+def test_kernel_and_reference_refuse_the_same_streams(q: QSGD, data: st.DataObject) -> None:
+    count = 700
+    payload = q.compress(gaussian((count,), 3), key())
+    for _ in range(data.draw(st.integers(0, 3))):
+        bit = data.draw(st.integers(0, 8 * len(payload) - 1))
+        payload[bit // 8] ^= 1 << bit % 8
+    cut = data.draw(st.sampled_from([0, 0, 0, 1, 40]))
+    payload = payload[: len(payload) - cut]
+    found = []
+    for kernels in ("numba", "torch"):
+        with backend.use(kernels):
+            found.append(verdict(q, payload, count))
+    assert found[0][0] == found[1][0]
+    if found[0][0]:
+        assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("kernels", ["numba", "torch"])
+@pytest.mark.parametrize(
+    ("steps", "tail"),
+    [
+        ([4], b""),  # a level above 3
+        ([0, 0, 0, 0, 1], b""),  # behind the bucket
+        ([1], b"\xff"),  # a byte of padding too many
+        ([], b"\x00\x00"),  # a third and later symbols that nobody wrote: gap 1, plus, level 1, but no room for them
+        ([], b"\xff" * 9),  # a code without an end
+        ([], bytes([0b00000101, 0x70, 0xFF])),  # cut off
+    ],
+)
+def test_a_stream_that_no_encoder_writes_raises(kernels: str, steps: list[int], tail: bytes) -> None:
+    q = QSGD(levels=3, bucket_size=4, coding="elias")
+    content = stream(steps) + tail
+    head = np.array([2.0], "<f4").tobytes() + bytes([len(content)])
+    payload = torch.frombuffer(bytearray(head + content), dtype=torch.uint8)
+    good = torch.frombuffer(bytearray(head[:4] + bytes([1]) + stream([0, -3])), dtype=torch.uint8)
+    with backend.use(kernels):
+        assert torch.equal(q.decompress(good, torch.zeros(4), key()), torch.tensor([0.0, -2.0, 0.0, 0.0]))
+        with pytest.raises(CorruptPayload):
+            q.decompress(payload, torch.zeros(4), key())
+
+
+@pytest.mark.parametrize("kernels", ["numba", "torch"])
+def test_a_bucket_of_nan_has_an_empty_stream(kernels: str) -> None:
+    q = QSGD(coding="elias")
+    x = gaussian((3 * 512,))
+    x[600] = math.nan
+    with backend.use(kernels):
+        payload = q.compress(x, key())
+        decoded = q.decompress(payload, x, key())
+        assert decoded[512:1024].isnan().all() and decoded[:512].isfinite().all() and decoded[1024:].isfinite().all()
+        assert payload[3 * 4 + 2 : 3 * 4 + 4].tolist() == [0, 0]
+        payload[3:4] = 0x7F  # the first norm is NaN now, but its stream is not empty
+        payload[:3] = torch.tensor([0, 0, 0xC0], dtype=torch.uint8)
+        with pytest.raises(CorruptPayload):
+            q.decompress(payload, x, key())

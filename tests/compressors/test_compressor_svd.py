@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import CorruptPayload, InvalidParameter
-from compressors.kernels import spectral
-from compressors.low_rank import SVD
+from compressors import CorruptPayload
+from compressors.kernels import spectral, tridiagonal
+from compressors.low_rank import SVD, Spectral, TruncatedSVD
 from tests.compressors.cases import critical_z, gaussian, key
 
 SHAPES = [(1, 1), (3, 200), (40, 40), (64, 150), (65, 150), (100, 260), (130, 130)]
@@ -53,12 +53,12 @@ def test_all_atoms_together_are_the_matrix(shape: tuple[int, int], spectrum: str
     """What makes the method unbiased, without drawing: sum_i u_i u_i^T A = A over the atoms that can be
     drawn at all, and a basis that is orthogonal."""
     a = with_spectrum(shape, spectra(shape[0])[spectrum])
-    found = spectral.left_vectors(a, None)
+    found = spectral.decompose(a, None)
     assert found is not None
-    u, sigma = torch.from_numpy(found[0].astype(np.float64)), found[1]
+    u, sigma = torch.from_numpy(found.vectors(np.arange(shape[0])).T.astype(np.float64)), found.sigma
     assert (u.T @ u - torch.eye(shape[0])).abs().max() < 5e-6
     wide = a.double()
-    drawable = u[:, sigma > 0]
+    drawable = u[:, torch.from_numpy(sigma > 0)]
     assert torch.linalg.norm(drawable @ (drawable.T @ wide) - wide) < 5e-6 * torch.linalg.norm(wide)
 
 
@@ -68,12 +68,12 @@ def test_singular_values_are_those_of_torch(shape: tuple[int, int], spectrum: st
     """To 0.1 % of the largest (the level of float32 rounding of a Gram matrix), where a draw does with
     that; noise takes no more than a twentieth of their sum."""
     a = with_spectrum(shape, spectra(shape[0])[spectrum])
-    found = spectral.left_vectors(a, None)
+    found = spectral.decompose(a, None)
     assert found is not None
     exact = torch.linalg.svdvals(a.double()).numpy()
-    assert (np.diff(found[1]) <= 0).all()
-    assert np.abs(found[1] - exact).max() < 2e-3 * exact[0]
-    assert found[1].sum() < 1.06 * exact.sum()
+    assert (np.diff(found.sigma) <= 0).all()
+    assert np.abs(found.sigma - exact).max() < 2e-3 * exact[0]
+    assert found.sigma.sum() < 1.06 * exact.sum()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -85,7 +85,7 @@ def test_truncation_is_the_best_of_its_rank(shape: tuple[int, int], spectrum: st
     for rank in (1, 3):
         a = with_spectrum(shape, spectra(shape[0])[spectrum])
         a = a.T.contiguous() if transposed else a
-        compressor = SVD(rank=rank, random_sample=False)
+        compressor = TruncatedSVD(rank=rank)
         sent = compressor.decompress(compressor.compress(a, key()), a, key())
         error = float(torch.linalg.norm(a.double() - sent.double()))
         sigma = torch.linalg.svdvals(a.double())
@@ -94,14 +94,19 @@ def test_truncation_is_the_best_of_its_rank(shape: tuple[int, int], spectrum: st
 
 
 def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = []
-    real = torch.linalg.eigh
+    used: list[torch.dtype] = []
+    dense, some = torch.linalg.eigh, tridiagonal.tridiagonal
 
     def spy(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         used.append(matrix.dtype)
-        return real(matrix)
+        return dense(matrix)
+
+    def spy_on_some(matrix: torch.Tensor) -> tridiagonal.Tridiagonal | None:
+        used.append(matrix.dtype)
+        return some(matrix)
 
     monkeypatch.setattr(torch.linalg, "eigh", spy)
+    monkeypatch.setattr(tridiagonal, "tridiagonal", spy_on_some)
     shape = (100, 260)
     both = [torch.float32, torch.float64]
     for spectrum, truncate, expected in [
@@ -115,22 +120,24 @@ def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch
         ("tiny", 3, both[1:]),
     ]:
         used.clear()
-        spectral.left_vectors(with_spectrum(shape, spectra(100)[spectrum]), truncate)
+        spectral.decompose(with_spectrum(shape, spectra(100)[spectrum]), truncate)
         assert used == expected, (spectrum, truncate)
 
 
 @pytest.mark.parametrize("failing", ["raises", "gives nan"])
-def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+@pytest.mark.parametrize("rows", [50, 80])
+def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, failing: str, rows: int) -> None:
     def eigh(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if failing == "raises":
             raise torch.linalg.LinAlgError("did not converge")
         return torch.full(matrix.shape[:1], math.nan), matrix
 
-    a = gaussian((80, 120))
-    for compressor in (SVD(random_sample=False), SVD(budget=20.0)):
+    a = gaussian((rows, 120))
+    for compressor in (TruncatedSVD(), SVD(budget=20.0)):
         expected = compressor.decompress(compressor.compress(a, key()), a, key())
         with monkeypatch.context() as patch:
             patch.setattr(torch.linalg, "eigh", eigh)
+            patch.setattr(tridiagonal, "tridiagonal", lambda matrix: None)
             assert torch.allclose(compressor.decompress(compressor.compress(a, key()), a, key()), expected, atol=1e-3)
 
 
@@ -138,6 +145,53 @@ def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, fail
 def test_half_a_gram_matrix_is_enough(rows: int) -> None:
     a = gaussian((rows, 150)).double()
     assert torch.allclose(spectral.gram(a).tril(), (a @ a.T).tril())
+
+
+# The vectors one by one
+
+
+def symmetric(kind: str, count: int) -> torch.Tensor:
+    """Positive semi-definite matrices with many, few or no equal eigenvalues."""
+    index = torch.arange(count, dtype=torch.float64)
+    basis, _ = torch.linalg.qr(gaussian((count, count)).double())
+    values = {
+        "identity": torch.ones(count),
+        "diagonal": 1 + index,
+        "blocks": torch.ones(count),
+        "pairs": 1 + index // 2,
+        "dozens": 1 + index // 12,
+        "half zero": (index >= count // 2) * (1 + index),
+        "wide": 10.0 ** (-index / 8),
+    }[kind].double()
+    if kind in ("identity", "diagonal"):
+        return torch.diag(values).float()
+    if kind == "blocks":
+        return torch.block_diag(*[torch.tensor([[2.0, 1.0], [1.0, 2.0]])] * (count // 2))
+    return ((basis * values) @ basis.T).float()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 66, 131])
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "blocks", "pairs", "dozens", "half zero", "wide"])
+def test_eigenvectors_found_one_by_one_are_one_basis(kind: str, count: int) -> None:
+    count += count % 2 if kind == "blocks" else 0
+    matrix = symmetric(kind, count)
+    found = tridiagonal.tridiagonal(matrix)
+    assert found is not None
+    exact = torch.linalg.eigvalsh(matrix.double()).numpy()
+    assert np.abs(found.values - exact).max() < 1e-6 * exact[-1]
+    assert (found.low <= found.high).all()
+    alone = np.concatenate([found.vectors(np.array([number])) for number in range(count)])
+    assert np.abs(alone @ alone.T - np.eye(count)).max() < 2e-6
+    assert np.abs(matrix.double().numpy() @ alone.T - alone.T * exact).max() < 2e-6 * exact[-1]
+    some = np.array([count - 1, 0, count // 2, 0])
+    assert np.abs(found.vectors(some) - alone[some]).max() < 1e-6, "in any order and company"
+    assert found.vectors(np.array([], np.int64)).shape == (0, count)
+
+
+def test_a_matrix_that_is_not_finite_has_no_eigenvectors() -> None:
+    matrix = torch.eye(70)
+    matrix[69, 3] = math.nan
+    assert tridiagonal.tridiagonal(matrix) is None
 
 
 # The probabilities
@@ -216,26 +270,25 @@ def test_a_draw_that_is_larger_than_the_matrix_is_sent_dense() -> None:
     ids=str,
 )
 def test_what_factors_would_not_shrink_is_sent_dense(shape: tuple[int, ...], options: dict[str, float]) -> None:
-    for random_sample in (True, False):
-        if "budget" in options and not random_sample:
+    for method in (SVD, TruncatedSVD):
+        if "budget" in options and method is TruncatedSVD:
             continue
-        compressor = SVD(random_sample=random_sample, **options)  # type: ignore[arg-type]
+        compressor: Spectral = method(**options)  # type: ignore[arg-type]
         x = gaussian(shape)
         assert compressor.payload_size(shape) == 4 * x.numel()
         assert torch.equal(compressor.decompress(compressor.compress(x, key()), x, key()), x)
 
 
 def test_the_first_dimension_is_the_rows() -> None:
-    compressor = SVD(rank=2, random_sample=False)
+    compressor = TruncatedSVD(rank=2)
     x = gaussian((30, 4, 3, 3))
     assert len(compressor.compress(x, key())) == 4 * 2 * (30 + 36)
     sent = compressor.decompress(compressor.compress(x, key()), x, key())
     assert torch.linalg.matrix_rank(sent.view(30, 36)) == 2
 
 
-@pytest.mark.parametrize("random_sample", [True, False])
-def test_nan_reaches_every_element(random_sample: bool) -> None:
-    compressor = SVD(random_sample=random_sample)
+@pytest.mark.parametrize("compressor", [SVD(), TruncatedSVD()], ids=["svd", "truncated_svd"])
+def test_nan_reaches_every_element(compressor: Spectral) -> None:
     for bad in (math.nan, math.inf):
         x = gaussian((100, 80))
         x[3, 4] = bad
@@ -258,7 +311,5 @@ def test_lengths_that_are_no_number_of_atoms_raise() -> None:
         compressor.decompress(torch.zeros(200 * atoms, dtype=torch.uint8), like, key())
 
 
-def test_a_budget_without_sampling_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="budget=2.0: valid is null with random_sample=false"):
-        SVD(budget=2.0, random_sample=False)
-    assert SVD().unbiased and not SVD(random_sample=False).unbiased
+def test_only_the_draw_is_unbiased() -> None:
+    assert SVD().unbiased and not TruncatedSVD().unbiased

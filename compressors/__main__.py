@@ -1,0 +1,104 @@
+"""`python -m compressors`: what the methods promise, whether they keep it, and what they cost here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+_METHOD = "NAME[,option=value...]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work."""
+    from compressors.commands.parsing import UsageError
+
+    options = vars(_parser().parse_args(arguments))
+    try:
+        return _COMMANDS[options.pop("command")](**options)
+    except UsageError as error:
+        print(f"python -m compressors: {error}", file=sys.stderr)
+        return 2
+
+
+def _list(**options: Any) -> int:
+    from compressors.commands import listing
+
+    return listing.run(**options)
+
+
+def _show(**options: Any) -> int:
+    from compressors.commands import showing
+
+    return showing.run(**options)
+
+
+def _check(names: list[str], everything: bool, **options: Any) -> int:
+    from compressors.commands import checking
+    from compressors.commands.parsing import UsageError
+
+    if everything == bool(names):
+        raise UsageError("check: give names, or --all")
+    return checking.run(names, **options)
+
+
+def _bench(**options: Any) -> int:
+    from compressors.commands import benching
+
+    return benching.run(benching.Options(**options))
+
+
+_COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check": _check, "bench": _bench}
+
+
+def _parser() -> argparse.ArgumentParser:
+    from pathlib import Path
+
+    from compressors.commands.parsing import Parser, positive, probability
+
+    parser = Parser(prog="python -m compressors", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="list|show|check|bench")
+
+    one = commands.add_parser("list", help="all methods: names, laws, bits per element, papers")
+    one.add_argument("names", nargs="*", metavar=_METHOD, help="only these")
+    one.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'methods' of a Markdown page instead")
+
+    one = commands.add_parser("show", help="one method: what it does, options, laws, payloads, kernels")
+    one.add_argument("name", metavar=_METHOD)
+
+    one = commands.add_parser("check", help="measure whether methods keep what they promise")
+    one.add_argument("names", nargs="*", metavar=_METHOD)
+    one.add_argument("--all", dest="everything", action="store_true", help="every method with its defaults")
+    one.add_argument("--draws", type=positive, default=300, help="of Q(x) for each input (default: %(default)s)")
+    one.add_argument(
+        "--error-level",
+        type=probability,
+        default=1e-6,
+        help="probability of a false alarm, over everything in the call (default: %(default)s)",
+    )
+
+    one = commands.add_parser("bench", help="time, bytes and error, and the bandwidth below which a method pays")
+    one.add_argument("names", nargs="*", metavar=_METHOD, help="default: all")
+    one.add_argument(
+        "--model",
+        choices=("flat", "resnet18"),
+        default="flat",
+        help="one flat tensor, or ResNet-18's layers, which methods that need matrices always get (default: flat)",
+    )
+    one.add_argument("--elements", type=positive, default=11_200_000, help="of the flat tensor (default: %(default)s)")
+    one.add_argument("--threads", type=positive, default=1, help="for torch (default: %(default)s)")
+    one.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
+    one.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    one.add_argument("--kernels", choices=("auto", "numba", "triton", "torch"), default="auto")
+    one.add_argument(
+        "--output", type=Path, metavar="DIR", help="for bench.csv and bench.png (default: output/bench/<date-time>)"
+    )
+    one.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'bench' of a Markdown page instead")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

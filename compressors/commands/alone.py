@@ -1,0 +1,44 @@
+"""The steps that an exchange goes through, for one worker and without a network."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from compressors.base import Compressor, Cooperative, Key, Reduction, Sum
+
+if TYPE_CHECKING:
+    import torch
+
+
+def fresh(compressor: Compressor) -> Compressor:
+    """The same method and options without what it remembers, ready for one worker."""
+    copy = dataclasses.replace(compressor)
+    copy.join(1)
+    return copy
+
+
+def encode(compressor: Compressor, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The payload of `x`; where the workers have to agree on something, this one agrees with itself."""
+    if compressor.needs_agreement(key):
+        compressor.agree(key, compressor.statistics(x, key))
+    return compressor.compress(x, key, out)
+
+
+def quantised(compressor: Compressor, x: torch.Tensor, key: Key) -> torch.Tensor:
+    """Q(x), by a compressor that remembers nothing."""
+    one = fresh(compressor)
+    return one.decompress(encode(one, x, key), x, key)
+
+
+def reduce(compressor: Cooperative, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
+    """All rounds of a cooperative method for the units of `batch` together."""
+    rounds = compressor.rounds(batch, 0, 1)
+    try:
+        request = next(rounds)
+        while True:
+            request = rounds.send(request.tensor if isinstance(request, Sum) else request.payload[:0])
+    except StopIteration as result:
+        reductions: list[Reduction] = result.value
+    return reductions

@@ -1,0 +1,65 @@
+"""What methods promise and how many bytes they need, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compressors.base import Compressor, Cooperative, Law, element_count
+
+
+def family(method: type[Compressor]) -> str:
+    """The module that a method stands in."""
+    return method.__module__.rpartition(".")[2]
+
+
+def number(value: float) -> str:
+    """Three significant digits; whole numbers up to a million without an exponent."""
+    if 1000 <= abs(value) < 1e6:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def law(promise: Law, is_lossless: bool = False) -> str:
+    """A law with its constants."""
+    if is_lossless:
+        return "exact"
+    parts = ["unbiased"] if promise.unbiased else []
+    for name in ("omega", "delta", "kappa"):
+        constant = getattr(promise, name)
+        if constant is not None:
+            parts.append(f"{name} {number(constant)}")
+    return ", ".join(parts) or "none"
+
+
+def traits(compressor: Compressor) -> str:
+    """What a method needs of those who use it, or lets them do."""
+    found = []
+    if compressor.sum_dtype is not None:
+        found.append(f"sums as {compressor.sum_dtype}")
+    if isinstance(compressor, Cooperative):
+        found.append("rounds")
+    if type(compressor).state_dict is not Compressor.state_dict:
+        found.append("state")
+    for name, words in (
+        ("needs_matrix", "layers"),
+        ("scale_free", "no scale"),
+        ("shared_draws", "same draws on all workers"),
+        ("needs_movement", "needs movement"),
+    ):
+        if getattr(compressor, name):
+            found.append(words)
+    return ", ".join(found)
+
+
+def payload(compressor: Compressor, shape: Sequence[int]) -> str:
+    """The bytes of a payload for a tensor of `shape`, or the most that it can have."""
+    size = compressor.payload_size(shape)
+    return str(size) if size is not None else f"at most {compressor.payload_bound(shape)}"
+
+
+def bits(compressor: Compressor, shape: Sequence[int], measured: float | None = None) -> str:
+    """Bits per element as declared; with a ~ where `measured`, the bytes of a payload, had to be taken."""
+    size = compressor.payload_size(shape)
+    if size is not None:
+        return number(8 * size / element_count(shape))
+    return "varies" if measured is None else f"~{number(8 * measured / element_count(shape))}"

@@ -1,0 +1,46 @@
+"""ATOMO on the elements of a tensor in plain torch; `compressors.atomo` documents the payload."""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.streams import draws
+from compressors.kernels.reference.sums import total
+
+_MAGNITUDE = 0x7FFFFFFF
+_BLOCK = 4096
+"""Elements that are drawn from one stream."""
+
+
+def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
+    """Of `x` (n,) float32: the number of magnitudes from `threshold` on, the bits of a float32, with NaN above
+    all; the sum of those below it; and the largest one below it, as bits."""
+    sizes = x.view(torch.int32) & _MAGNITUDE
+    below = torch.where(sizes < threshold, sizes, 0)
+    largest = int(below.amax()) if len(x) else 0
+    return int((sizes >= threshold).sum()), float(total(below.view(torch.float32))), largest
+
+
+def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected: float) -> torch.Tensor:
+    """Positions, ascending int64, of elements kept with the probability |x| / scale, and certainly where the
+    magnitude is at least `threshold`, the bits of `scale`. About `expected` are kept."""
+    kept = []
+    for numbers, part in rows(x, _BLOCK):
+        p = (part.abs() / torch.tensor(scale, device=x.device)).nan_to_num(0.0).clamp(max=1.0) * 2.0**31
+        cut = p.clamp(max=2147483520.0).long()
+        certain = (part.view(torch.int32) & _MAGNITUDE) >= threshold
+        kept.append((((draws(key, numbers, part.shape[1]) >> 1) < cut) | certain).flatten())
+    return torch.cat(kept).nonzero().flatten() if kept else torch.zeros(0, dtype=torch.long, device=x.device)
+
+
+def write_flags(flags: torch.Tensor, payload: torch.Tensor) -> None:
+    """(k,) booleans as bits, the least significant first, into `payload` of ceil(k / 8) bytes."""
+    payload.copy_(pack(flags, 1))
+
+
+def read_flags(payload: torch.Tensor, count: int) -> torch.Tensor | None:
+    """The inverse of `write_flags`; None where a bit behind the last flag is set."""
+    flags = unpack(payload, 8 * len(payload), 1).bool()
+    return None if flags[count:].any() else flags[:count]

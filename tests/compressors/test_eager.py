@@ -1,0 +1,105 @@
+"""The eager versions that ours are measured against compute the same thing, in as many bits."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+
+from compressors import Key, registry
+from compressors.commands import alone, timing
+from compressors.commands.parsing import parse
+from tests.compressors.cases import gaussian
+from tests.conftest import ROOT
+
+
+def load(name: str) -> ModuleType:
+    """A file of benchmarks/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"benchmarked_{name}", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+benchmark = load("compressors")
+FLAT = [case for case in benchmark.CASES if not case.layers]
+LAYERS = [case for case in benchmark.CASES if case.layers]
+MORE_BITS = {"topk": 2.0, "dgc": 2.0, "thresholdv": 2.0, "adaptive_threshold": 2.0, "randomk": 3.5}
+"""Eager code sends 32-bit indices (and randomk's, which need not travel, are int64 in its memory)."""
+
+
+def test_every_promised_method_exists() -> None:
+    assert {case.name for case in benchmark.CASES} <= set(registry())
+    assert {case.name for case in FLAT} == set(benchmark.eager.FLAT)
+
+
+@pytest.mark.parametrize("case", FLAT, ids=lambda case: case.method)
+def test_it_computes_the_same_in_as_many_bits(case: object) -> None:
+    """The error of both is that of the method, not of a mistake."""
+    torch.manual_seed(1)  # the gradients are drawn from a generator that starts at 0
+    room = timing.Gradients([(200_000,)])
+    x = room.flat[0]
+    eager = case.eager(room)  # type: ignore[attr-defined]
+    ours = parse(case.method)  # type: ignore[attr-defined]
+    room.mean.zero_()
+    eager.encode()
+    eager.decode()
+    theirs = float((room.mean - x).norm() / x.norm())
+    q = alone.quantised(ours, x, Key(0, 0, 1, 0))
+    assert theirs == pytest.approx(float((q - x).norm() / x.norm()), rel=0.05, abs=1e-4)
+    size = sum(part.numel() * part.element_size() for part in eager.payload)
+    payload = len(alone.encode(alone.fresh(ours), x, Key(0, 0, 1, 0)))
+    assert payload == pytest.approx(size, rel=0.01) or payload <= size <= MORE_BITS.get(ours.name, 1.0) * payload
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 1001])
+def test_codes_come_back(width: int, count: int) -> None:
+    codes = torch.randint(1 << width, (count,), dtype=torch.uint8)
+    packed = benchmark.eager.pack(codes, width)
+    assert len(packed) == -(-count * width // 8)
+    assert torch.equal(benchmark.eager.unpack(packed, width, count), codes)
+
+
+def test_layers_are_reduced_to_their_rank() -> None:
+    """Matrices of the rank that is sent come back exactly; the sampled SVD in the mean."""
+    layers = [gaussian((30, 2), 1) @ gaussian((2, 40), 2), gaussian((50, 2), 3) @ gaussian((2, 20), 4)]
+    outs = [torch.zeros_like(layer) for layer in layers]
+    torch.manual_seed(0)
+    power = benchmark.eager.LayerPowerSGD(layers, outs, 2)
+    for _ in range(3):
+        power.encode()
+        power.decode()
+    assert all(torch.allclose(layer, out, atol=1e-4) for layer, out in zip(layers, outs, strict=True))
+    outs = [torch.zeros_like(layer) for layer in layers]
+    sampled = benchmark.eager.LayerSVD(layers, outs, 1)
+    for _ in range(2000):
+        sampled.encode()
+        sampled.decode()
+    for layer, out in zip(layers, outs, strict=True):
+        assert float((out / 2000 - layer).norm() / layer.norm()) < 0.1
+
+
+def test_orthogonalised_columns_are_orthonormal() -> None:
+    columns = gaussian((1, 40, 4)).clone()
+    benchmark.eager.orthogonalise(columns)
+    assert torch.allclose(columns[0].T @ columns[0], torch.eye(4), atol=1e-5)
+
+
+def test_a_promise_that_does_not_hold_is_named() -> None:
+    fast, slow = timing.Times([1.0] * 3, [1.0] * 3), timing.Times([90.0] * 3, [1.0] * 3)
+    kept = benchmark.Result(FLAT[0], 4.0, fast, fast, slow, 0.1)
+    assert (kept.copies, kept.faster, kept.missed) == (2.0, 45.0, "")
+    assert benchmark.Result(FLAT[0], 4.0, slow, fast, slow, 7.0).missed == "copy, eager, memory"
+
+
+def test_memory_is_measured_in_a_process_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    """qsgd needs none of the gradient's size; a dense sum, as `svd` of a flat tensor sends it, neither."""
+    room = timing.Gradients([(3_000_000,)])
+    measured = benchmark.extra_memory(next(case for case in FLAT if case.name == "qsgd"), room)
+    assert measured is None or measured < benchmark.MEMORY_PERCENT

@@ -1,0 +1,391 @@
+"""The Triton kernels: the bits of the reference, on a GPU or, where there is none, in Triton's interpreter.
+
+The interpreter takes what the compiler may refuse, and rounds as numpy does, so the kernels are compiled as
+well, which needs no GPU, and their machine code is searched for operations that round otherwise.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import importlib
+import inspect
+import json
+import math
+import os
+import pkgutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from compressors import Compressor, CorruptPayload, build
+from compressors.kernels import backend
+from tests.compressors.cases import CASES, case_name, fresh, gaussian, key
+
+DEVICE = "cuda" if torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET") else "cpu"
+if "triton" in sys.modules and DEVICE == "cpu" and not os.environ.get("TRITON_INTERPRET"):
+    pytest.skip("triton was imported before its interpreter could be chosen", allow_module_level=True)
+
+
+@contextlib.contextmanager
+def interpreter() -> Iterator[None]:
+    """What is imported here runs in the interpreter, where there is no GPU."""
+    before = os.environ.get("TRITON_INTERPRET")
+    if DEVICE == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("TRITON_INTERPRET", None)
+
+
+with interpreter():
+    triton = pytest.importorskip("triton", reason="needs Triton")
+    from compressors.kernels import cuda
+
+    MODULES: dict[str, ModuleType] = {
+        module.name: importlib.import_module(f"{cuda.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(cuda.__path__)
+    }
+
+
+@pytest.fixture(autouse=True)
+def triton_for_every_tensor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`backend` chooses Triton for the tensors of these tests, and what is imported late is interpreted too."""
+    monkeypatch.setattr(backend, "_DEVICES", {"triton": DEVICE})
+    with interpreter():
+        yield
+
+
+def on_device(x: torch.Tensor) -> torch.Tensor:
+    return x.to(DEVICE)
+
+
+def both(method: str) -> tuple[ModuleType, ModuleType]:
+    """The kernels of a method in Triton and the reference."""
+    return MODULES[method], importlib.import_module(f"compressors.kernels.reference.{method}")
+
+
+INPUTS = {
+    "normal": gaussian,
+    "wide": lambda shape: gaussian(shape) * torch.logspace(-44, 30, math.prod(shape)).view(shape),
+    "sparse": lambda shape: gaussian(shape) * (gaussian(shape, 1) > 1.5),
+    "zeros": torch.zeros,
+    "equal": lambda shape: torch.full(shape, -0.3),
+    "nan": lambda shape: spoilt(shape, math.nan),
+    "inf": lambda shape: spoilt(shape, -math.inf),
+}
+
+
+def spoilt(shape: tuple[int, ...], value: float) -> torch.Tensor:
+    x = gaussian(shape)
+    x.view(-1)[x.numel() // 2 : x.numel() // 2 + 1] = value
+    return x
+
+
+def outcome(compressor: Compressor, x: torch.Tensor, kernels: str) -> tuple[torch.Tensor, torch.Tensor] | str:
+    """Payload, and what decoding adds to a tensor that is not zero, with all NaN made the same; or the error."""
+    backend.choose(kernels)
+    try:
+        payload = compressor.compress(x, key(3))
+        out = on_device(gaussian(tuple(x.shape), 9))
+        compressor.decompress_add(payload, out, key(3), 0.3)
+    except FloatingPointError as error:
+        return str(error)
+    finally:
+        backend.choose("auto")
+    return payload, torch.where(out.isnan(), math.nan, out).view(torch.int32)
+
+
+def uses_triton(case: tuple[str, dict[str, Any]]) -> bool:
+    """Whether a module that the method loads exists for Triton."""
+    loaded = []
+    original = backend.load
+    with pytest.MonkeyPatch.context() as patch, backend.use("torch"):
+        patch.setattr(backend, "load", lambda name, device: loaded.append(name) or original(name, device))
+        x = gaussian((24, 40))
+        compressor = build(case[0], **case[1])
+        compressor.decompress(compressor.compress(x, key()), x, key())
+    return any(name in MODULES for name in loaded)
+
+
+TRITON_CASES = [case for case in CASES if uses_triton(case)]
+LONG_BUCKETS: list[tuple[str, dict[str, Any]]] = [
+    ("qsgd", {"bucket_size": 8192, "norm": "l2", "levels": 500}),
+    ("int8", {"bucket_size": 8192}),
+    ("int8", {"bucket_size": 4500, "scheme": "symmetric", "stochastic": True}),
+    ("dynamic8", {"bucket_size": 8192}),
+    ("onebit", {"bucket_size": 8192}),
+    ("nuqsgd", {"bucket_size": 8192}),
+]
+every_case = pytest.mark.parametrize("compressor", TRITON_CASES, ids=case_name, indirect=True)
+
+
+def test_methods_have_triton_kernels() -> None:
+    assert {"qsgd", "terngrad", "onebit", "natural", "nuqsgd", "topk", "randomk"} <= {name for name, _ in TRITON_CASES}
+    for method in ("qsgd", "selection"):
+        assert backend.chosen(method, DEVICE) == "triton"
+
+
+@every_case
+def test_triton_gives_the_bits_of_the_reference(compressor: Compressor) -> None:
+    for shape in [(0,), (1,), (7,), (513,), (33, 47)]:
+        agree(compressor, on_device(gaussian(shape)))
+
+
+@every_case
+def test_triton_gives_the_bits_of_the_reference_for_special_values(compressor: Compressor) -> None:
+    for values in ("wide", "sparse", "zeros", "equal", "nan", "inf"):
+        agree(compressor, on_device(INPUTS[values]((700,))))
+
+
+@pytest.mark.parametrize("compressor", LONG_BUCKETS, ids=case_name, indirect=True)
+def test_buckets_that_take_several_programs_give_the_bits_of_the_reference(compressor: Compressor) -> None:
+    for values in ("normal", "nan"):
+        agree(compressor, on_device(INPUTS[values]((9001,))))
+
+
+def agree(compressor: Compressor, x: torch.Tensor) -> None:
+    found, expected = (outcome(fresh(compressor), x, kernels) for kernels in ("auto", "torch"))
+    if isinstance(expected, str):
+        assert found == expected
+        return
+    assert torch.equal(found[0], expected[0]), "payload"
+    assert torch.equal(found[1], expected[1]), "decoded"
+
+
+@every_case
+def test_payloads_that_no_encoder_writes_are_judged_alike(compressor: Compressor) -> None:
+    """Random bytes and flipped bits: refused by both or decoded alike, and nothing is written beside `out`."""
+    x = on_device(gaussian((700,)))
+    good = compressor.compress(x, key())
+    generator = torch.Generator().manual_seed(0)
+    for trial in range(12):
+        payload = good.clone()
+        if trial % 3 == 0:
+            payload = on_device(torch.randint(0, 256, good.shape, generator=generator).to(torch.uint8))
+        else:
+            place = int(torch.randint(0, len(good), (1,), generator=generator))
+            payload[place] ^= 1 << (trial % 8) if trial % 3 == 1 else 255
+        results = []
+        for kernels in ("auto", "torch"):
+            around = on_device(torch.zeros(900))
+            backend.choose(kernels)
+            try:
+                fresh(compressor).decompress_add(payload, around[100:800], key())
+                results.append(torch.where(around.isnan(), math.nan, around).view(torch.int32))
+            except CorruptPayload:
+                results.append(None)
+            finally:
+                backend.choose("auto")
+            assert not around[:100].any() and not around[800:].any()
+        found, expected = results
+        assert (found is None) == (expected is None)
+        assert expected is None or torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4095, 4096, 4097, 70_001])
+def test_sums_are_those_of_the_reference(count: int) -> None:
+    found, expected = both("sums")
+    x = on_device(gaussian((count,)))
+    assert found.moments(x) == expected.moments(x)
+
+
+def test_totals_of_many_chunks_are_summed_by_the_same_rule() -> None:
+    found, expected = MODULES["sums"], both("sums")[1]
+    totals = on_device(gaussian((2, 5000)).double())
+    assert found.combined(totals).tolist() == [float(expected.total(row)) for row in totals]
+
+
+@pytest.mark.parametrize("values", ["normal", "equal", "sparse", "nan"])
+@pytest.mark.parametrize("side", [0, 1, -1])
+def test_selections_are_those_of_the_reference(monkeypatch: pytest.MonkeyPatch, values: str, side: int) -> None:
+    found, expected = both("selection")
+    monkeypatch.setattr(found, "_SMALL", 0)
+    for count in (1, 4100):
+        x = on_device(INPUTS[values]((count,)))
+        assert found.largest(x, side) == expected.largest(x, side)
+        for k in (0, count // 100, count // 2, count + 1):
+            assert torch.equal(found.topk(x, k, side), expected.topk(x, k, side))
+        for threshold in (1, 0x3F800000, 0x7F800000):
+            assert found.count_above(x, threshold, side) == expected.count_above(x, threshold, side)
+            for capacity in (0, count // 5, count):
+                pair = [kernels.collect_above(x, threshold, capacity, side) for kernels in (found, expected)]
+                assert (pair[0] is None) == (pair[1] is None)
+                assert pair[0] is None or torch.equal(*pair)
+
+
+def test_nothing_is_selected_from_nothing() -> None:
+    found = MODULES["selection"]
+    empty = on_device(torch.empty(0))
+    assert found.largest(empty) == 0 and found.is_finite(empty) and found.count_above(empty, 1) == 0
+    assert len(found.topk(empty, 3)) == len(found.collect_above(empty, 1, 0)) == 0
+
+
+@pytest.mark.parametrize(("n", "kept"), [(1, 1), (50, 1), (3000, 700), (100_000, 1500), (2**31 + 5, 40), (2**40, 3)])
+def test_positions_are_written_and_read_as_by_the_reference(n: int, kept: int) -> None:
+    found, expected = both("sparse")
+    generator = torch.Generator().manual_seed(n)
+    indices = on_device(torch.randint(0, n, (kept,), generator=generator).unique())
+    count = len(indices)
+    parameter, bits = found.rice(indices)
+    assert (parameter, bits) == expected.rice(indices)
+    for chosen in {parameter, min(parameter + 3, 31), 31}:
+        size = int(((indices.diff(prepend=indices.new_full((1,), -1)) - 1 >> chosen) + 1 + chosen).sum() + 7) // 8
+        if size > 10_000:
+            continue
+        payloads = on_device(torch.full((2, size), 0xA5, dtype=torch.uint8))
+        found.write_delta(indices, chosen, payloads[0])
+        expected.write_delta(indices, chosen, payloads[1])
+        assert torch.equal(*payloads)
+        assert torch.equal(found.read_delta(payloads[0], n, count, chosen)[0], indices)
+    if n <= 2**32:
+        payloads = on_device(torch.full((2, 4 * count), 0xA5, dtype=torch.uint8))
+        found.write_int32(indices, payloads[0])
+        expected.write_int32(indices, payloads[1])
+        assert torch.equal(*payloads) and torch.equal(found.read_int32(payloads[0], n), indices)
+        assert found.read_int32(payloads[0], int(indices[-1])) is None
+        if count > 1:
+            twice = torch.cat([payloads[0][:4], payloads[0][: 4 * count - 4]])
+            assert found.read_int32(twice, n) is None and expected.read_int32(twice, n) is None
+    if n <= 2**20:
+        payloads = on_device(torch.full((2, -(-n // 8)), 0xA5, dtype=torch.uint8))
+        found.write_bitmap(indices, payloads[0])
+        expected.write_bitmap(indices, payloads[1])
+        assert torch.equal(*payloads) and torch.equal(found.read_bitmap(payloads[0], n, count), indices)
+        values, outs = on_device(gaussian((count,))), on_device(gaussian((1, n), 1)).repeat(2, 1)
+        found.add_at(indices, values, 0.3, outs[0])
+        expected.add_at(indices, values, 0.3, outs[1])
+        assert torch.equal(*outs)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 0), (1, 1), (1000, 10), (1000, 990), (5000, 2500), (2**31, 50), (2**33, 50)])
+def test_random_subsets_are_those_of_the_reference(n: int, k: int) -> None:
+    found, expected = both("randomk")
+    device = torch.device(DEVICE)
+    assert torch.equal(found.subset(key(1).bits(), n, k, device), expected.subset(key(1).bits(), n, k, device))
+
+
+def test_modules_offer_what_their_namesakes_do() -> None:
+    """The functions of the reference, with the same parameters; helpers of kernels aside."""
+    for name in MODULES:
+        if name in ("launch", "streams", "packing", "buckets", "scales"):
+            continue
+        found, expected = both(name)
+        for function, body in vars(expected).items():
+            if function.startswith("_") or getattr(body, "__module__", "") != expected.__name__:
+                continue
+            if not hasattr(importlib.import_module(f"compressors.kernels.cpu.{name}"), function):
+                continue
+            assert inspect.signature(getattr(found, function)) == inspect.signature(body), (name, function)
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_codes_of_every_width_are_packed_as_by_the_reference(width: int) -> None:
+    found, expected = both("packing")
+    for count in (1, 7, 8, 9, 1001):
+        codes = torch.randint(0, 1 << width, (count,), generator=torch.Generator().manual_seed(width))
+        codes = on_device(codes.to(torch.int32))
+        packed = found.packed(codes, width)
+        assert torch.equal(packed, expected.pack(codes, width))
+        assert torch.equal(found.unpacked(packed, count, width), codes)
+
+
+# What the compiler makes of the kernels
+
+TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8"}
+PER_KERNEL = 3
+ROUNDED_OTHERWISE = r"^\s*(?:@\S+\s+)?(fma\.\S+|\S+\.ftz\S*|\S+\.approx\S*|div\.full\S*)"
+COMPILE = f"""
+import importlib, json, re, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+for module, name, signature, constants in json.load(sys.stdin):
+    kernel = getattr(importlib.import_module(module), name)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options={{"enable_fp_fusion": False}})
+    found = sorted(set(re.findall({ROUNDED_OTHERWISE!r}, compiled.asm["ptx"], re.MULTILINE)))
+    print(json.dumps([name, found]), flush=True)
+"""
+
+
+def test_the_kernels_compile_and_round_as_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if DEVICE != "cpu":
+        pytest.skip("the kernels run on this GPU")
+    started = started_kernels(monkeypatch)
+    assert {(module, name) for module, name, *_ in started} >= all_kernels()
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(COMPILE)],
+        input=json.dumps(started),
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    compiled = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(compiled) == len(started)
+    assert [(name, found) for name, found in compiled if found] == []
+
+
+def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
+    """Module, name, types and constants of the kernels that the methods start, a few for each kernel."""
+    started: dict[str, list[Any]] = {}
+
+    def noting(original: Any) -> Any:
+        def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+            types = [triton_type(argument) for argument in arguments]
+            signature = {**dict(zip(kernel.arg_names, types, strict=False)), **dict.fromkeys(constants, "constexpr")}
+            function = kernel.fn
+            started[json.dumps([function.__module__, function.__name__, signature, constants])] = [
+                function.__module__,
+                function.__name__,
+                signature,
+                constants,
+            ]
+            original(kernel, programs, *arguments, **constants)
+
+        return launch
+
+    monkeypatch.setattr(MODULES["selection"], "_SMALL", 0)
+    for module in MODULES.values():
+        if hasattr(module, "launch"):
+            monkeypatch.setattr(module, "launch", noting(module.launch))
+    for count, cases in ((300, TRITON_CASES), (4500, LONG_BUCKETS)):
+        for name, options in cases:
+            compressor, x = build(name, **options), on_device(gaussian((count,)))
+            compressor.decompress(compressor.compress(x, key()), x, key())
+    MODULES["packing"].unpacked(MODULES["packing"].packed(torch.ones(9, dtype=torch.int32), 3), 9, 3)
+    MODULES["sums"].moments(gaussian((5000,)))
+    found, kept = [], collections.Counter[str]()
+    for one in started.values():
+        kept[f"{one[0]}.{one[1]}"] += 1
+        if kept[f"{one[0]}.{one[1]}"] <= PER_KERNEL:
+            found.append(one)
+    return found
+
+
+def all_kernels() -> set[tuple[str, str]]:
+    """The private functions that are compiled and return nothing; what they call is public, or returns something."""
+    return {
+        (module.__name__, name)
+        for module in MODULES.values()
+        for name, body in vars(module).items()
+        if name.startswith("_") and hasattr(body, "arg_names") and body.fn.__annotations__["return"] == "None"
+    }
+
+
+def triton_type(argument: torch.Tensor | int) -> str:
+    if isinstance(argument, torch.Tensor):
+        return "*" + TYPES[argument.dtype]
+    return "i32" if -(2**31) <= argument < 2**31 else "i64"
