@@ -12,23 +12,10 @@ import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.scales import INFINITY, LARGEST_SQUARE, NAN, is_scale, largest, load, store
 from compressors.kernels.cpu.streams import draw, stream_bits
 
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-_INFINITY = np.int32(0x7F800000)
-_NAN = np.int32(0x7FC00000)
-_LARGEST_SQUARE = float(np.finfo(np.float32).max) ** 2
 _RESOLUTION = np.float32(2.0**31)
-
-
-@helper
-def _largest(bits: npt.NDArray[np.int32]) -> np.int32:
-    """Largest magnitude, as bits: for them integer order is the order of float32,
-    with Inf and then NaN above every number, and an integer maximum is one SIMD instruction."""
-    largest = np.int32(0)
-    for index in range(bits.size):
-        largest = max(largest, np.int32(bits[index] & _MAGNITUDE))
-    return largest
 
 
 @helper
@@ -47,12 +34,30 @@ def _euclidean(x: npt.NDArray[np.float32], sums: npt.NDArray[np.float64]) -> np.
         sums[index - whole] += value * value
     total = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]))
     if np.isfinite(total):
-        total = min(total, _LARGEST_SQUARE)
+        total = min(total, LARGEST_SQUARE)
     return np.float32(np.sqrt(total))
 
 
 @helper
-def _round_block(
+def scale_of(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    euclidean: bool,
+    sums: npt.NDArray[np.float64],
+    scale_bits: npt.NDArray[np.int32],
+    scale_value: npt.NDArray[np.float32],
+) -> None:
+    """The norm of `x` to `scale_value[0]`, whose bits `scale_bits` are; NaN where `x` holds NaN or Inf."""
+    if euclidean:
+        scale_value[0] = _euclidean(x, sums)
+    else:
+        scale_bits[0] = largest(bits)
+    if scale_bits[0] >= INFINITY or scale_bits[0] < 0:
+        scale_bits[0] = NAN
+
+
+@helper
+def round_block(
     x: npt.NDArray[np.float32],
     bits: npt.NDArray[np.int32],
     scale: np.float32,
@@ -101,14 +106,8 @@ def _encode(
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        if euclidean:
-            scale_value[0] = _euclidean(x[start:stop], sums)
-        else:
-            scale_bits[0] = _largest(bits[start:stop])
-        if scale_bits[0] >= _INFINITY or scale_bits[0] < 0:
-            scale_bits[0] = _NAN
-        for byte in range(4):
-            payload[4 * number + byte] = np.uint8(scale_bits[0] >> (8 * byte))
+        scale_of(x[start:stop], bits[start:stop], euclidean, sums, scale_bits, scale_value)
+        store(payload, number, scale_bits[0])
         stream = stream_bits(key, np.uint64(number))
         low = np.uint32(stream)
         high = np.uint32(stream >> np.uint64(32))
@@ -117,11 +116,11 @@ def _encode(
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if scale_bits[0] == _NAN:
+            if scale_bits[0] == NAN:
                 codes[:count] = levels
             else:
                 counter = np.uint32(first - start)
-                _round_block(x[first:last], bits[first:last], divisor, np.float32(levels), low, high, counter, codes)
+                round_block(x[first:last], bits[first:last], divisor, np.float32(levels), low, high, counter, codes)
             codes[count : (count + 3) >> 2 << 2] = 0
             ahead = position + ((count * width + 7) >> 3)
             pack(words, count, width, staged, payload[position:ahead])
@@ -156,10 +155,8 @@ def _decode_add(
     position = 4 * buckets
     steps = np.float32(levels)
     for number in range(buckets):
-        scale_bits[0] = 0
-        for byte in range(4):
-            scale_bits[0] |= np.int32(payload[4 * number + byte]) << (8 * byte)
-        if (scale_bits[0] < 0 or scale_bits[0] >= _INFINITY) and scale_bits[0] != _NAN:
+        scale_bits[0] = load(payload, number)
+        if not is_scale(scale_bits[0]):
             return False
         factor = np.float32(weight * np.float64(scale_value[0]))
         start = number * bucket

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.buckets import lane_sums, rows
 from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.scales import are_scales
 from compressors.kernels.reference.streams import draws
 
-_INFINITY, _NAN = 0x7F800000, 0x7FC00000
 _LARGEST = torch.finfo(torch.float32).max
 
 
@@ -19,13 +20,22 @@ def encode(
     x: torch.Tensor, key: int, levels: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
 ) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
-    position = 4 * -(-len(x) // bucket)
-    for numbers, part in rows(x, bucket):
-        norm = _norm(part, euclidean)
-        write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
-        codes = pack(_round(part, norm, levels, draws(key, numbers, part.shape[1])), width)
+    count, position = 0, 4 * -(-len(x) // bucket)
+    for norm, steps in quantised(x, key, levels, bucket, euclidean):
+        write_floats(norm, payload[4 * count : 4 * (count + len(norm))])
+        count += len(norm)
+        codes = pack(steps + levels, width)
         payload[position : position + codes.numel()] = codes.flatten()
         position += codes.numel()
+
+
+def quantised(
+    x: torch.Tensor, key: int, levels: int, bucket: int, euclidean: bool
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The norms of buckets (b,) and their elements as signed levels (b, length) int64."""
+    for numbers, part in rows(x, bucket):
+        norm = _norm(part, euclidean)
+        yield norm, _round(part, norm, levels, draws(key, numbers, part.shape[1]))
 
 
 def _norm(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
@@ -42,7 +52,7 @@ def _round(part: torch.Tensor, norm: torch.Tensor, levels: int, random: torch.Te
     level = exact.long()
     up = (random >> 1) < ((exact - level) * 2.0**31).long()
     # not by part < 0: a denormal may count as zero in a comparison, and has a sign bit all the same
-    return levels + torch.where(part.signbit() & ~norm.isnan()[:, None], -1, 1) * (level + up)
+    return torch.where(part.signbit(), -1, 1) * torch.where(norm.isnan()[:, None], 0, level + up)
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
@@ -50,8 +60,7 @@ def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weig
     position = 4 * -(-len(out) // bucket)
     for numbers, part in rows(out, bucket):
         norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
-        bits = norm.view(torch.int32)
-        if (((bits < 0) | (bits >= _INFINITY)) & (bits != _NAN)).any():
+        if not are_scales(norm):
             return False
         length = -(-part.shape[1] * width // 8)
         codes = payload[position : position + len(part) * length].view(len(part), length)

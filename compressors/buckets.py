@@ -1,0 +1,21 @@
+"""How the elements of a unit are cut into buckets, and how long payloads of buckets are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compressors.base import element_count, packed_size
+
+
+def length(shape: Sequence[int], bucket_size: int | None) -> int:
+    """Elements in a full bucket of a unit of `shape`; without a size the unit is one bucket."""
+    count = max(1, element_count(shape))
+    return count if bucket_size is None else min(count, bucket_size)
+
+
+def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> int:
+    """Bytes of a payload that spends `head` bytes on every bucket, and `width` bits on every element of
+    it, the codes of a bucket starting at a whole byte. The last bucket may be shorter."""
+    size = length(shape, bucket_size)
+    full, rest = divmod(element_count(shape), size)
+    return full * (head + packed_size(size, width)) + (head + packed_size(rest, width) if rest else 0)

@@ -1,0 +1,185 @@
+"""Dithering to powers of two times a norm, in one pass over the tensor, bits packed on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.scales import (
+    INFINITY,
+    LARGEST_SQUARE,
+    NAN,
+    PART,
+    is_scale,
+    largest,
+    load,
+    store,
+    stream_of,
+    sum_squares,
+)
+from compressors.kernels.cpu.streams import draw
+from compressors.kernels.cpu.sums import CHUNK, LANES
+
+_ONE = np.int32(0x3F800000)
+_SIGN = np.int32(-0x80000000)
+_RESOLUTION = np.float32(2.0**31)
+
+
+@helper
+def _round_block(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    norm: np.float32,
+    steps: np.int32,
+    top: np.float32,
+    low: np.uint32,
+    high: np.uint32,
+    counter: np.uint32,
+    relative: npt.NDArray[np.float32],
+    relative_bits: npt.NDArray[np.int32],
+    codes: npt.NDArray[np.uint16],
+) -> None:
+    """The number of the power, with the sign of x, plus `steps`.
+
+    In units of the smallest power, |x| / norm is `relative`. From 1 on, 23 random bits added to its fraction
+    carry into the exponent with the probability of rounding up; below, it is itself the probability.
+    """
+    for index in range(x.size):
+        relative[index] = abs(x[index]) / norm * top
+    for index in range(x.size):
+        u = draw(low, high, np.uint32(counter + np.uint32(index)))
+        power = np.int32(np.int32(relative_bits[index] + np.int32(u >> np.uint32(9))) >> 23) - np.int32(126)
+        small = relative[index] if relative_bits[index] < _ONE else np.float32(0.0)
+        hit = np.int32(np.int32(u >> np.uint32(1)) < np.int32(small * _RESOLUTION))
+        power = np.int32(power if relative_bits[index] >= _ONE else hit)
+        sign = np.int32(bits[index] >> 31)
+        codes[index] = np.uint16(np.int32(steps + np.int32(np.int32(power ^ sign) - sign)))
+
+
+@kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
+def _encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    steps: int,
+    width: int,
+    bucket: int,
+    euclidean: bool,
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.empty(BLOCK // 4 + 1, np.uint64)
+    relative = np.empty(BLOCK, np.float32)
+    relative_bits = relative.view(np.int32)
+    totals = np.empty((min(bucket, x.size) + CHUNK - 1) // CHUNK, np.float64)
+    lanes = np.empty(LANES, np.float64)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    top = np.float32(2.0 ** (steps - 1))
+    buckets = (x.size + bucket - 1) // bucket
+    parts = (bucket + PART - 1) // PART
+    position = 4 * buckets
+    for number in range(buckets):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        if euclidean:
+            total = sum_squares(x[start:stop], totals, lanes)
+            scale_value[0] = np.float32(np.sqrt(min(total, LARGEST_SQUARE) if np.isfinite(total) else total))
+        else:
+            scale_bits[0] = largest(bits[start:stop])
+        if scale_bits[0] >= INFINITY or scale_bits[0] < 0:
+            scale_bits[0] = NAN
+        store(payload, number, scale_bits[0])
+        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            count = last - first
+            if scale_bits[0] == NAN:
+                codes[:count] = steps
+            else:
+                stream = stream_of(key, number, parts, first - start)
+                _round_block(
+                    x[first:last],
+                    bits[first:last],
+                    divisor,
+                    np.int32(steps),
+                    top,
+                    np.uint32(stream),
+                    np.uint32(stream >> np.uint64(32)),
+                    np.uint32((first - start) % PART),
+                    relative,
+                    relative_bits,
+                    codes,
+                )
+            codes[count : (count + 3) >> 2 << 2] = 0
+            ahead = position + ((count * width + 7) >> 3)
+            pack(words, count, width, staged, payload[position:ahead])
+            position = ahead
+
+
+@helper
+def _add_block(
+    codes: npt.NDArray[np.uint16],
+    steps: np.int32,
+    factor: np.float32,
+    value: npt.NDArray[np.float32],
+    value_bits: npt.NDArray[np.int32],
+    out: npt.NDArray[np.float32],
+) -> bool:
+    """out[i] += factor * the power of codes[i]; False when a code is larger than 2 * steps."""
+    above = np.int32(0)
+    for index in range(out.size):
+        code = np.int32(codes[index])
+        above = max(above, code)
+        signed = np.int32(code - steps)
+        power = abs(signed)
+        exponent = np.int32(np.int32(power + np.int32(127)) - steps) if power > 0 else np.int32(0)
+        value_bits[index] = np.int32(np.int32(exponent << 23) | np.int32(signed & _SIGN))
+    for index in range(out.size):
+        out[index] += factor * value[index]
+    return bool(above <= 2 * steps)
+
+
+@kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
+def _decode_add(
+    payload: npt.NDArray[np.uint8], steps: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
+) -> bool:
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.zeros(BLOCK // 4 + 1, np.uint64)
+    value = np.empty(BLOCK, np.float32)
+    value_bits = value.view(np.int32)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    buckets = (out.size + bucket - 1) // bucket
+    position = 4 * buckets
+    for number in range(buckets):
+        scale_bits[0] = load(payload, number)
+        if not is_scale(scale_bits[0]):
+            return False
+        factor = np.float32(weight * np.float64(scale_value[0]))
+        start = number * bucket
+        stop = min(start + bucket, out.size)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            ahead = position + (((last - first) * width + 7) >> 3)
+            unpack(payload[position:ahead], last - first, width, staged, words)
+            position = ahead
+            if not _add_block(codes, np.int32(steps), factor, value, value_bits, out[first:last]):
+                return False
+    return True
+
+
+def encode(
+    x: torch.Tensor, key: int, steps: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
+) -> None:
+    values = x.numpy()
+    _encode(values, values.view(np.int32), np.uint64(key), steps, width, bucket, euclidean, payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), steps, width, bucket, weight, out.numpy()))

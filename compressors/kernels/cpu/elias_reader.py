@@ -1,0 +1,127 @@
+"""Reading a stream of Elias codes: gap, sign and level of the elements of a bucket that are not zero.
+
+Short symbols come out of a table, several of a word; all others are taken apart group by group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels import omega
+from compressors.kernels.cpu.elias_writer import reversed_bits
+from compressors.kernels.cpu.jit import helper
+
+_PEEK = 13  # bits that are looked up at once
+_PEEKED = np.uint64(2**_PEEK - 1)
+_TOGETHER = 64 // _PEEK
+_LONGEST_GROUP = 32
+STAGE = 512
+"""Words of a stream that are in the cache at once."""
+GUARD = 4
+"""Words behind them that a symbol may reach into: it has at most 2 (64 + _LONGEST_GROUP) + 1 bits."""
+_0, _1, _63 = np.uint64(0), np.uint64(1), np.uint64(63)
+
+
+def _symbols() -> npt.NDArray[np.uint16]:
+    """By the next _PEEK bits of a stream, the symbol that they begin with: level << 10 | gap << 5 | sign << 4
+    | length, or 0 where they don't hold a whole one."""
+    short = {omega.code(value): value for value in range(1, 32)}
+    table = np.zeros(2**_PEEK, np.uint16)
+    for first, gap in short.items():
+        for second, level in short.items():
+            length = len(first) + 1 + len(second)
+            for sign in range(2):
+                if length <= _PEEK:
+                    begin = int(f"{first}{sign}{second}"[::-1], 2)
+                    table[begin :: 2**length] = level << 10 | gap << 5 | sign << 4 | length
+    return table
+
+
+_SYMBOLS = _symbols()
+
+
+@helper
+def _peek(staged: npt.NDArray[np.uint64], at: int) -> np.uint64:
+    """The 64 bits from bit `at` on."""
+    word = at >> 6
+    shift = np.uint64(at & 63)
+    return (staged[word] >> shift) | ((staged[word + 1] << _1) << (_63 - shift))
+
+
+@helper
+def _read_omega(staged: npt.NDArray[np.uint64], at: int) -> tuple[np.int64, int]:
+    """A number and where its code ends; 0 for what is no code of a number below 2^_LONGEST_GROUP."""
+    value = np.int64(1)
+    begin = at
+    while at - begin < 64:
+        bits = _peek(staged, at)
+        if bits & _1 == _0:
+            return value, at + 1
+        length = value + 1
+        if length > _LONGEST_GROUP:
+            break
+        value = np.int64(reversed_bits(bits, np.uint64(length)))
+        at += length
+    return np.int64(0), at
+
+
+@helper
+def _fill(stream: npt.NDArray[np.uint8], begin: int, staged: npt.NDArray[np.uint64]) -> None:
+    """The bytes of `stream` from `begin` on, as far as there is room; ones behind its end."""
+    read = staged.view(np.uint8)
+    count = max(0, min(read.size, stream.size - begin))
+    source = stream[begin : begin + count]
+    for index in range(source.size):
+        read[index] = source[index]
+    read[count:] = 0xFF
+
+
+@helper
+def add_stream(
+    stream: npt.NDArray[np.uint8],
+    levels: int,
+    factor: np.float32,
+    staged: npt.NDArray[np.uint64],
+    out: npt.NDArray[np.float32],
+) -> bool:
+    """Add what the stream of one bucket says; False where no encoder wrote it."""
+    steps = np.float32(levels)
+    begin = 0  # the byte of the stream that `staged` begins with
+    _fill(stream, begin, staged)
+    at = 0  # in bits, from the beginning of `staged`
+    target = -1
+    while True:
+        # As long as neither end is near, and symbols are short.
+        safe = min(64 * STAGE, 8 * (stream.size - begin - 8))
+        symbol = 1
+        while at < safe and symbol:
+            bits = _peek(staged, at)
+            for _ in range(_TOGETHER):
+                symbol = np.int64(_SYMBOLS[np.int64(bits & _PEEKED)])
+                if symbol == 0:
+                    break
+                length = symbol & 15
+                bits >>= np.uint64(length)
+                at += length
+                target += (symbol >> 5) & 31
+                level = symbol >> 10
+                if level > levels or target >= out.size:
+                    return False
+                out[target] += factor * (np.float32(level - 2 * level * ((symbol >> 4) & 1)) / steps)
+        if at >= 64 * STAGE:
+            begin += at >> 6 << 3
+            at &= 63
+            _fill(stream, begin, staged)
+        rest = 8 * (stream.size - begin) - at
+        if rest < 8:
+            padding = (_1 << np.uint64(max(0, rest))) - _1
+            if rest < 0 or _peek(staged, at) & padding == padding:
+                return bool(rest >= 0)
+        gap, at = _read_omega(staged, at)
+        negative = np.int64(_peek(staged, at) & _1)
+        level, at = _read_omega(staged, at + 1)
+        target += gap
+        if gap == 0 or level == 0 or level > levels or target >= out.size:
+            return False
+        out[target] += factor * (np.float32(level - 2 * level * negative) / steps)

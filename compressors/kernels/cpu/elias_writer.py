@@ -1,0 +1,146 @@
+"""Writing a stream of Elias codes, in 64-bit words, the first bit of a code the least significant one.
+
+Codes of small numbers come out of a table; all others are put together group by group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels import omega
+from compressors.kernels.cpu.jit import helper
+from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.qsgd import round_block
+
+_TABLE = 256  # numbers whose codes are looked up
+_SHORT = np.array(
+    [int(omega.code(max(1, n))[::-1], 2) << 8 | omega.length(max(1, n)) for n in range(_TABLE)], np.uint64
+)
+"""code << 8 | length"""
+_LIMIT, _BYTE = np.uint64(_TABLE), np.uint64(0xFF)
+_0, _1, _8, _64 = np.uint64(0), np.uint64(1), np.uint64(8), np.uint64(64)
+
+
+@helper
+def _bit_length(value: np.uint64) -> np.uint64:
+    length = _0
+    while value:
+        value >>= _1
+        length += _1
+    return length
+
+
+@helper
+def reversed_bits(value: np.uint64, length: np.uint64) -> np.uint64:
+    """The lowest `length` bits in the opposite order."""
+    result = _0
+    for _ in range(length):
+        result = (result << _1) | (value & _1)
+        value >>= _1
+    return result
+
+
+@helper
+def _omega(value: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """The code, its first bit lowest, and its length."""
+    code = _0
+    length = _1
+    while value > _1:
+        bits = _bit_length(value)
+        code = (code << bits) | reversed_bits(value, bits)
+        length += bits
+        value = bits - _1
+    return code, length
+
+
+@helper
+def _append(
+    code: np.uint64,
+    length: np.uint64,
+    gathered: np.uint64,
+    filled: np.uint64,
+    full: int,
+    staged: npt.NDArray[np.uint64],
+) -> tuple[np.uint64, np.uint64, int]:
+    """Add 1 to 64 bits to `gathered`, of which `filled` are in use; a full word goes to `staged[full]`."""
+    gathered |= code << filled
+    filled += length
+    if filled >= _64:
+        staged[full] = gathered
+        full += 1
+        filled -= _64
+        # Two shifts: length - filled may be 64, by which a word can't be shifted.
+        gathered = (code >> _1) >> (length - filled - _1)
+    return gathered, filled, full
+
+
+@helper
+def _write(staged: npt.NDArray[np.uint64], count: int, payload: npt.NDArray[np.uint8], position: int) -> int:
+    """`count` bytes of `staged` to `payload`; returns where they end."""
+    source = staged.view(np.uint8)[:count]
+    target = payload[position : position + count]
+    for index in range(target.size):
+        target[index] = source[index]
+    return position + count
+
+
+@helper
+def write_stream(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    stream: np.uint64,
+    scale: np.float32,
+    levels: int,
+    codes: npt.NDArray[np.uint16],
+    staged: npt.NDArray[np.uint64],
+    payload: npt.NDArray[np.uint8],
+    position: int,
+) -> int:
+    """The stream of one bucket from `position` on, filled up with ones to a whole byte; returns its end."""
+    words = codes.view(np.uint64)
+    nothing = np.uint64(levels) * np.uint64(0x0001000100010001)
+    gathered, filled = _0, _0
+    previous = -1
+    for first in range(0, x.size, BLOCK):
+        last = min(first + BLOCK, x.size)
+        count = last - first
+        counter = np.uint32(first)
+        low, high = np.uint32(stream), np.uint32(stream >> np.uint64(32))
+        round_block(x[first:last], bits[first:last], scale, np.float32(levels), low, high, counter, codes)
+        codes[count : (count + 3) >> 2 << 2] = levels
+        full = 0
+        for word in range((count + 3) >> 2):
+            if words[word] == nothing:
+                continue
+            for index in range(4 * word, 4 * word + 4):
+                level = np.int64(codes[index]) - levels
+                if level == 0:
+                    continue
+                gap = np.uint64(first + index - previous)
+                previous = first + index
+                height = np.uint64(abs(level))
+                negative = np.uint64(level < 0)
+                if gap < _LIMIT and height < _LIMIT:
+                    one, two = _SHORT[gap], _SHORT[height]
+                    length = one & _BYTE
+                    code = (one >> _8) | ((((two >> _8) << _1) | negative) << length)
+                    length += (two & _BYTE) + _1
+                    gathered |= code << filled
+                    filled += length
+                    if filled >= _64:
+                        staged[full] = gathered
+                        full += 1
+                        filled -= _64
+                        gathered = (code >> _1) >> (length - filled - _1)
+                else:
+                    code, length = _omega(gap)
+                    gathered, filled, full = _append(code, length, gathered, filled, full, staged)
+                    code, length = _omega(height)
+                    code = (code << _1) | negative
+                    gathered, filled, full = _append(code, length + _1, gathered, filled, full, staged)
+        position = _write(staged, 8 * full, payload, position)
+    if filled:
+        staged[0] = gathered | (~_0 << filled)
+        position = _write(staged, (np.int64(filled) + 7) >> 3, payload, position)
+    return position

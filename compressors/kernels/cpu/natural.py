@@ -1,0 +1,122 @@
+"""Natural compression: the fraction of a float32 is a probability, its exponent what is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
+from compressors.kernels.cpu.streams import draw
+
+_FRACTION = np.int32(0x007FFFFF)
+_LARGEST = np.int32(0x7F7FFFFF)
+
+
+@helper
+def _next_power(bits: np.int32) -> np.int32:
+    """The smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32. As bits."""
+    if bits == 0 or bits >= INFINITY:
+        return bits if bits == 0 else NAN
+    return min(np.int32((bits + _FRACTION) & INFINITY), _LARGEST)
+
+
+@helper
+def _round_block(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    scale: np.float32,
+    low: np.uint32,
+    high: np.uint32,
+    counter: np.uint32,
+    relative: npt.NDArray[np.float32],
+    relative_bits: npt.NDArray[np.int32],
+    codes: npt.NDArray[np.uint8],
+) -> None:
+    """Adding 23 random bits to the fraction of |x| / scale <= 1 carries into the exponent with just the
+    probability of rounding up; that holds below 2^-126 too, where the two powers are that and 0."""
+    for index in range(x.size):
+        relative[index] = abs(x[index]) / scale
+    for index in range(x.size):
+        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(9))
+        exponent = np.int32(np.int32(relative_bits[index] + u) >> 23)
+        codes[index] = np.uint8(np.int32(exponent | (np.int32(bits[index] >> 24) & np.int32(0x80))))
+
+
+@kernel("void(float32[::1], int32[::1], uint64, int64, uint8[::1])")
+def _encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    bucket: int,
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    relative = np.empty(BLOCK, np.float32)
+    relative_bits = relative.view(np.int32)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    buckets = (x.size + bucket - 1) // bucket
+    parts = (bucket + PART - 1) // PART
+    for number in range(buckets):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        scale_bits[0] = _next_power(largest(bits[start:stop]))
+        store(payload, number, scale_bits[0])
+        codes = payload[4 * buckets + start : 4 * buckets + stop]
+        if scale_bits[0] == NAN:
+            codes[:] = 0
+            continue
+        divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            stream = stream_of(key, number, parts, first - start)
+            _round_block(
+                x[first:last],
+                bits[first:last],
+                divisor,
+                np.uint32(stream),
+                np.uint32(stream >> np.uint64(32)),
+                np.uint32((first - start) % PART),
+                relative,
+                relative_bits,
+                codes[first - start : last - start],
+            )
+
+
+@kernel("boolean(uint8[::1], int64, float64, float32[::1])")
+def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
+    value = np.empty(BLOCK, np.float32)
+    value_bits = value.view(np.int32)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    buckets = (out.size + bucket - 1) // bucket
+    for number in range(buckets):
+        scale_bits[0] = load(payload, number)
+        power = scale_bits[0] & _FRACTION == 0 or scale_bits[0] == _LARGEST or scale_bits[0] == NAN
+        if not (is_scale(scale_bits[0]) and power):
+            return False
+        factor = np.float32(weight * np.float64(scale_value[0]))
+        start = number * bucket
+        stop = min(start + bucket, out.size)
+        for first in range(start, stop, BLOCK):
+            part = out[first : min(first + BLOCK, stop)]
+            codes = payload[4 * buckets + first : 4 * buckets + first + part.size]
+            for index in range(part.size):
+                code = np.int32(codes[index])
+                value_bits[index] = np.int32(
+                    np.int32((code & np.int32(0x7F)) << 23) | np.int32((code & np.int32(0x80)) << 24)
+                )
+            for index in range(part.size):
+                part[index] += factor * value[index]
+    return True
+
+
+def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> None:
+    values = x.numpy()
+    _encode(values, values.view(np.int32), np.uint64(key), bucket, payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), bucket, weight, out.numpy()))

@@ -1,0 +1,165 @@
+"""1-bit quantisation: sums of both signs and the packed signs in one pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.scales import INFINITY, NAN, load, store
+from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
+
+_GATHER = np.uint64(0x0102040810204080)
+
+
+@helper
+def _chunk_sums(
+    x: npt.NDArray[np.float32], positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]
+) -> None:
+    """LANES sums of the elements above zero, and of the others, NaN among them."""
+    positive[:] = 0.0
+    negative[:] = 0.0
+    whole = x.size // LANES * LANES
+    for row in range(0, whole, LANES):
+        for lane in range(LANES):
+            value = x[row + lane]
+            above = value if value > np.float32(0.0) else np.float32(0.0)
+            below = np.float32(0.0) if value > np.float32(0.0) else value
+            positive[lane] += np.float64(above)
+            negative[lane] += np.float64(below)
+    for index in range(whole, x.size):
+        value = x[index]
+        if value > np.float32(0.0):
+            positive[index - whole] += np.float64(value)
+        else:
+            negative[index - whole] += np.float64(value)
+
+
+@helper
+def _signs(
+    bits: npt.NDArray[np.int32],
+    signs: npt.NDArray[np.uint8],
+    eights: npt.NDArray[np.uint64],
+    payload: npt.NDArray[np.uint8],
+) -> int:
+    """Pack the sign bits of at most CHUNK elements; returns how many are set.
+
+    Of eight bytes 0 or 1, the product has the i-th one as bit 56 + i, and no carry comes there.
+    """
+    count = np.int32(0)
+    for index in range(bits.size):
+        sign = np.uint32(np.uint32(bits[index]) >> np.uint32(31))
+        count += np.int32(sign)
+        signs[index] = np.uint8(sign)
+    signs[bits.size : 8 * payload.size] = 0
+    for index in range(payload.size):
+        payload[index] = np.uint8((eights[index] * _GATHER) >> np.uint64(56))
+    return count
+
+
+@kernel("void(float32[::1], int32[::1], int64, uint8[::1])")
+def _encode(
+    x: npt.NDArray[np.float32], bits: npt.NDArray[np.int32], bucket: int, payload: npt.NDArray[np.uint8]
+) -> None:
+    signs = np.empty(CHUNK, np.uint8)
+    eights = signs.view(np.uint64)
+    totals = np.empty((2, (min(bucket, x.size) + CHUNK - 1) // CHUNK))
+    positive, negative = np.empty(LANES), np.empty(LANES)
+    mean_value = np.empty(2, np.float32)
+    mean_bits = mean_value.view(np.int32)
+    buckets = (x.size + bucket - 1) // bucket
+    position = 8 * buckets
+    for number in range(buckets):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        chunks = (stop - start + CHUNK - 1) // CHUNK
+        count = 0
+        for chunk in range(chunks):
+            first = start + chunk * CHUNK
+            last = min(first + CHUNK, stop)
+            _chunk_sums(x[first:last], positive, negative)
+            totals[0, chunk] = fold(positive)
+            totals[1, chunk] = fold(negative)
+            ahead = position + ((last - first + 7) >> 3)
+            count += _signs(bits[first:last], signs, eights, payload[position:ahead])
+            position = ahead
+        above = combine(totals[0, :chunks], positive)
+        below = combine(totals[1, :chunks], positive)
+        mean_value[0] = np.float32(above / max(1, stop - start - count))
+        mean_value[1] = np.float32(below / max(1, count))
+        bad = not (np.isfinite(above) and np.isfinite(below))
+        for which in range(2):
+            store(payload, 2 * number + which, NAN if bad else mean_bits[which])
+
+
+@helper
+def _add_words(
+    words: npt.NDArray[np.uint32],
+    factor_bits: npt.NDArray[np.int32],
+    value: npt.NDArray[np.float32],
+    value_bits: npt.NDArray[np.int32],
+    out: npt.NDArray[np.float32],
+) -> None:
+    """out[i] += the second factor where bit i is set, else the first; at most BLOCK elements.
+
+    The factors are exchanged as bits: a choice between floats is not made into SIMD.
+    """
+    one = factor_bits[0]
+    change = np.int32(factor_bits[0] ^ factor_bits[1])
+    for group in range((out.size + 31) >> 5):
+        word = np.int32(words[group])
+        row = value_bits[32 * group : 32 * group + 32]
+        for lane in range(32):
+            mask = np.int32(np.int32(word << np.int32(31 - lane)) >> np.int32(31))
+            row[lane] = np.int32(one ^ np.int32(change & mask))
+    for index in range(out.size):
+        out[index] += value[index]
+
+
+@helper
+def _are_means(positive: np.int32, negative: np.int32) -> bool:
+    """Both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
+    if positive == NAN or negative == NAN:
+        return bool(positive == negative)
+    below = np.int32(negative & np.int32(0x7FFFFFFF))
+    return bool(0 <= positive < INFINITY and below < INFINITY and negative <= 0)
+
+
+@kernel("boolean(uint8[::1], int64, float64, float32[::1])")
+def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
+    words = np.zeros(BLOCK // 32, np.uint32)
+    packed = words.view(np.uint8)
+    value = np.empty(BLOCK, np.float32)
+    value_bits = value.view(np.int32)
+    mean_bits = np.empty(2, np.int32)
+    mean_value = mean_bits.view(np.float32)
+    buckets = (out.size + bucket - 1) // bucket
+    position = 8 * buckets
+    for number in range(buckets):
+        mean_bits[0] = load(payload, 2 * number)
+        mean_bits[1] = load(payload, 2 * number + 1)
+        if not _are_means(mean_bits[0], mean_bits[1]):
+            return False
+        for which in range(2):
+            mean_value[which] = np.float32(weight * np.float64(mean_value[which]))
+        start = number * bucket
+        stop = min(start + bucket, out.size)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            size = (last - first + 7) >> 3
+            for index in range(size):
+                packed[index] = payload[position + index]
+            position += size
+            _add_words(words, mean_bits, value, value_bits, out[first:last])
+    return True
+
+
+def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
+    values = x.numpy()
+    _encode(values, values.view(np.int32), bucket, payload.numpy())
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), bucket, weight, out.numpy()))

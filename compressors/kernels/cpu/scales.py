@@ -1,0 +1,74 @@
+"""What kernels compute and store once a bucket: its scale and its random stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels.cpu.jit import helper
+from compressors.kernels.cpu.streams import stream_bits
+from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
+
+MAGNITUDE = np.int32(0x7FFFFFFF)
+INFINITY = np.int32(0x7F800000)
+NAN = np.int32(0x7FC00000)
+LARGEST_SQUARE = float(np.finfo(np.float32).max) ** 2
+PART = 1 << 30
+"""Elements that are drawn from one stream; a bucket that is longer has several."""
+
+
+@helper
+def largest(bits: npt.NDArray[np.int32]) -> np.int32:
+    """Largest magnitude, as bits: for them integer order is the order of float32,
+    with Inf and then NaN above every number, and an integer maximum is one SIMD instruction."""
+    found = np.int32(0)
+    for index in range(bits.size):
+        found = max(found, np.int32(bits[index] & MAGNITUDE))
+    return found
+
+
+@helper
+def sum_squares(x: npt.NDArray[np.float32], totals: npt.NDArray[np.float64], lanes: npt.NDArray[np.float64]) -> float:
+    """The sum of x^2, in the order of `reference.sums`; `totals` is room for a number per chunk of `x`."""
+    chunks = (x.size + CHUNK - 1) // CHUNK
+    for chunk in range(chunks):
+        lanes[:] = 0.0
+        part = x[chunk * CHUNK : min((chunk + 1) * CHUNK, x.size)]
+        whole = part.size // LANES * LANES
+        for row in range(0, whole, LANES):
+            for lane in range(LANES):
+                value = np.float64(part[row + lane])
+                lanes[lane] += value * value
+        for index in range(whole, part.size):
+            value = np.float64(part[index])
+            lanes[index - whole] += value * value
+        totals[chunk] = fold(lanes)
+    return combine(totals[:chunks], lanes)
+
+
+@helper
+def store(payload: npt.NDArray[np.uint8], number: int, bits: np.int32) -> None:
+    """Write float32 number `number` of `payload`, which may start at any address."""
+    for byte in range(4):
+        payload[4 * number + byte] = np.uint8(bits >> (8 * byte))
+
+
+@helper
+def load(payload: npt.NDArray[np.uint8], number: int) -> np.int32:
+    """The bits of float32 number `number` of `payload`."""
+    bits = np.int32(0)
+    for byte in range(4):
+        bits |= np.int32(payload[4 * number + byte]) << (8 * byte)
+    return np.int32(bits)
+
+
+@helper
+def is_scale(bits: np.int32) -> bool:
+    """What an encoder can have written as a scale: a number that is not negative, or the one NaN."""
+    return 0 <= bits < INFINITY or bits == NAN
+
+
+@helper
+def stream_of(key: np.uint64, number: int, parts: int, offset: int) -> np.uint64:
+    """The stream of what stands at `offset` in bucket `number`; a full bucket has `parts` of them."""
+    return stream_bits(key, np.uint64(number * parts + offset // PART))

@@ -1,0 +1,217 @@
+"""The index part of sparse payloads, one loop a coding; `compressors.positions` documents them.
+
+Positions are written and read in ascending order, so that the tensor is walked through from front to back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+
+_LARGEST_PARAMETER = 31
+_ONE = np.uint64(1)
+
+
+@helper
+def _bits(indices: npt.NDArray[np.int64], parameter: int) -> int:
+    """The bits that the Golomb-Rice codes of the gaps take."""
+    total = indices.size * (1 + parameter)
+    if indices.size:
+        total += indices[0] >> parameter
+    for at in range(1, indices.size):
+        total += (indices[at] - indices[at - 1] - 1) >> parameter
+    return total
+
+
+@kernel("UniTuple(int64, 2)(int64[::1])")
+def _rice(indices: npt.NDArray[np.int64]) -> tuple[int, int]:
+    parameter = 0
+    if indices.size:
+        mean = (indices[-1] + 1) // indices.size
+        while parameter < _LARGEST_PARAMETER and (mean >> parameter) > 1:
+            parameter += 1
+    best = _bits(indices, parameter)
+    while parameter > 0:
+        bits = _bits(indices, parameter - 1)
+        if bits > best:
+            break
+        best = bits
+        parameter -= 1
+    while parameter < _LARGEST_PARAMETER:
+        bits = _bits(indices, parameter + 1)
+        if bits >= best:
+            break
+        best = bits
+        parameter += 1
+    return parameter, best
+
+
+@kernel("void(int64[::1], uint8[::1])")
+def _write_int32(indices: npt.NDArray[np.int64], payload: npt.NDArray[np.uint8]) -> None:
+    for at in range(indices.size):
+        for byte in range(4):
+            payload[4 * at + byte] = np.uint8(indices[at] >> (8 * byte))
+
+
+@kernel("boolean(uint8[::1], int64, int64[::1])")
+def _read_int32(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np.int64]) -> bool:
+    before = -1
+    for at in range(indices.size):
+        index = 0
+        for byte in range(4):
+            index |= np.int64(payload[4 * at + byte]) << (8 * byte)
+        if index <= before or index >= n:
+            return False
+        indices[at] = index
+        before = index
+    return True
+
+
+@kernel("void(int64[::1], uint8[::1])")
+def _write_bitmap(indices: npt.NDArray[np.int64], payload: npt.NDArray[np.uint8]) -> None:
+    payload[:] = 0
+    for at in range(indices.size):
+        payload[indices[at] >> 3] |= np.uint8(1 << (indices[at] & 7))
+
+
+@kernel("boolean(uint8[::1], int64, int64[::1])")
+def _read_bitmap(payload: npt.NDArray[np.uint8], n: int, indices: npt.NDArray[np.int64]) -> bool:
+    """False unless exactly as many bits are set as `indices` has room for, all of them before bit `n`."""
+    found = 0
+    for place in range(payload.size):
+        byte = payload[place]
+        if byte == 0:
+            continue
+        for bit in range(8):
+            if (byte >> bit) & 1:
+                if found == indices.size or 8 * place + bit >= n:
+                    return False
+                indices[found] = 8 * place + bit
+                found += 1
+    return bool(found == indices.size)
+
+
+@kernel("void(int64[::1], int64, uint8[::1])")
+def _write_delta(indices: npt.NDArray[np.int64], parameter: int, payload: npt.NDArray[np.uint8]) -> None:
+    """Bits are gathered in a word, from which whole bytes are stored."""
+    word = np.uint64(0)
+    filled = 0
+    position = 0
+    low = (1 << parameter) - 1
+    before = -1
+    for at in range(indices.size):
+        gap = indices[at] - before - 1
+        before = indices[at]
+        zeros = gap >> parameter
+        while zeros >= 24:
+            filled += 24
+            zeros -= 24
+            while filled >= 8:
+                payload[position] = np.uint8(word)
+                position += 1
+                word >>= np.uint64(8)
+                filled -= 8
+        code = (np.uint64(gap & low) << _ONE) | _ONE
+        # 7 bits left over, 23 zeros and 32 bits of a code at most: 62
+        word |= code << np.uint64(filled + zeros)
+        filled += zeros + 1 + parameter
+        while filled >= 8:
+            payload[position] = np.uint8(word)
+            position += 1
+            word >>= np.uint64(8)
+            filled -= 8
+    if filled:
+        payload[position] = np.uint8(word)
+
+
+@kernel("int64(uint8[::1], int64, int64, int64[::1])")
+def _read_delta(payload: npt.NDArray[np.uint8], n: int, parameter: int, indices: npt.NDArray[np.int64]) -> int:
+    """The bytes that the positions take; -1 where `payload` holds no such."""
+    word = np.uint64(0)
+    filled = 0
+    position = 0
+    low = (_ONE << np.uint64(parameter)) - _ONE
+    before = -1
+    for at in range(indices.size):
+        zeros = 0
+        while True:
+            while filled <= 48 and position < payload.size:
+                word |= np.uint64(payload[position]) << np.uint64(filled)
+                position += 1
+                filled += 8
+            if word != 0:
+                break
+            zeros += filled
+            filled = 0
+            if position == payload.size:
+                return -1
+        while not word & _ONE:
+            word >>= _ONE
+            zeros += 1
+            filled -= 1
+        word >>= _ONE
+        filled -= 1
+        while filled < parameter and position < payload.size:
+            word |= np.uint64(payload[position]) << np.uint64(filled)
+            position += 1
+            filled += 8
+        if filled < parameter or zeros > n >> parameter:
+            return -1
+        before += 1 + ((zeros << parameter) | np.int64(word & low))
+        word >>= np.uint64(parameter)
+        filled -= parameter
+        if before >= n:
+            return -1
+        indices[at] = before
+    position -= filled >> 3
+    # what is left of the last byte, without the bytes behind it
+    rest = word & ((_ONE << np.uint64(filled & 7)) - _ONE)
+    return -1 if rest else position
+
+
+@kernel("void(int64[::1], float32[::1], float32, float32[::1])")
+def _add_at(
+    indices: npt.NDArray[np.int64], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
+) -> None:
+    for at in range(indices.size):
+        out[indices[at]] += values[at] * weight
+
+
+def rice(indices: torch.Tensor) -> tuple[int, int]:
+    parameter, bits = _rice(indices.numpy())
+    return int(parameter), int(bits)
+
+
+def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
+    _write_int32(indices.numpy(), payload.numpy())
+
+
+def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
+    indices = torch.empty(len(payload) // 4, dtype=torch.int64)
+    return indices if _read_int32(payload.numpy(), n, indices.numpy()) else None
+
+
+def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
+    _write_bitmap(indices.numpy(), payload.numpy())
+
+
+def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
+    indices = torch.empty(count, dtype=torch.int64)
+    return indices if _read_bitmap(payload.numpy(), n, indices.numpy()) else None
+
+
+def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) -> None:
+    _write_delta(indices.numpy(), parameter, payload.numpy())
+
+
+def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
+    indices = torch.empty(count, dtype=torch.int64)
+    length = int(_read_delta(payload.numpy(), n, parameter, indices.numpy()))
+    return (None, 0) if length < 0 else (indices, length)
+
+
+def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
+    _add_at(indices.numpy(), values.numpy(), weight, out.numpy())

@@ -1,0 +1,205 @@
+"""TernGrad: first the scales of all buckets, then, when the workers have agreed on them, the signs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
+from compressors.kernels.cpu.streams import draw
+from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
+
+_RESOLUTION = np.float32(2.0**31)
+_ROUNDING = 2.0**-40
+
+
+@helper
+def _chunk_sums(x: npt.NDArray[np.float32], plain: npt.NDArray[np.float64], square: npt.NDArray[np.float64]) -> None:
+    """LANES sums of x and of x^2."""
+    plain[:] = 0.0
+    square[:] = 0.0
+    whole = x.size // LANES * LANES
+    for row in range(0, whole, LANES):
+        for lane in range(LANES):
+            value = np.float64(x[row + lane])
+            plain[lane] += value
+            square[lane] += value * value
+    for index in range(whole, x.size):
+        value = np.float64(x[index])
+        plain[index - whole] += value
+        square[index - whole] += value * value
+
+
+@helper
+def _limit(plain: float, square: float, count: int, clip: float) -> np.float32:
+    """`clip` standard deviations; Inf where the elements do not differ but by the rounding of the sums."""
+    mean = plain / count
+    power = square / count
+    variance = power - mean * mean
+    if variance <= power * _ROUNDING:
+        return np.float32(np.inf)
+    return np.float32(clip * np.sqrt(variance))
+
+
+@kernel("void(float32[::1], int32[::1], int64, float64, float32[::1], int32[::1])")
+def _scales(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    bucket: int,
+    clip: float,
+    out: npt.NDArray[np.float32],
+    out_bits: npt.NDArray[np.int32],
+) -> None:
+    totals = np.empty((2, (min(bucket, x.size) + CHUNK - 1) // CHUNK))
+    plain, square = np.empty(LANES), np.empty(LANES)
+    for number in range(out.size):
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        chunks = (stop - start + CHUNK - 1) // CHUNK
+        found = np.int32(0)
+        for chunk in range(chunks):
+            first = start + chunk * CHUNK
+            last = min(first + CHUNK, stop)
+            found = max(found, largest(bits[first:last]))
+            if clip > 0:
+                _chunk_sums(x[first:last], plain, square)
+                totals[0, chunk] = fold(plain)
+                totals[1, chunk] = fold(square)
+        out_bits[number] = NAN if found >= INFINITY else found
+        if clip > 0 and found < INFINITY:
+            limit = _limit(combine(totals[0, :chunks], plain), combine(totals[1, :chunks], plain), stop - start, clip)
+            out[number] = min(out[number], limit)
+
+
+@helper
+def _round_block(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    own: np.float32,
+    scale: np.float32,
+    low: np.uint32,
+    high: np.uint32,
+    counter: np.uint32,
+    codes: npt.NDArray[np.uint16],
+) -> None:
+    """codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1) with 31 bits."""
+    for index in range(x.size):
+        magnitude = abs(x[index])
+        magnitude = magnitude if magnitude < own else own
+        exact = magnitude / scale
+        level = np.int32(exact)
+        threshold = np.int32((exact - np.float32(level)) * _RESOLUTION)
+        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(1))
+        level = np.int32(level + np.int32(u < threshold))
+        sign = np.int32(bits[index] >> 31)
+        codes[index] = np.uint16(np.int32(np.int32(1) + np.int32(np.int32(level ^ sign) - sign)))
+
+
+@kernel("void(float32[::1], int32[::1], uint64, int64, float32[::1], float32[::1], int32[::1], uint8[::1])")
+def _encode(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    key: np.uint64,
+    bucket: int,
+    own: npt.NDArray[np.float32],
+    scales: npt.NDArray[np.float32],
+    scale_bits: npt.NDArray[np.int32],
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.empty(BLOCK // 4 + 1, np.uint64)
+    parts = (bucket + PART - 1) // PART
+    position = 4 * scales.size
+    for number in range(scales.size):
+        store(payload, number, scale_bits[number])
+        divisor = scales[number] if scales[number] > 0 else np.float32(1.0)
+        start = number * bucket
+        stop = min(start + bucket, x.size)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            count = last - first
+            if scale_bits[number] == NAN:
+                codes[:count] = 1
+            else:
+                stream = stream_of(key, number, parts, first - start)
+                _round_block(
+                    x[first:last],
+                    bits[first:last],
+                    own[number],
+                    divisor,
+                    np.uint32(stream),
+                    np.uint32(stream >> np.uint64(32)),
+                    np.uint32((first - start) % PART),
+                    codes,
+                )
+            codes[count : (count + 3) >> 2 << 2] = 0
+            ahead = position + ((count + 3) >> 2)
+            pack(words, count, 2, staged, payload[position:ahead])
+            position = ahead
+
+
+@helper
+def _add_block(codes: npt.NDArray[np.uint16], factor: np.float32, out: npt.NDArray[np.float32]) -> bool:
+    """out[i] += factor * (codes[i] - 1); False when a code is 3."""
+    above = np.int32(0)
+    for index in range(out.size):
+        code = np.int32(codes[index])
+        above = max(above, code)
+        out[index] += factor * np.float32(np.int32(code - np.int32(1)))
+    return bool(above <= 2)
+
+
+@kernel("boolean(uint8[::1], int64, float64, float32[::1])")
+def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
+    codes = np.zeros(BLOCK, np.uint16)
+    words = codes.view(np.uint64)
+    staged = np.zeros(BLOCK // 4 + 1, np.uint64)
+    scale_bits = np.empty(1, np.int32)
+    scale_value = scale_bits.view(np.float32)
+    buckets = (out.size + bucket - 1) // bucket
+    position = 4 * buckets
+    for number in range(buckets):
+        scale_bits[0] = load(payload, number)
+        if not is_scale(scale_bits[0]):
+            return False
+        factor = np.float32(weight * np.float64(scale_value[0]))
+        start = number * bucket
+        stop = min(start + bucket, out.size)
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            ahead = position + ((last - first + 3) >> 2)
+            unpack(payload[position:ahead], last - first, 2, staged, words)
+            position = ahead
+            if not _add_block(codes, factor, out[first:last]):
+                return False
+    return True
+
+
+def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
+    values, found = x.numpy(), np.empty(-(-len(x) // bucket), np.float32)
+    _scales(values, values.view(np.int32), bucket, clip, found, found.view(np.int32))
+    return torch.from_numpy(found)
+
+
+def encode(
+    x: torch.Tensor, key: int, bucket: int, own: torch.Tensor, scales: torch.Tensor, payload: torch.Tensor
+) -> None:
+    values, sent = x.numpy(), scales.numpy()
+    _encode(
+        values,
+        values.view(np.int32),
+        np.uint64(key),
+        bucket,
+        own.numpy(),
+        sent,
+        sent.view(np.int32),
+        payload.numpy(),
+    )
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    return bool(_decode_add(payload.numpy(), bucket, weight, out.numpy()))

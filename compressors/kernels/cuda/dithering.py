@@ -1,0 +1,103 @@
+"""Dithering to powers of two in Triton; `reference.dithering` says what is computed."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.packing import store_words
+from compressors.kernels.cuda.scales import (
+    NAN,
+    add_to,
+    bucket_draws,
+    canonical,
+    divisor_of,
+    factor_of,
+    norms,
+    read_codes,
+    read_scales,
+    rounded_up,
+)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key", "steps"])
+def _encode(
+    x: tl.tensor,
+    scales: tl.tensor,
+    payload: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    key: tl.tensor,
+    steps: tl.tensor,
+    WIDTH: tl.constexpr,
+    BYTES: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    value = tl.load(x + index, mask=exists, other=0.0)
+    norm = canonical(tl.load(scales + number, mask=real, other=0))
+    if tl.program_id(0) % across == 0:
+        store_words(payload, number, norm, real)
+    finest = ((steps + 126) << 23).to(tl.float32, bitcast=True)  # 2^(steps - 1)
+    relative = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * finest
+    relative = tl.where((norm == NAN)[:, None], 0.0, relative)
+    random = bucket_draws(key, number, inside, bucket, across, COLS)
+    power = ((relative.to(tl.int32, bitcast=True) + (random >> 9).to(tl.int32)) >> 23) - 126
+    below = tl.where(relative >= 1, 0.0, relative)
+    level = tl.where(relative >= 1, power, rounded_up(below, tl.zeros((ROWS, COLS), tl.int32), random))
+    sign = value.to(tl.int32, bitcast=True) >> 31
+    codes = tl.where(exists, steps + ((level ^ sign) - sign), 0)
+    write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "steps"])
+def _decode_add(
+    payload: tl.tensor,
+    out: tl.tensor,
+    wrong: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    weight: tl.tensor,
+    steps: tl.tensor,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    norm, bad = read_scales(payload, number, real)
+    level = read_codes(payload, number, inside, exists, header, bucket, WIDTH) - steps
+    exponent = tl.where(level == 0, 0, tl.minimum(tl.abs(level), steps) + 127 - steps)
+    value = (exponent << 23).to(tl.float32, bitcast=True)
+    value = tl.where(level < 0, -value, value)
+    add_to(out, index, exists, factor_of(norm, weight)[:, None] * value)
+    bad += tl.max(tl.max((level > steps).to(tl.int32), axis=1), axis=0)
+    tl.store(wrong, 1, mask=bad > 0)
+
+
+def encode(
+    x: torch.Tensor, key: int, steps: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
+) -> None:
+    tiles = tiling(len(x), bucket)
+    launch(
+        _encode, tiles.programs, x, norms(x, bucket, euclidean), payload, len(x), bucket, tiles.across,
+        4 * tiles.buckets, signed(key), steps, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows,
+        COLS=tiles.columns,
+    )  # fmt: skip
+
+
+def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    tiles = tiling(len(out), bucket)
+    wrong = flag(out)
+    launch(
+        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
+        float64_bits(weight), steps, WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+    return not raised(wrong)

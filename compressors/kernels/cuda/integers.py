@@ -1,0 +1,206 @@
+"""Rounding to even levels in Triton; `reference.integers` says what is computed."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.packing import load_words, store_words
+from compressors.kernels.cuda.scales import (
+    INFINITY,
+    MAGNITUDE,
+    NAN,
+    add_to,
+    divisor_of,
+    factor_of,
+    read_codes,
+    rounded_up,
+)
+from compressors.kernels.cuda.streams import draw, stream_bits
+
+_HUGE = tl.constexpr(2.0**126)
+_HALFWAY = tl.constexpr(12582912.0)
+"""1.5 * 2^23: float32 has no fractions there, so adding it rounds to the nearest, of two to the even."""
+_LEAST = tl.constexpr(-(2**31))
+_MOST = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def _ordered(bits: tl.tensor) -> tl.tensor:
+    """The bits of float32 as integers in the order of the numbers, -0.0 before 0.0; its own inverse."""
+    return bits ^ ((bits >> 31) & MAGNITUDE)
+
+
+@triton.jit
+def _bounds(bits: tl.tensor, exists: tl.tensor) -> tl.tensor:
+    """The smallest and the largest element of each row, in `_ordered`, and the largest magnitude."""
+    order = _ordered(bits)
+    low = tl.min(tl.where(exists, order, _MOST), axis=1)
+    high = tl.max(tl.where(exists, order, _LEAST), axis=1)
+    return low, high, tl.max(tl.where(exists, bits & MAGNITUDE, 0), axis=1)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "buckets"])
+def _find_bounds(
+    x: tl.tensor,
+    found: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    buckets: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """`found` is (3, buckets) int32: the three of `_bounds`."""
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    low, high, most = _bounds(tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True), exists)
+    tl.atomic_min(found + number, low, mask=real)
+    tl.atomic_max(found + buckets.to(tl.int64) + number, high, mask=real)
+    tl.atomic_max(found + 2 * buckets.to(tl.int64) + number, most, mask=real)
+
+
+@triton.jit
+def _between(value: tl.tensor, low_bits: tl.tensor, high_bits: tl.tensor, bad: tl.tensor) -> tl.tensor:
+    """(x - a) / (b - a), in [0, 1]; from halves of huge numbers, whose difference float32 could not hold."""
+    low = tl.where(bad, 0, low_bits).to(tl.float32, bitcast=True)
+    high = tl.where(bad, 0, high_bits).to(tl.float32, bitcast=True)
+    factor = tl.where((tl.abs(low) >= _HUGE) | (tl.abs(high) >= _HUGE), 0.5, 1.0)
+    start = low * factor
+    length = high * factor - start
+    length = tl.where(length > 0, length, 1.0)
+    place = value * factor[:, None] - start[:, None]
+    return tl.div_rn(place, tl.broadcast_to(length[:, None], value.shape))
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "buckets", "key"])
+def _encode(
+    x: tl.tensor,
+    found: tl.tensor,
+    payload: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    buckets: tl.tensor,
+    key: tl.tensor,
+    MINMAX: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    TOP: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BYTES: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    GIVEN: tl.constexpr,
+) -> None:
+    """Bounds, codes and bytes of one tile; the bounds are those of `found` where GIVEN."""
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    value = tl.load(x + index, mask=exists, other=0.0)
+    bits = value.to(tl.int32, bitcast=True)
+    if GIVEN:
+        low = tl.load(found + number, mask=real, other=0)
+        high = tl.load(found + buckets.to(tl.int64) + number, mask=real, other=0)
+        most = tl.load(found + 2 * buckets.to(tl.int64) + number, mask=real, other=0)
+    else:
+        low, high, most = _bounds(bits, exists)
+    bad = most >= INFINITY
+    low = tl.where(bad, NAN, _ordered(low))
+    high = tl.where(bad, NAN, _ordered(high))
+    most = tl.where(bad, NAN, most)
+    if tl.program_id(0) % across == 0:
+        if MINMAX:
+            store_words(payload, 2 * number, low, real)
+            store_words(payload, 2 * number + 1, high, real)
+        else:
+            store_words(payload, number, most, real)
+    if MINMAX:
+        place = _between(value, low, high, bad)
+    else:
+        place = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(most)[:, None], (ROWS, COLS)))
+    exact = tl.where(bad[:, None] | (exists == 0), 0.0, place * TOP)
+    if STOCHASTIC:
+        level = exact.to(tl.int32)
+        random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
+        level += rounded_up(exact, level, random)
+    else:
+        level = ((exact + _HALFWAY) - _HALFWAY).to(tl.int32)
+    if MINMAX:
+        header = 8 * buckets.to(tl.int64)
+    else:
+        header = 4 * buckets.to(tl.int64)
+        sign = bits >> 31
+        level = TOP + ((level ^ sign) - sign)
+    write_codes(payload, tl.where(exists, level, 0), number, inside, header, count, bucket, WIDTH, BYTES)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "buckets", "weight"])
+def _decode_add(
+    payload: tl.tensor,
+    out: tl.tensor,
+    wrong: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    buckets: tl.tensor,
+    weight: tl.tensor,
+    MINMAX: tl.constexpr,
+    TOP: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    tops = tl.full((ROWS, COLS), TOP, tl.float32)
+    if MINMAX:
+        code = read_codes(payload, number, inside, exists, 8 * buckets.to(tl.int64), bucket, WIDTH)
+        low = load_words(payload, 2 * number, real)
+        high = load_words(payload, 2 * number + 1, real)
+        finite = ((low & MAGNITUDE) < INFINITY) & ((high & MAGNITUDE) < INFINITY)
+        ordered = low.to(tl.float32, bitcast=True) <= high.to(tl.float32, bitcast=True)
+        good = (finite & ordered) | ((low == NAN) & (high == NAN))
+        from_low = factor_of(low, weight)[:, None] * tl.div_rn((TOP - code).to(tl.float32), tops)
+        from_high = factor_of(high, weight)[:, None] * tl.div_rn(code.to(tl.float32), tops)
+        add_to(out, index, exists, from_low + from_high)
+        bad = tl.max(tl.where(good, 0, 1), axis=0)
+    else:
+        code = read_codes(payload, number, inside, exists, 4 * buckets.to(tl.int64), bucket, WIDTH)
+        most = load_words(payload, number, real)
+        good = ((most >= 0) & (most < INFINITY)) | (most == NAN)
+        step = tl.div_rn((code - TOP).to(tl.float32), tops)
+        add_to(out, index, exists, factor_of(most, weight)[:, None] * step)
+        bad = tl.max(tl.where(good, 0, 1), axis=0) + tl.max(tl.max((code > 2 * TOP).to(tl.int32), axis=1), axis=0)
+    tl.store(wrong, 1, mask=bad > 0)
+
+
+def _top(width: int, minmax: bool) -> int:
+    """The highest level."""
+    return 2**width - 1 if minmax else 2 ** (width - 1) - 1
+
+
+def encode(
+    x: torch.Tensor, key: int, width: int, bucket: int, minmax: bool, stochastic: bool, payload: torch.Tensor
+) -> None:
+    tiles = tiling(len(x), bucket)
+    found = torch.zeros(3, tiles.buckets, dtype=torch.int32, device=x.device)
+    if not tiles.whole:
+        found[0], found[1] = _MOST.value, _LEAST.value
+        launch(
+            _find_bounds, tiles.programs, x, found, len(x), bucket, tiles.across, tiles.buckets,
+            ROWS=tiles.rows, COLS=tiles.columns,
+        )  # fmt: skip
+    launch(
+        _encode, tiles.programs, x, found, payload, len(x), bucket, tiles.across, tiles.buckets, signed(key),
+        MINMAX=minmax, STOCHASTIC=stochastic, TOP=_top(width, minmax), WIDTH=width, BYTES=power_of_two(width),
+        ROWS=tiles.rows, COLS=tiles.columns, GIVEN=not tiles.whole,
+    )  # fmt: skip
+
+
+def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
+    tiles = tiling(len(out), bucket)
+    wrong = flag(out)
+    launch(
+        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, tiles.buckets,
+        float64_bits(weight), MINMAX=minmax, TOP=_top(width, minmax), WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+    return not raised(wrong)

@@ -1,0 +1,98 @@
+"""Natural compression in Triton; `reference.natural` says what is computed."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.buckets import tile, tiling
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.packing import store_words
+from compressors.kernels.cuda.scales import (
+    INFINITY,
+    NAN,
+    add_to,
+    bucket_draws,
+    divisor_of,
+    factor_of,
+    largest_magnitudes,
+    read_scales,
+)
+
+_FRACTION = tl.constexpr(0x007FFFFF)
+_LARGEST_BITS = tl.constexpr(0x7F7FFFFF)
+
+
+@triton.jit
+def _next_power(bits: tl.tensor) -> tl.tensor:
+    """The smallest power of two from 2^-126 on that is no smaller than a magnitude; 2^128 is the largest float32."""
+    power = (tl.minimum(bits, _LARGEST_BITS) + _FRACTION) & INFINITY
+    return tl.where(bits >= INFINITY, NAN, tl.minimum(power, _LARGEST_BITS))
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key"])
+def _encode(
+    x: tl.tensor,
+    largest: tl.tensor,
+    payload: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    key: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    value = tl.load(x + index, mask=exists, other=0.0)
+    scale = _next_power(tl.load(largest + number, mask=real, other=0))
+    if tl.program_id(0) % across == 0:
+        store_words(payload, number, scale, real)
+    relative = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(scale)[:, None], (ROWS, COLS)))
+    random = bucket_draws(key, number, inside, bucket, across, COLS)
+    codes = (relative.to(tl.int32, bitcast=True) + (random >> 9).to(tl.int32)) >> 23
+    codes |= (value.to(tl.int32, bitcast=True) >> 24) & 0x80
+    codes = tl.where((scale == NAN)[:, None], 0, codes)
+    tl.store(payload + header + index, codes.to(tl.uint8), mask=exists)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
+def _decode_add(
+    payload: tl.tensor,
+    out: tl.tensor,
+    wrong: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    weight: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    scale, bad = read_scales(payload, number, real)
+    power = ((scale & _FRACTION) == 0) | (scale == _LARGEST_BITS) | (scale == NAN)
+    code = tl.load(payload + header + index, mask=exists, other=0).to(tl.int32)
+    value = (((code & 0x7F) << 23) | ((code & 0x80) << 24)).to(tl.float32, bitcast=True)
+    add_to(out, index, exists, factor_of(scale, weight)[:, None] * value)
+    bad += tl.max(tl.where(power, 0, 1), axis=0)
+    tl.store(wrong, 1, mask=bad > 0)
+
+
+def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> None:
+    tiles = tiling(len(x), bucket)
+    launch(
+        _encode, tiles.programs, x, largest_magnitudes(x, bucket), payload, len(x), bucket, tiles.across,
+        4 * tiles.buckets, signed(key), ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    tiles = tiling(len(out), bucket)
+    wrong = flag(out)
+    launch(
+        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
+        float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+    return not raised(wrong)

@@ -1,0 +1,128 @@
+"""1-bit quantisation in Triton; `reference.onebit` says what is computed."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.buffers import write_floats
+from compressors.kernels.cuda.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.packing import load_words
+from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of, read_codes
+from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
+
+_CHUNKS = 8
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "total"])
+def _halves(
+    x: tl.tensor,
+    totals: tl.tensor,
+    negative: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    steps: tl.tensor,
+    total: tl.tensor,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """Of some chunks, of which there are `total`: the sums of the positive elements and of the others, (2, total)
+    float64, and how many have the sign bit, (total,) int64."""
+    chunk, exists, place, end = first_places(count.to(tl.int64), bucket.to(tl.int64), across, CHUNK, CHUNKS)
+    above = tl.zeros((CHUNKS, 16), tl.float64)
+    below = tl.zeros((CHUNKS, 16), tl.float64)
+    signs = tl.zeros((CHUNKS, 16), tl.int32)
+    for _ in range(0, steps, UNROLL):
+        for _ in tl.static_range(UNROLL):
+            value = tl.load(x + place, mask=place < end, other=0.0)
+            above += tl.where(value > 0, value, 0.0).to(tl.float64)
+            below += tl.where(value > 0, 0.0, value).to(tl.float64)
+            signs += (value.to(tl.int32, bitcast=True) < 0).to(tl.int32)
+            place += 16
+    tl.store(totals + chunk, folded(above, CHUNKS), mask=exists)
+    tl.store(totals + total.to(tl.int64) + chunk, folded(below, CHUNKS), mask=exists)
+    tl.store(negative + chunk, tl.sum(signs, axis=1).to(tl.int64), mask=exists)
+
+
+def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
+    """The means of the elements without the sign bit and of those with it: (buckets, 2) float32."""
+    chunks = chunks_of(len(x), bucket)
+    totals = torch.empty(2 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
+    negative = torch.zeros(chunks.buckets, chunks.across, dtype=torch.int64, device=x.device)
+    launch(
+        _halves, chunks.programs, x, totals, negative, len(x), bucket, chunks.across, chunks.steps, negative.numel(),
+        CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
+    )  # fmt: skip
+    above, below = combined(totals).view(2, -1)
+    count = negative.sum(1)
+    length = torch.full_like(count, min(bucket, len(x)))
+    length[-1] = len(x) - (len(length) - 1) * bucket
+    means = torch.stack([above / (length - count).clamp(min=1), below / count.clamp(min=1)], 1).float()
+    bad = ~(above.isfinite() & below.isfinite())
+    return torch.where(bad[:, None], NAN.value, means.view(torch.int32)).view(torch.float32)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header"])
+def _encode(
+    x: tl.tensor,
+    payload: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """The sign bits of one tile."""
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
+    write_codes(payload, (bits >> 31) & 1, number, inside, header, count, bucket, 1, 1)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
+def _decode_add(
+    payload: tl.tensor,
+    out: tl.tensor,
+    wrong: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    weight: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    positive = load_words(payload, 2 * number, real)
+    negative = load_words(payload, 2 * number + 1, real)
+    numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & MAGNITUDE) < INFINITY)
+    good = numbers | ((positive == NAN) & (negative == NAN))
+    sign = read_codes(payload, number, inside, exists, header, bucket, 1)
+    value = tl.where(sign == 1, factor_of(negative, weight)[:, None], factor_of(positive, weight)[:, None])
+    add_to(out, index, exists, value)
+    tl.store(wrong, 1, mask=tl.max(tl.where(good, 0, 1), axis=0) > 0)
+
+
+def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
+    if not len(x):
+        return
+    tiles = tiling(len(x), bucket)
+    write_floats(_means(x, bucket), payload[: 8 * tiles.buckets])
+    launch(
+        _encode, tiles.programs, x, payload, len(x), bucket, tiles.across, 8 * tiles.buckets,
+        ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    tiles = tiling(len(out), bucket)
+    wrong = flag(out)
+    launch(
+        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 8 * tiles.buckets,
+        float64_bits(weight), ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+    return not raised(wrong)

@@ -1,0 +1,157 @@
+"""QSGD in Triton; `compressors.quantisers.QSGD` documents the payload and `reference.qsgd` the arithmetic.
+
+A bucket of up to 4096 elements stays in registers from its norm to its bytes. A longer one is read twice,
+and so is one under the l2 norm, which is summed in eight lanes from left to right.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.packing import store_words
+from compressors.kernels.cuda.scales import (
+    LARGEST,
+    MAGNITUDE,
+    NAN,
+    add_to,
+    canonical,
+    divisor_of,
+    factor_of,
+    largest_magnitudes,
+    read_codes,
+    read_scales,
+    rounded_up,
+)
+from compressors.kernels.cuda.streams import draw, stream_bits
+from compressors.kernels.cuda.sums import halved
+
+_ROWS = 16
+_LARGEST_SQUARE = tl.constexpr(LARGEST**2)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "steps"])
+def _euclidean(
+    x: tl.tensor,
+    norms: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    steps: tl.tensor,
+    ROWS: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """The l2 norms of ROWS buckets, as bits, summed in the order of `reference.buckets.lane_sums`."""
+    count = count.to(tl.int64)
+    bucket = bucket.to(tl.int64)
+    number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    begin = number[:, None] * bucket
+    end = tl.minimum(begin + bucket, count)
+    place = begin + tl.arange(0, 8)[None, :]
+    lanes = tl.zeros((ROWS, 8), tl.float64)
+    for _ in range(0, steps, UNROLL):
+        for _ in tl.static_range(UNROLL):  # as many loads are under way; behind the last step nothing is left
+            value = tl.load(x + place, mask=place < end, other=0.0).to(tl.float64)
+            lanes += value * value
+            place += 8
+    total = tl.reshape(halved(halved(halved(lanes, 8), 4), 2), (ROWS,))
+    norm = tl.sqrt(tl.minimum(total, _LARGEST_SQUARE)).to(tl.float32).to(tl.int32, bitcast=True)
+    # A sum of NaN is not below Inf either.
+    norm = tl.where(total < float("inf"), norm, NAN)
+    tl.store(norms + number, norm, mask=number * bucket < count)
+
+
+def _euclidean_norms(x: torch.Tensor, bucket: int) -> torch.Tensor:
+    buckets = -(-len(x) // bucket)
+    norms = torch.empty(buckets, dtype=torch.int32, device=x.device)
+    steps = -(-min(bucket, len(x)) // 8)
+    unroll = 8 if steps >= 8 else 1
+    launch(_euclidean, -(-buckets // _ROWS), x, norms, len(x), bucket, steps, ROWS=_ROWS, UNROLL=unroll)
+    return norms
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key", "levels"])
+def _encode(
+    x: tl.tensor,
+    norms: tl.tensor,
+    payload: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    key: tl.tensor,
+    levels: tl.tensor,
+    WIDTH: tl.constexpr,
+    BYTES: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    GIVEN: tl.constexpr,
+) -> None:
+    """Norms, codes and bytes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    value = tl.load(x + index, mask=exists, other=0.0)
+    bits = value.to(tl.int32, bitcast=True)
+    if GIVEN:
+        norm = canonical(tl.load(norms + number, mask=real, other=0))
+    else:
+        norm = canonical(tl.max(bits & MAGNITUDE, axis=1))
+    if tl.program_id(0) % across == 0:
+        store_words(payload, number, norm, real)
+    exact = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * levels.to(tl.float32)
+    exact = tl.where((norm == NAN)[:, None], 0.0, exact)
+    level = exact.to(tl.int32)
+    random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
+    level += rounded_up(exact, level, random)
+    sign = bits >> 31
+    codes = tl.where(exists, levels + ((level ^ sign) - sign), 0)
+    write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "levels"])
+def _decode_add(
+    payload: tl.tensor,
+    out: tl.tensor,
+    wrong: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    header: tl.tensor,
+    weight: tl.tensor,
+    levels: tl.tensor,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """out += weight * Q(x) for one tile; `wrong` is set where no `encode` wrote the content."""
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    norm, bad = read_scales(payload, number, real)
+    code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)
+    steps = tl.zeros((ROWS, COLS), tl.float32) + levels.to(tl.float32)
+    step = tl.div_rn((code - levels).to(tl.float32), steps)
+    add_to(out, index, exists, factor_of(norm, weight)[:, None] * step)
+    bad += tl.max(tl.max((code > 2 * levels).to(tl.int32), axis=1), axis=0)
+    tl.store(wrong, 1, mask=bad > 0)
+
+
+def encode(
+    x: torch.Tensor, key: int, levels: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
+) -> None:
+    tiles = tiling(len(x), bucket)
+    given = euclidean or not tiles.whole
+    norms = (_euclidean_norms if euclidean else largest_magnitudes)(x, bucket) if given else payload
+    launch(
+        _encode, tiles.programs, x, norms, payload, len(x), bucket, tiles.across, 4 * tiles.buckets, signed(key),
+        levels, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows, COLS=tiles.columns, GIVEN=given,
+    )  # fmt: skip
+
+
+def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    tiles = tiling(len(out), bucket)
+    wrong = flag(out)
+    launch(
+        _decode_add, tiles.programs, payload, out, wrong, len(out), bucket, tiles.across, 4 * tiles.buckets,
+        float64_bits(weight), levels, WIDTH=width, ROWS=tiles.rows, COLS=tiles.columns,
+    )  # fmt: skip
+    return not raised(wrong)

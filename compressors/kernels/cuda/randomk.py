@@ -1,0 +1,60 @@
+"""Random subsets on a GPU; `reference.randomk` says what is computed.
+
+The numbers are drawn by a kernel, and sorted by torch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.launch import launch, signed
+from compressors.kernels.cuda.selection import is_finite
+from compressors.kernels.cuda.streams import draw, stream_bits
+
+CHUNK = 1024
+
+
+@triton.jit(do_not_specialize=["key", "n"])
+def _draw_numbers(numbers: tl.tensor, key: tl.tensor, n: tl.tensor, LARGE: tl.constexpr, CHUNK: tl.constexpr) -> None:
+    """One chunk of the draws from [0, n)."""
+    chunk = tl.program_id(0).to(tl.uint64)
+    place = tl.arange(0, CHUNK)
+    high = draw(stream_bits(key, 2 * chunk), place.to(tl.uint32)).to(tl.int64)
+    low = draw(stream_bits(key, 2 * chunk + 1), place.to(tl.uint32)).to(tl.int64)
+    if LARGE:
+        uniform = ((high << 21) | (low >> 11)).to(tl.float64) * 1.1102230246251565e-16  # 2^-53
+        number = tl.minimum((uniform * n.to(tl.float64)).to(tl.int64), n - 1)
+    else:
+        number = (high * n + ((low * n) >> 32)) >> 32
+    tl.store(numbers + tl.program_id(0).to(tl.int64) * CHUNK + place, number)
+
+
+def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tensor:
+    numbers = torch.empty(chunks * CHUNK, dtype=torch.int64, device=device)
+    launch(_draw_numbers, chunks, numbers, signed(key), n, LARGE=n >= 2**31, CHUNK=CHUNK)
+    return numbers
+
+
+def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
+    wanted = min(k, n - k)
+    chunks = math.ceil(1.5 * wanted / CHUNK)
+    chosen = torch.empty(0, dtype=torch.int64, device=device)
+    while len(chosen) < wanted:
+        numbers = _numbers(key, n, chunks, device)
+        ordered, places = numbers.sort(stable=True)
+        is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
+        chosen = numbers[places[is_first].sort().values[:wanted]]
+        chunks *= 2
+    if wanted == k:
+        return chosen.sort().values
+    left = torch.ones(n, dtype=torch.bool, device=device)
+    left[chosen] = False
+    return left.nonzero().flatten()
+
+
+def take(x: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    return x[indices], is_finite(x)

@@ -1,0 +1,122 @@
+"""What methods in buckets have in common: the scale of a bucket, its random numbers, and where its codes are.
+
+Scales are handled as the bits of float32: for magnitudes integer order is the order of the numbers, with
+Inf and then NaN above all.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.buckets import tile, tiling
+from compressors.kernels.cuda.launch import launch
+from compressors.kernels.cuda.packing import load_words, unpack_at
+from compressors.kernels.cuda.streams import draw, stream_bits
+from compressors.kernels.cuda.sums import bucket_moments
+
+MAGNITUDE = tl.constexpr(0x7FFFFFFF)
+INFINITY = tl.constexpr(0x7F800000)
+NAN = tl.constexpr(0x7FC00000)
+LARGEST = torch.finfo(torch.float32).max
+_PART = tl.constexpr(1 << 30)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "across"])
+def _largest(
+    x: tl.tensor,
+    found: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    across: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
+    tl.atomic_max(found + number, tl.max(bits & MAGNITUDE, axis=1), mask=real)
+
+
+def largest_magnitudes(x: torch.Tensor, bucket: int) -> torch.Tensor:
+    """The largest magnitude of every bucket: (buckets,) int32."""
+    tiles = tiling(len(x), bucket)
+    found = torch.zeros(tiles.buckets, dtype=torch.int32, device=x.device)
+    launch(_largest, tiles.programs, x, found, len(x), bucket, tiles.across, ROWS=tiles.rows, COLS=tiles.columns)
+    return found
+
+
+def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
+    """The l2 norms, at most the largest float32, or the largest magnitudes of the buckets: (buckets,) int32. From
+    INFINITY on for a bucket that holds NaN or Inf."""
+    if not len(x) or not euclidean:
+        return largest_magnitudes(x, bucket)
+    squares = bucket_moments(x, bucket)[2]
+    norm = squares.clamp(max=LARGEST**2).sqrt().float().view(torch.int32)
+    return torch.where(squares.isfinite(), norm, NAN.value)
+
+
+@triton.jit
+def canonical(bits: tl.tensor) -> tl.tensor:
+    """Every NaN and Inf as the one NaN that is sent."""
+    return tl.where((bits >= INFINITY) | (bits < 0), NAN, bits)
+
+
+@triton.jit
+def divisor_of(bits: tl.tensor) -> tl.tensor:
+    """A scale to divide by: 1 for a bucket of zeros."""
+    scale = bits.to(tl.float32, bitcast=True)
+    return tl.where(scale > 0, scale, 1.0)
+
+
+@triton.jit
+def bucket_draws(
+    key: tl.tensor, number: tl.tensor, inside: tl.tensor, bucket: tl.tensor, across: tl.tensor, COLS: tl.constexpr
+) -> tl.tensor:
+    """Uniform uint32 for the elements of a tile; `reference.scales` says which streams they are from."""
+    part = tl.program_id(0).to(tl.int64) % across * COLS // _PART
+    stream = stream_bits(key, (number * ((bucket.to(tl.int64) + _PART - 1) // _PART) + part).to(tl.uint64))
+    return draw(stream[:, None], (inside & (_PART - 1)).to(tl.uint32)[None, :])
+
+
+@triton.jit
+def rounded_up(exact: tl.tensor, level: tl.tensor, random: tl.tensor) -> tl.tensor:
+    """1 with the probability exact - level, which is in [0, 1), else 0; int32."""
+    threshold = ((exact - level.to(tl.float32)) * 2147483648.0).to(tl.int32)
+    return ((random >> 1).to(tl.int32) < threshold).to(tl.int32)
+
+
+@triton.jit
+def factor_of(bits: tl.tensor, weight: tl.tensor) -> tl.tensor:
+    """weight * scale, rounded once; `weight` is the bits of a float64."""
+    wide = bits.to(tl.float32, bitcast=True).to(tl.float64)
+    return (weight.to(tl.int64).to(tl.float64, bitcast=True) * wide).to(tl.float32)
+
+
+@triton.jit
+def read_scales(payload: tl.tensor, number: tl.tensor, real: tl.tensor) -> tl.tensor:
+    """The scales of the buckets `number`, as bits, and whether one of them is what no encoder writes."""
+    bits = load_words(payload, number, real)
+    bad = ((bits < 0) | (bits >= INFINITY)) & (bits != NAN)
+    return bits, tl.max(bad.to(tl.int32), axis=0)
+
+
+@triton.jit
+def read_codes(
+    payload: tl.tensor,
+    number: tl.tensor,
+    inside: tl.tensor,
+    exists: tl.tensor,
+    header: tl.tensor,
+    bucket: tl.tensor,
+    WIDTH: tl.constexpr,
+) -> tl.tensor:
+    """The codes of a tile, whose buckets start at whole bytes behind `header` bytes; int32."""
+    start = header + number * ((bucket.to(tl.int64) * WIDTH + 7) // 8)
+    return unpack_at(payload, start[:, None], inside[None, :], exists, WIDTH)
+
+
+@triton.jit
+def add_to(out: tl.tensor, index: tl.tensor, exists: tl.tensor, value: tl.tensor) -> None:
+    """out[index] += value."""
+    tl.store(out + index, tl.load(out + index, mask=exists, other=0.0) + value, mask=exists)

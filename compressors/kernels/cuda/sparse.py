@@ -1,0 +1,158 @@
+"""The index part of sparse payloads in Triton; `reference.sparse` says what is computed.
+
+Every code goes to its own bits by itself, with atomic ors of 32-bit words that are copied to the payload in
+the end. Where the codes of a payload begin can only be found from its start on; the reference does so by
+doubling, which is as good here.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.packing import load_words, store_words
+from compressors.kernels.reference.sparse import read_bitmap, read_delta
+
+__all__ = [
+    "add_at",
+    "read_bitmap",
+    "read_delta",
+    "read_int32",
+    "rice",
+    "write_bitmap",
+    "write_delta",
+    "write_int32",
+]
+
+_PARAMETERS = 32
+_BLOCK = 512
+
+
+@triton.jit
+def _gaps(indices: tl.tensor, place: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """How many positions lie between a kept one and that before it."""
+    before = tl.load(indices + place - 1, mask=mask & (place > 0), other=-1)
+    return tl.load(indices + place, mask=mask, other=0) - before - 1
+
+
+@triton.jit(do_not_specialize=["count"])
+def _rice(indices: tl.tensor, sums: tl.tensor, count: tl.tensor, PARAMETERS: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    """Add up gap >> r for every r below PARAMETERS."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    gap = tl.where(place < count, _gaps(indices, place, place < count), 0)
+    for parameter in range(PARAMETERS):
+        tl.atomic_add(sums + parameter, tl.sum(gap >> parameter, axis=0))
+
+
+def rice(indices: torch.Tensor) -> tuple[int, int]:
+    count = len(indices)
+    sums = torch.zeros(_PARAMETERS, dtype=torch.int64, device=indices.device)
+    launch(_rice, -(-count // _BLOCK), indices, sums, count, PARAMETERS=_PARAMETERS, BLOCK=_BLOCK)
+    bits = [count * (1 + parameter) + int(high) for parameter, high in enumerate(sums.tolist())]
+    return min(range(_PARAMETERS), key=bits.__getitem__), min(bits)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _write_int32(indices: tl.tensor, payload: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> None:
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    index = tl.load(indices + place, mask=place < count, other=0)
+    store_words(payload, place, index.to(tl.int32), place < count)
+
+
+def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
+    launch(_write_int32, -(-len(indices) // _BLOCK), indices, payload, len(indices), BLOCK=_BLOCK)
+
+
+@triton.jit(do_not_specialize=["count", "n"])
+def _read_int32(
+    payload: tl.tensor, indices: tl.tensor, wrong: tl.tensor, count: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    """Positions, and whether they ascend and are below n."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < count
+    index = load_words(payload, place, mask).to(tl.int64) & 0xFFFFFFFF
+    before = load_words(payload, place - 1, mask & (place > 0)).to(tl.int64) & 0xFFFFFFFF
+    bad = mask & ((index >= n) | ((place > 0) & (index <= before)))
+    tl.store(indices + place, index, mask=mask)
+    tl.store(wrong, 1, mask=tl.max(bad.to(tl.int32), axis=0) > 0)
+
+
+def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
+    count = len(payload) // 4
+    indices = torch.empty(count, dtype=torch.int64, device=payload.device)
+    wrong = flag(payload)
+    launch(_read_int32, -(-count // _BLOCK), payload, indices, wrong, count, n, BLOCK=_BLOCK)
+    return None if raised(wrong) else indices
+
+
+@triton.jit(do_not_specialize=["count"])
+def _write_bitmap(indices: tl.tensor, words: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr) -> None:
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    index = tl.load(indices + place, mask=place < count, other=0)
+    tl.atomic_or(words + (index >> 5), tl.full((BLOCK,), 1, tl.int32) << (index & 31).to(tl.int32), mask=place < count)
+
+
+def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
+    words = torch.zeros(-(-len(payload) // 4), dtype=torch.int32, device=payload.device)
+    launch(_write_bitmap, -(-len(indices) // _BLOCK), indices, words, len(indices), BLOCK=_BLOCK)
+    payload.copy_(words.view(torch.uint8)[: len(payload)])
+
+
+@triton.jit(do_not_specialize=["count", "parameter"])
+def _code_lengths(
+    indices: tl.tensor, lengths: tl.tensor, count: tl.tensor, parameter: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    gap = _gaps(indices, place, place < count)
+    tl.store(lengths + place, (gap >> parameter) + 1 + parameter, mask=place < count)
+
+
+@triton.jit(do_not_specialize=["count", "parameter"])
+def _write_delta(
+    indices: tl.tensor,
+    ends: tl.tensor,
+    words: tl.tensor,
+    count: tl.tensor,
+    parameter: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """The 1 and the low bits of every code, which ends before bit `ends`; the zeros in front are there already."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < count
+    gap = _gaps(indices, place, mask)
+    one = tl.full((BLOCK,), 1, tl.int64)
+    field = ((gap & ((one << parameter) - 1)) << 1) | 1
+    begin = tl.load(ends + place, mask=mask, other=0) - parameter - 1
+    shifted = field << (begin & 31)
+    high = (shifted >> 32).to(tl.int32)
+    tl.atomic_or(words + (begin >> 5), shifted.to(tl.int32), mask=mask)
+    tl.atomic_or(words + (begin >> 5) + 1, high, mask=mask & (high != 0))
+
+
+def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) -> None:
+    count = len(indices)
+    ends = torch.empty(count, dtype=torch.int64, device=indices.device)
+    launch(_code_lengths, -(-count // _BLOCK), indices, ends, count, parameter, BLOCK=_BLOCK)
+    ends = ends.cumsum(0)
+    words = torch.zeros(-(-len(payload) // 4), dtype=torch.int32, device=payload.device)
+    launch(_write_delta, -(-count // _BLOCK), indices, ends, words, count, parameter, BLOCK=_BLOCK)
+    payload.copy_(words.view(torch.uint8)[: len(payload)])
+
+
+@triton.jit(do_not_specialize=["count", "weight"])
+def _add_at(
+    indices: tl.tensor, values: tl.tensor, out: tl.tensor, count: tl.tensor, weight: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    index = tl.load(indices + place, mask=place < count, other=0)
+    value = tl.load(values + place, mask=place < count, other=0.0)
+    factor = weight.to(tl.int64).to(tl.float64, bitcast=True).to(tl.float32)
+    total = tl.load(out + index, mask=place < count, other=0.0) + value * factor
+    tl.store(out + index, total, mask=place < count)
+
+
+def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
+    bits = float64_bits(weight)
+    launch(_add_at, -(-len(indices) // _BLOCK), indices, values, out, len(indices), bits, BLOCK=_BLOCK)

@@ -1,0 +1,27 @@
+"""Elias' recursive code of positive integers ("omega"; Elias, IEEE Transactions on Information Theory, 1975).
+
+The code of 1 is the bit 0. The code of a larger N is the code of (bits of N) - 1 without its last bit,
+the bits of N with the most significant one first, and the bit 0:
+
+    1  0        2  10 0        4  10 100 0        16  10 100 10000 0
+
+So a code consists of groups; each one starts with a 1 and says how long the next one is, and the bit 0
+follows the last.
+"""
+
+from __future__ import annotations
+
+
+def code(value: int) -> str:
+    """The code of `value` as a string of bits, in the order in which they are sent."""
+    bits = "0"
+    while value > 1:
+        group = f"{value:b}"
+        bits = group + bits
+        value = len(group) - 1
+    return bits
+
+
+def length(value: int) -> int:
+    """Bits of the code of `value`; grows with it."""
+    return len(code(value))

@@ -1,0 +1,55 @@
+"""Dithering to powers of two in plain torch; `compressors.dithering` documents the payload."""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.scales import are_scales, bucket_draws, norms
+
+
+def encode(
+    x: torch.Tensor, key: int, steps: int, width: int, bucket: int, euclidean: bool, payload: torch.Tensor
+) -> None:
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length.
+
+    `steps` powers of two, the largest of them the norm of the bucket.
+    """
+    position = 4 * -(-len(x) // bucket)
+    for numbers, part in rows(x, bucket):
+        norm = norms(part, euclidean)
+        write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        powers = _round(part, norm, steps, bucket_draws(key, numbers, part.shape[1], bucket))
+        codes = pack(steps + torch.where(part.signbit(), -powers, powers), width)
+        payload[position : position + codes.numel()] = codes.flatten()
+        position += codes.numel()
+
+
+def _round(part: torch.Tensor, norm: torch.Tensor, steps: int, random: torch.Tensor) -> torch.Tensor:
+    """The numbers of the powers, 1 to `steps`, or 0 for zero."""
+    divisor = torch.where(norm > 0, norm, 1.0)[:, None]
+    relative = part.abs() / divisor * 2.0 ** (steps - 1)
+    relative = torch.where(norm.isnan()[:, None], 0.0, relative)
+    power = ((relative.view(torch.int32).long() + (random >> 9)) >> 23) - 126
+    hit = (random >> 1) < (relative.clamp(max=1.0) * 2.0**31).long()
+    return torch.where(relative >= 1, power, hit.long())
+
+
+def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    position = 4 * -(-len(out) // bucket)
+    for numbers, part in rows(out, bucket):
+        norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        length = -(-part.shape[1] * width // 8)
+        codes = payload[position : position + len(part) * length].view(len(part), length)
+        position += codes.numel()
+        signed = unpack(codes, part.shape[1], width) - steps
+        if not are_scales(norm) or (signed > steps).any():
+            return False
+        exponent = torch.where(signed == 0, 0, signed.abs() + 127 - steps).int()
+        value = (exponent << 23).view(torch.float32)
+        value = torch.where(signed < 0, -value, value)
+        part += (norm.double() * weight).float()[:, None] * value
+    return True

@@ -1,0 +1,63 @@
+"""What SIDCo fits distributions to, in one pass each, in an order that every implementation keeps.
+
+Sums are those of `sums`. A sum of logarithms would depend on whose logarithm it is; instead magnitudes are
+split into 2^e * m with m in [1, 2), exponents are added as integers, and mantissas are multiplied: a chunk
+of CHUNK in LANES lanes, from left to right, which stay below 2^256; their mantissas, halves of the lanes onto
+each other, which stay below 2^16; and the products of the chunks by the same rule again.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.sums import CHUNK, LANES, total
+
+_MAGNITUDE = 0x7FFFFFFF
+_FRACTION = (1 << 52) - 1
+_ONE = 1023 << 52
+
+
+def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int, float, float]:
+    """How many magnitudes of `x` (n,) float32, all finite, are at least `threshold`, the bits of the smallest
+    float32 that is not below `location`; and the sums of the excesses |x| - location of those, and of their
+    squares."""
+    above = (x.view(torch.int32) & _MAGNITUDE) >= threshold
+    excess = (x.double().abs() - location).clamp(min=0.0)
+    return int(above.sum()), float(total(excess)), float(total(excess * excess))
+
+
+def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
+    """Of the elements of `x` (n,) float32, all finite, that are not zero: how many they are, and (e, m) with
+    2^e * m = the product of their magnitudes, m in [1, 2)."""
+    values = x.double().abs()
+    count, exponent = int((values.view(torch.int64) != 0).sum()), 0
+    while len(values):
+        added, mantissas = _split(values)
+        exponent += int(added.sum())
+        if len(values) == 1:
+            return count, exponent, float(mantissas[0])
+        parts = [_products(part) for _, part in rows(mantissas, CHUNK)]
+        exponent += sum(int(added) for added, _ in parts)
+        values = torch.cat([product for _, product in parts])
+    return 0, 0, 1.0
+
+
+def _split(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Exponents and mantissas of float64 without a sign; a zero counts as a one."""
+    bits = values.view(torch.int64)
+    bits = torch.where(bits == 0, _ONE, bits)
+    return (bits >> 52) - 1023, ((bits & _FRACTION) | _ONE).view(torch.float64)
+
+
+def _products(mantissas: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the rows of `mantissas` (b, n): the sum of all exponents split off on the way, and the products (b,)."""
+    mantissas = torch.nn.functional.pad(mantissas, (0, -mantissas.shape[1] % LANES), value=1.0)
+    product = mantissas.new_ones(len(mantissas), LANES)
+    for chunk in mantissas.split(LANES, dim=1):
+        product *= chunk
+    exponents, product = _split(product)
+    while product.shape[1] > 1:
+        half = product.shape[1] // 2
+        product = product[:, :half] * product[:, half:]
+    return exponents.sum(), product[:, 0]

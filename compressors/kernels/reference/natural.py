@@ -1,0 +1,48 @@
+"""Natural compression in plain torch; `compressors.dithering.NaturalCompression` documents the payload."""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.scales import INFINITY, LARGEST, NAN, are_scales, bucket_draws
+
+_FRACTION = 0x007FFFFF
+
+
+def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> None:
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
+    position = 4 * -(-len(x) // bucket)
+    for numbers, part in rows(x, bucket):
+        scale = _next_power((part.view(torch.int32) & 0x7FFFFFFF).amax(1))
+        write_floats(scale, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        divisor = torch.where(scale > 0, scale, 1.0)[:, None]
+        relative = (part.abs() / divisor).view(torch.int32)
+        random = bucket_draws(key, numbers, part.shape[1], bucket)
+        codes = (relative.long() + (random >> 9)) >> 23 | torch.where(part.signbit(), 0x80, 0)
+        codes = torch.where(scale.isnan()[:, None], 0, codes)
+        payload[position : position + codes.numel()] = codes.flatten().to(torch.uint8)
+        position += codes.numel()
+
+
+def _next_power(bits: torch.Tensor) -> torch.Tensor:
+    """The smallest power of two from 2^-126 on that is no smaller; 2^128 is the largest float32."""
+    power = ((bits.long() + _FRACTION) & INFINITY).int().view(torch.float32).clamp(max=LARGEST)
+    nan = torch.tensor(NAN, dtype=torch.int32, device=bits.device).view(torch.float32)
+    return torch.where(bits >= INFINITY, nan, power)
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    position = 4 * -(-len(out) // bucket)
+    for numbers, part in rows(out, bucket):
+        scale = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        powers = scale.view(torch.int32) & _FRACTION == 0
+        if not are_scales(scale) or not (powers | (scale == LARGEST) | scale.isnan()).all():
+            return False
+        codes = payload[position : position + part.numel()].view(part.shape).int()
+        position += codes.numel()
+        value = ((codes & 0x7F) << 23 | (codes & 0x80) << 24).view(torch.float32)
+        part += (scale.double() * weight).float()[:, None] * value
+    return True

@@ -1,0 +1,51 @@
+"""Random subsets as a function of a key, in plain torch.
+
+Subset of k of n: numbers are drawn uniformly from [0, n), one after the other, and the first k different
+ones are the subset, so that all subsets are equally likely. Where k > n / 2 that is done for the n - k
+which are left out. Draw j belongs to chunk j div CHUNK and is its element i = j mod CHUNK: with the 32-bit
+draws h and l at place i of the streams 2 chunk and 2 chunk + 1, U = 2^32 h + l, it is floor(U n / 2^64) where
+n < 2^31. For larger n it is floor(floor(U / 2^11) / 2^53 n) in float64, at most n - 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from compressors.kernels.reference.streams import draws
+
+CHUNK = 1024
+
+
+def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tensor:
+    """The draws of the first `chunks` chunks."""
+    halves = draws(key, torch.arange(2 * chunks, device=device), CHUNK).view(chunks, 2, CHUNK)
+    high, low = halves[:, 0].flatten(), halves[:, 1].flatten()
+    if n < 2**31:
+        return (high * n + ((low * n) >> 32)) >> 32
+    u = (high << 21) | (low >> 11)
+    return (u.double() * 2.0**-53 * n).long().clamp(max=n - 1)
+
+
+def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
+    """`k` <= n different numbers below n, ascending int64."""
+    wanted = min(k, n - k)
+    chunks = math.ceil(1.5 * wanted / CHUNK)
+    chosen = torch.empty(0, dtype=torch.int64, device=device)
+    while len(chosen) < wanted:
+        numbers = _numbers(key, n, chunks, device)
+        ordered, places = numbers.sort(stable=True)
+        is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
+        chosen = numbers[places[is_first].sort().values[:wanted]]
+        chunks *= 2
+    if wanted == k:
+        return chosen.sort().values
+    left = torch.ones(n, dtype=torch.bool, device=device)
+    left[chosen] = False
+    return left.nonzero().flatten()
+
+
+def take(x: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """x[indices] for ascending `indices`, and whether all of `x` (n,) float32 is finite."""
+    return x[indices], bool(x.isfinite().all())

@@ -1,0 +1,55 @@
+"""Selection by magnitude in plain torch.
+
+Magnitudes are compared as the bits of float32 without the sign, whose integer order is that of the
+numbers, with Inf and then NaN above all. `side` 1 looks at elements above zero only, -1 at those below, as if
+all others were zero; 0 at all.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_MAGNITUDE = 0x7FFFFFFF
+_INFINITY = 0x7F800000
+
+
+def _sizes(x: torch.Tensor, side: int) -> torch.Tensor:
+    bits = x.view(torch.int32)
+    sizes = bits & _MAGNITUDE
+    if side:
+        sizes = torch.where((bits >= 0) == (side > 0), sizes, 0)
+    return sizes
+
+
+def largest(x: torch.Tensor, side: int = 0) -> int:
+    """The largest magnitude of `x` (n,) float32, as bits; 0 for an empty tensor."""
+    return int(_sizes(x, side).amax()) if len(x) else 0
+
+
+def is_finite(x: torch.Tensor) -> bool:
+    """No NaN and no Inf in `x`."""
+    return largest(x) < _INFINITY
+
+
+def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
+    """How many magnitudes are at least `threshold`, the bits of a float32 above zero."""
+    return int((_sizes(x, side) >= threshold).sum())
+
+
+def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
+    """The positions of all magnitudes of at least `threshold`, ascending int64; None where they are more than
+    `capacity`."""
+    found = (_sizes(x, side) >= threshold).nonzero().flatten()
+    return found if len(found) <= capacity else None
+
+
+def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
+    """The positions of the `k` largest magnitudes, ascending int64; of equal ones the first are taken.
+
+    All positions where `k` is at least n. With a `side`, only elements that have it: there can be fewer.
+    """
+    sizes = _sizes(x, side)
+    found = sizes.sort(descending=True, stable=True).indices[: max(k, 0)]
+    if side:
+        found = found[sizes[found] > 0]
+    return found.sort().values

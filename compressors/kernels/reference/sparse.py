@@ -1,0 +1,94 @@
+"""The index part of sparse payloads in plain torch; `compressors.positions` documents the codings."""
+
+from __future__ import annotations
+
+import torch
+
+_SHIFTS = (0, 8, 16, 24)
+_PARAMETERS = 32
+
+
+def _gaps(indices: torch.Tensor) -> torch.Tensor:
+    return indices.diff(prepend=indices.new_full((1,), -1)) - 1
+
+
+def rice(indices: torch.Tensor) -> tuple[int, int]:
+    """The best Golomb-Rice parameter for ascending `indices` (k,) int64, and the bits that it needs."""
+    gaps = _gaps(indices)
+    bits = [len(gaps) * (1 + r) + int((gaps >> r).sum()) for r in range(_PARAMETERS)]
+    return min(range(_PARAMETERS), key=bits.__getitem__), min(bits)
+
+
+def write_int32(indices: torch.Tensor, payload: torch.Tensor) -> None:
+    payload.copy_((indices[:, None] >> torch.tensor(_SHIFTS, device=indices.device)).to(torch.uint8).flatten())
+
+
+def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
+    """Ascending positions below `n`, or None where they are not."""
+    shifts = torch.tensor(_SHIFTS, device=payload.device)
+    return _checked((payload.view(-1, 4).long() << shifts).sum(1), n)
+
+
+def _checked(indices: torch.Tensor, n: int) -> torch.Tensor | None:
+    good = not len(indices) or bool((indices.diff() > 0).all() and indices[0] >= 0 and indices[-1] < n)
+    return indices if good else None
+
+
+def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
+    payload.zero_()
+    bits = (1 << (indices & 7)).to(torch.uint8)
+    payload.index_add_(0, indices >> 3, bits)  # every bit once: a sum is an or
+
+
+def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
+    """The positions of `count` set bits, or None where there are others, or one behind the first `n`."""
+    bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
+    indices = bits.flatten().nonzero().flatten()
+    return _checked(indices, n) if len(indices) == count else None
+
+
+def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) -> None:
+    gaps = _gaps(indices)
+    quotients = gaps >> parameter
+    ends = (quotients + 1 + parameter).cumsum(0)
+    bits = torch.zeros(8 * len(payload), dtype=torch.long, device=payload.device)
+    bits[ends - parameter - 1] = 1
+    for bit in range(parameter):
+        bits[ends - parameter + bit] = (gaps >> bit) & 1
+    payload.copy_((bits.view(-1, 8) << torch.arange(8, device=bits.device)).sum(1).to(torch.uint8))
+
+
+def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
+    """`count` positions and the bytes that they take; None where there are no such, or the last byte is not filled
+    up with zeros.
+
+    Where a code starts depends on all before it. A code that starts at bit s ends at next(s): the first set
+    bit from s on, plus 1 + parameter. All starts are found by doubling: next, next of next, and so on.
+    """
+    bits = ((payload.long()[:, None] >> torch.arange(8, device=payload.device)) & 1).flatten()
+    total = len(bits)
+    behind = total + 1  # where no code ends
+    places = torch.arange(total, device=payload.device)
+    first = torch.where(bits == 1, places, behind).flip(0).cummin(0).values.flip(0) if total else places
+    ends = torch.where(first + 1 + parameter <= total, first + 1 + parameter, behind)
+    step = torch.cat([ends, ends.new_tensor([behind, behind])])
+    starts = torch.zeros(1, dtype=torch.long, device=payload.device)
+    while len(starts) <= count:
+        starts = torch.cat([starts, step[starts]])
+        step = step[step]
+    starts, end = starts[:count], int(starts[count])
+    length = -(-end // 8)
+    if end == behind or bool(bits[end : 8 * length].any()):
+        return None, 0
+    firsts = first[starts] if count else starts
+    low = torch.zeros_like(starts)
+    for bit in range(parameter):
+        low += bits[firsts + 1 + bit] << bit
+    # A corrupt payload can be long enough for sums beyond 64 bits only where it has 2^32 bits.
+    gaps = ((firsts - starts) << parameter) + low
+    return _checked((gaps + 1).cumsum(0) - 1, n), length
+
+
+def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
+    """out[indices] += weight * values, for distinct indices."""
+    out[indices] = out[indices] + values * weight

@@ -1,0 +1,69 @@
+"""TernGrad in plain torch; `compressors.quantisers.TernGrad` documents the payload."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, sums
+
+_ROUNDING = 2.0**-40
+
+
+def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
+    """The scale of every bucket of `x` (n,): its largest magnitude after clipping; NaN for NaN and Inf.
+
+    Elements are clipped to `clip` standard deviations, unless that is 0 or they do not differ.
+    """
+    found = [x.new_zeros(0)]
+    for _, part in rows(x, bucket):
+        scale = norms(part, False)
+        if clip > 0:
+            mean = sums(part) / part.shape[1]
+            power = sums(part.double().square()) / part.shape[1]
+            variance = power - mean * mean
+            limit = (clip * variance.clamp(min=0).sqrt()).float()
+            limit = torch.where(variance <= power * _ROUNDING, math.inf, limit)
+            scale = torch.where(scale.isnan() | (scale < limit), scale, limit)
+        found.append(scale)
+    return torch.cat(found)
+
+
+def encode(
+    x: torch.Tensor, key: int, bucket: int, own: torch.Tensor, scales: torch.Tensor, payload: torch.Tensor
+) -> None:
+    """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length.
+
+    Elements are clipped to `own`; `scales`, no smaller, are sent.
+    """
+    position = 4 * len(scales)
+    write_floats(scales, payload[:position])
+    for numbers, part in rows(x, bucket):
+        scale, limit = scales[numbers, None], own[numbers, None]
+        exact = torch.minimum(part.abs(), limit) / torch.where(scale > 0, scale, 1.0)
+        exact = torch.where(scale.isnan(), 0.0, exact)
+        level = exact.long()
+        random = bucket_draws(key, numbers, part.shape[1], bucket)
+        level += (random >> 1) < ((exact - level) * 2.0**31).long()
+        codes = pack(1 + torch.where(part.signbit(), -level, level), 2)
+        payload[position : position + codes.numel()] = codes.flatten()
+        position += codes.numel()
+
+
+def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
+    """out += weight * Q(x), for `out` (n,) float32. False where no `encode` wrote the content."""
+    position = 4 * -(-len(out) // bucket)
+    for numbers, part in rows(out, bucket):
+        scale = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
+        length = -(-part.shape[1] // 4)
+        codes = payload[position : position + len(part) * length].view(len(part), length)
+        position += codes.numel()
+        signs = unpack(codes, part.shape[1], 2) - 1
+        if not are_scales(scale) or (signs > 1).any():
+            return False
+        part += (scale.double() * weight).float()[:, None] * signs.float()
+    return True

@@ -1,0 +1,42 @@
+"""Half floats that fit any unit: all values are multiplied by one power of two on the way.
+
+Written with torch operations for every device: the vectors are short, and a product with a power of two
+in float64 is exact, so that all devices give the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from compressors.base import CorruptPayload
+
+_MAGNITUDE = 0x7FFFFFFF
+_INFINITY = 0x7F800000
+_LARGEST = torch.finfo(torch.float32).max
+
+
+def write(values: torch.Tensor, payload: torch.Tensor) -> int:
+    """`values` (k,) float32 as half floats of v * 2^(141 - E) into `payload` of 2k bytes; returns E in [1, 254].
+
+    E is the exponent field of the largest finite magnitude, which comes to lie in [2^14, 2^15).
+    """
+    magnitudes = values.view(torch.int32) & _MAGNITUDE
+    finite = torch.where(magnitudes < _INFINITY, magnitudes, 0)
+    exponent = max(1, int(finite.amax()) >> 23) if len(values) else 1
+    scaled = (values.double() * 2.0 ** (141 - exponent)).half()
+    scaled = torch.where(scaled.isnan(), torch.nan, scaled)
+    payload.copy_(scaled.view(torch.uint8))
+    return exponent
+
+
+def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
+    """The inverse of `write`. What was rounded up beyond float32 becomes the largest float32.
+
+    Raises:
+        CorruptPayload: no such exponent.
+    """
+    if not 1 <= exponent <= 254:
+        raise CorruptPayload(f"the exponent of half floats is 1 to 254, not {exponent}")
+    halves = payload.clone().view(torch.float16)
+    wide = halves.double() * 2.0 ** (exponent - 141)
+    return torch.where(halves.isinf(), wide, wide.clamp(-_LARGEST, _LARGEST)).float()

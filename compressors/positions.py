@@ -1,0 +1,150 @@
+"""Where the kept elements of a tensor are, in as few bytes as possible: the index part of sparse payloads.
+
+The positions of `count` kept elements among n are ascending integers. Four codings:
+
+    int32    count little-endian unsigned 32-bit numbers; not where n > 2^32
+    delta    Golomb-Rice codes with parameter r of the gaps (the first position; then the positions that lie
+             between two neighbours): gap >> r as so many 0 bits and a 1, then the r low bits of the gap.
+             Bits fill bytes from the least significant on; the last byte is filled up with zeros
+    bitmap   n bits, position i is bit i mod 8 of byte i div 8; the last byte is filled up with zeros
+    dense    nothing: n values follow, with zeros for what was not kept
+
+The bits of Golomb-Rice codes as a function of r are convex (from r to r + 1 they change by count minus the
+sum of ceil((gap >> r) / 2), which only grows), so the best parameter is found exactly by walking downhill:
+r is the smallest one that needs the fewest bits.
+
+A sparse payload starts with a header of HEADER bytes: a little-endian 64-bit number with the coding in its
+lowest 3 bits (the order above), r in the next 5, `count` in the next 48 and `extra`, which the coding of
+the values may use, in the last 8.
+
+Nothing here loads torch; tensors are worked on by the kernels `sparse`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from compressors.base import CorruptPayload
+
+if TYPE_CHECKING:
+    import torch
+
+HEADER = 8
+OPTIONS = ("auto", "int32", "delta", "bitmap")
+"""What configs can ask for. `auto` takes the smallest; the others are kept to, except that nothing is
+written where all elements are kept, and that `int32` becomes `delta` where n > 2^32."""
+
+_INT32, _DELTA, _BITMAP, _DENSE = range(4)
+_LARGEST_PARAMETER = 31
+_COUNT_BITS = 48
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How the positions of one payload are written."""
+
+    coding: int
+    parameter: int
+    count: int
+    """Kept elements."""
+    size: int
+    """Bytes of the index part."""
+
+    @property
+    def is_dense(self) -> bool:
+        """Values of all elements follow."""
+        return self.coding == _DENSE
+
+    def header(self, extra: int) -> bytes:
+        """The first HEADER bytes of the payload."""
+        number = self.coding | self.parameter << 3 | self.count << 8 | extra << (8 + _COUNT_BITS)
+        return number.to_bytes(HEADER, "little")
+
+
+def bound(option: str, n: int, most: int) -> int:
+    """The most bytes that the positions of up to `most` of n elements need with `option`."""
+    if most == 0 and option in ("auto", "int32"):
+        return 0
+    sizes = {"bitmap": -(-n // 8), "delta": _delta_bound(n, most)}
+    # Every size only grows with the count, so that of `most` bounds them all.
+    sizes["int32"] = 4 * most if n <= 2**32 else sizes["delta"]
+    return min(sizes.values()) if option == "auto" else sizes[option]
+
+
+def size(option: str, n: int, count: int) -> int | None:
+    """The bytes of the positions of `count` of n elements where they do not depend on which they are."""
+    if count == n:
+        return 0
+    if option == "bitmap":
+        return -(-n // 8)
+    return 4 * count if option == "int32" and n <= 2**32 else None
+
+
+def _delta_bound(n: int, count: int) -> int:
+    """The gaps add up to at most n - count, whatever they are."""
+    bits = min(count * (1 + r) + ((n - count) >> r) for r in range(_LARGEST_PARAMETER + 1))
+    return -(-bits // 8)
+
+
+def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_bytes: int | None) -> Plan:
+    """The coding of `indices` (ascending int64).
+
+    `value_bytes` is the size of a value where any number of values can follow, also all n of them; None
+    where only the kept ones can.
+    """
+    count = len(indices)
+    if count == n:
+        return Plan(_DENSE, 0, count, 0)
+    sizes: list[tuple[int, int, int]] = []  # size, coding, parameter: of equal sizes the first coding wins
+    if option in ("auto", "int32") and n <= 2**32:
+        sizes.append((4 * count, _INT32, 0))
+    if option in ("auto", "delta") or (option == "int32" and not sizes):
+        parameter, bits = kernels.rice(indices)
+        sizes.append((-(-bits // 8), _DELTA, parameter))
+    if option in ("auto", "bitmap"):
+        sizes.append((-(-n // 8), _BITMAP, 0))
+    if option == "auto" and value_bytes is not None:
+        sizes.append(((n - count) * value_bytes, _DENSE, 0))
+    best, coding, parameter = min(sizes)
+    return Plan(coding, parameter, count, 0 if coding == _DENSE else best)
+
+
+def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: torch.Tensor) -> None:
+    """The index part, into `payload` of exactly its length."""
+    if chosen.coding == _INT32:
+        kernels.write_int32(indices, payload)
+    elif chosen.coding == _DELTA:
+        kernels.write_delta(indices, chosen.parameter, payload)
+    elif chosen.coding == _BITMAP:
+        kernels.write_bitmap(indices, payload)
+
+
+def read(kernels: ModuleType, payload: torch.Tensor, n: int) -> tuple[Plan, torch.Tensor | None, int]:
+    """What `payload` begins with: the plan, the positions (int64; None for a dense payload), and `extra`.
+
+    Raises:
+        CorruptPayload: no `write` for n elements gave it.
+    """
+    if len(payload) < HEADER:
+        raise CorruptPayload(f"a sparse payload starts with {HEADER} bytes, this one has {len(payload)}")
+    number = int.from_bytes(bytes(payload[:HEADER].tolist()), "little")
+    coding, parameter, extra = number & 7, number >> 3 & 31, number >> (8 + _COUNT_BITS)
+    count = number >> 8 & ((1 << _COUNT_BITS) - 1)
+    rest = payload[HEADER:]
+    if coding > _DENSE or (parameter and coding != _DELTA) or count > n:
+        raise CorruptPayload(f"coding {coding}, parameter {parameter}, {count} kept of {n}: no header of a payload")
+    if coding == _DENSE:
+        return Plan(coding, 0, count, 0), None, extra
+    if coding == _BITMAP:
+        length = -(-n // 8)
+        indices = kernels.read_bitmap(rest[:length], n, count) if len(rest) >= length else None
+    elif coding == _INT32:
+        length = 4 * count
+        indices = kernels.read_int32(rest[:length], n) if len(rest) >= length else None
+    else:
+        indices, length = kernels.read_delta(rest, n, count, parameter) if count <= 8 * len(rest) else (None, 0)
+    if indices is None:
+        raise CorruptPayload(f"no {count} ascending positions below {n}")
+    return Plan(coding, parameter, count, length), indices, extra
