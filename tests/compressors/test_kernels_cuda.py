@@ -274,6 +274,18 @@ def test_random_subsets_are_those_of_the_reference(n: int, k: int) -> None:
     assert torch.equal(found.subset(key(1).bits(), n, k, device), expected.subset(key(1).bits(), n, k, device))
 
 
+@pytest.mark.parametrize("values", ["normal", "equal", "wide", "nan"])
+def test_splits_and_draws_of_atomo_are_those_of_the_reference(values: str) -> None:
+    found, expected = both("atomo")
+    for count in (0, 1, 5003):
+        x = on_device(INPUTS[values]((count,)))
+        for threshold in (1, 0x3F000000, 0x7F800000):
+            scale = torch.tensor(threshold, dtype=torch.int32).view(torch.float32).item()
+            assert found.split_at(x, threshold) == expected.split_at(x, threshold)
+            drawn = [kernels.draw_kept(x, key(1).bits(), scale, threshold, 1.0) for kernels in (found, expected)]
+            assert torch.equal(*drawn)
+
+
 def test_modules_offer_what_their_namesakes_do() -> None:
     """The functions of the reference, with the same parameters; helpers of kernels aside."""
     for name in MODULES:

@@ -1,0 +1,96 @@
+"""ATOMO on the elements of a tensor in Triton; `reference.atomo` says what is computed."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.launch import float64_bits, launch, signed
+from compressors.kernels.cuda.scales import MAGNITUDE
+from compressors.kernels.cuda.streams import draw, stream_bits
+from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
+from compressors.kernels.reference.atomo import read_flags, write_flags
+
+__all__ = ["draw_kept", "read_flags", "split_at", "write_flags"]
+
+_CHUNKS = 8
+_BLOCK = tl.constexpr(4096)
+_TILE = 1024
+
+
+@triton.jit(do_not_specialize=["count", "threshold", "steps", "across"])
+def _split(
+    x: tl.tensor,
+    totals: tl.tensor,
+    found: tl.tensor,
+    largest: tl.tensor,
+    count: tl.tensor,
+    threshold: tl.tensor,
+    across: tl.tensor,
+    steps: tl.tensor,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """Sums of the magnitudes below the threshold, by chunk; how many are not below, and the largest one below."""
+    chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
+    lanes = tl.zeros((CHUNKS, 16), tl.float64)
+    above = tl.zeros((CHUNKS, 16), tl.int32)
+    most = tl.zeros((CHUNKS, 16), tl.int32)
+    for _ in range(0, steps, UNROLL):
+        for _ in tl.static_range(UNROLL):
+            sizes = tl.load(x + place, mask=place < end, other=0.0).to(tl.int32, bitcast=True) & MAGNITUDE
+            below = tl.where(sizes < threshold, sizes, 0)
+            lanes += below.to(tl.float32, bitcast=True).to(tl.float64)
+            above += ((sizes >= threshold) & (place < end)).to(tl.int32)
+            most = tl.maximum(most, below)
+            place += 16
+    tl.store(totals + chunk, folded(lanes, CHUNKS), mask=exists)
+    tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
+    tl.atomic_max(largest, tl.max(tl.max(most, axis=1), axis=0))
+
+
+def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:
+    if not len(x):
+        return 0, 0.0, 0
+    chunks = chunks_of(len(x), len(x))
+    totals = torch.empty(1, chunks.across, dtype=torch.float64, device=x.device)
+    found = torch.zeros(1, dtype=torch.int64, device=x.device)
+    largest = torch.zeros(1, dtype=torch.int32, device=x.device)
+    launch(
+        _split, chunks.programs, x, totals, found, largest, len(x), threshold, chunks.across, chunks.steps,
+        CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
+    )  # fmt: skip
+    above, below, most = torch.cat([found.double(), combined(totals), largest.double()]).tolist()
+    return int(above), below, int(most)
+
+
+@triton.jit(do_not_specialize=["count", "key", "scale", "threshold"])
+def _draw(
+    x: tl.tensor,
+    kept: tl.tensor,
+    count: tl.tensor,
+    key: tl.tensor,
+    scale: tl.tensor,
+    threshold: tl.tensor,
+    TILE: tl.constexpr,
+) -> None:
+    """Flags of what is kept; the scale is the bits of a float64."""
+    first = tl.program_id(0).to(tl.int64) * TILE
+    index = first + tl.arange(0, TILE)
+    value = tl.load(x + index, mask=index < count, other=0.0)
+    whole = tl.zeros((TILE,), tl.float32) + scale.to(tl.int64).to(tl.float64, bitcast=True).to(tl.float32)
+    p = tl.div_rn(tl.abs(value), whole)
+    p = tl.where(p < 1.0, p, tl.where(p >= 1.0, 1.0, 0.0))  # NaN becomes zero
+    cut = tl.minimum(p * 2147483648.0, 2147483520.0).to(tl.int32)
+    random = draw(stream_bits(key, (first // _BLOCK).to(tl.uint64)), (index % _BLOCK).to(tl.uint32))
+    certain = (value.to(tl.int32, bitcast=True) & MAGNITUDE) >= threshold
+    tl.store(kept + index, (((random >> 1).to(tl.int32) < cut) | certain).to(tl.uint8), mask=index < count)
+
+
+def draw_kept(x: torch.Tensor, key: int, scale: float, threshold: int, expected: float) -> torch.Tensor:
+    kept = torch.empty(len(x), dtype=torch.uint8, device=x.device)
+    programs = -(-len(x) // _TILE)
+    launch(_draw, programs, x, kept, len(x), signed(key), float64_bits(scale), threshold, TILE=_TILE)
+    return kept.nonzero().flatten()
