@@ -165,5 +165,7 @@ def _modules(error: BaseException) -> list[str]:
 
 
 def _nearest(word: str, options: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, options, 1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = difflib.get_close_matches(word, options, 3)
+    alike = [difflib.SequenceMatcher(None, option, word).ratio() for option in close]
+    best = [option for option, ratio in zip(close, alike, strict=True) if ratio == max(alike)]
+    return f" (did you mean {' or '.join(best)}?)" if best else ""

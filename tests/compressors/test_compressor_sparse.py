@@ -79,9 +79,7 @@ def test_few_zeros_travel_as_zeros() -> None:
 # Positions
 
 
-position_sets = st.integers(1, 400).flatmap(
-    lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)).map(sorted))
-)
+position_sets = st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)).map(sorted)))
 
 
 @quick
