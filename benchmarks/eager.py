@@ -1,9 +1,9 @@
-"""Compressors as they are usually written: a few eager torch operations, on the CPU, after the papers.
+"""Compressors as they are usually written: the formulas of the papers as eager torch operations, on the CPU.
 
-Each is fair to what it is compared with: the payload has as many bits per element (codes are packed where
-ours are), nothing is computed twice, sparse values are added at their indices instead of through a dense
-tensor, and of several ways to write a thing the quicker one stands here. `Eager.encode` makes the payload of
-`x`; `Eager.decode` adds what it says to `out`.
+Usual means: one operation after the other, each with a result of its own, as in the public collections of
+compressors; what was sparse is decoded into a dense tensor first, which is then added to the mean. The comparison
+is fair in what travels: the payload has as many bits per element as ours (codes are packed where ours are), and
+nothing is computed twice. `Eager.encode` makes the payload of `x`; `Eager.decode` adds what it says to `out`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def write_qsgd(x: torch.Tensor, levels: int = 7, bucket: int = 512) -> tuple[Any
 
 
 def read_qsgd(out: torch.Tensor, codes: torch.Tensor, norms: torch.Tensor, levels: int = 7, bucket: int = 512) -> None:
-    rows = unpack(codes, 4, 2 * len(codes)).float().sub_(levels).view(-1, bucket)
-    out.add_(rows.mul_(norms / levels).view(-1)[: len(out)])
+    rows = (unpack(codes, 4, 2 * len(codes)).float() - levels).view(-1, bucket) * (norms / levels)
+    out += rows.view(-1)[: len(out)]
 
 
 def write_terngrad(x: torch.Tensor, clip: float = 2.5) -> tuple[Any, ...]:
@@ -81,22 +81,24 @@ def write_terngrad(x: torch.Tensor, clip: float = 2.5) -> tuple[Any, ...]:
 
 
 def read_terngrad(out: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> None:
-    out.add_(unpack(codes, 2, len(out)).float().sub_(1).mul_(scale))
+    out += (unpack(codes, 2, len(out)).float() - 1) * scale
 
 
 def write_natural(x: torch.Tensor) -> tuple[Any, ...]:
-    """A sign and the exponent, which noise below it rounds up as often as the mantissa says: 8 bits, the exponent
-    from -110 to 16, less is zero."""
+    """A sign and the exponent, one higher with the probability that the mantissa says: 8 bits, the exponent from
+    -110 to 16, less is zero."""
     bits = x.view(torch.int32)
-    exponents = torch.randint_like(bits, 1 << 23).add_(bits & 0x7FFFFFFF).bitwise_right_shift_(23)
-    codes = exponents.sub_(16).clamp_(0, 127).to(torch.uint8)
-    return (codes.bitwise_or_((bits < 0).view(torch.uint8) << 7),)
+    exponent = (bits >> 23) & 0xFF
+    mantissa = bits & 0x7FFFFF
+    exponent = exponent + (torch.randint_like(bits, 1 << 23) < mantissa)
+    codes = (exponent - 16).clamp(0, 127)
+    return (torch.where(x < 0, codes + 128, codes).to(torch.uint8),)
 
 
 def read_natural(out: torch.Tensor, codes: torch.Tensor) -> None:
-    sizes = torch.exp2(torch.arange(128, dtype=torch.float32) - 111)
-    sizes[0] = 0
-    out.add_(torch.cat([sizes, -sizes]).index_select(0, codes.to(torch.int32)))
+    exponent = (codes & 127).int()
+    sizes = torch.where(exponent > 0, ((exponent + 16) << 23).view(torch.float32), 0.0)
+    out += torch.where(codes > 127, -sizes, sizes)
 
 
 def write_int8(x: torch.Tensor, bucket: int = 512) -> tuple[Any, ...]:
@@ -104,11 +106,11 @@ def write_int8(x: torch.Tensor, bucket: int = 512) -> tuple[Any, ...]:
     rows = _rows(x, bucket)
     low, high = torch.aminmax(rows, dim=1, keepdim=True)
     step = (high - low) / 255
-    return (rows - low).div_(step.clamp_min(1e-30)).round_().to(torch.uint8), low, step
+    return ((rows - low) / step.clamp_min(1e-30)).round().to(torch.uint8), low, step
 
 
 def read_int8(out: torch.Tensor, codes: torch.Tensor, low: torch.Tensor, step: torch.Tensor) -> None:
-    out.add_(codes.float().mul_(step).add_(low).view(-1)[: len(out)])
+    out += (codes.float() * step + low).view(-1)[: len(out)]
 
 
 def write_onebit(x: torch.Tensor, bucket: int = 2048) -> tuple[Any, ...]:
@@ -121,14 +123,14 @@ def write_onebit(x: torch.Tensor, bucket: int = 2048) -> tuple[Any, ...]:
     sizes = torch.full_like(count, bucket)
     sizes[-1] = len(x) - bucket * (len(rows) - 1)
     means = above / (sizes - count).clamp_min(1), below / count.clamp_min(1)
-    return pack(negative.view(torch.uint8).view(-1), 1), *means
+    return pack(negative.to(torch.uint8).view(-1), 1), *means
 
 
 def read_onebit(
     out: torch.Tensor, codes: torch.Tensor, above: torch.Tensor, below: torch.Tensor, bucket: int = 2048
 ) -> None:
-    negative = unpack(codes, 1, 8 * len(codes)).view(torch.bool).view(-1, bucket)
-    out.add_(torch.where(negative, below, above).view(-1)[: len(out)])
+    negative = unpack(codes, 1, 8 * len(codes)).bool().view(-1, bucket)
+    out += torch.where(negative, below, above).view(-1)[: len(out)]
 
 
 # Signs
@@ -136,20 +138,20 @@ def read_onebit(
 
 def write_sign(x: torch.Tensor) -> tuple[Any, ...]:
     """Which elements are not negative."""
-    return (pack((x >= 0).view(torch.uint8), 1),)
+    return (pack((x >= 0).to(torch.uint8), 1),)
 
 
 def read_sign(out: torch.Tensor, codes: torch.Tensor) -> None:
-    out.add_(unpack(codes, 1, len(out)).float().mul_(2).sub_(1))
+    out += unpack(codes, 1, len(out)).float() * 2 - 1
 
 
 def write_sign_norm(x: torch.Tensor) -> tuple[Any, ...]:
     """The same with the mean magnitude."""
-    return pack((x >= 0).view(torch.uint8), 1), x.abs().mean()
+    return pack((x >= 0).to(torch.uint8), 1), x.abs().mean()
 
 
 def read_sign_norm(out: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor) -> None:
-    out.add_(unpack(codes, 1, len(out)).float().mul_(2).sub_(1).mul_(scale))
+    out += (unpack(codes, 1, len(out)).float() * 2 - 1) * scale
 
 
 # Sparsifiers: int32 indices and float32 values
@@ -160,7 +162,7 @@ def _at(x: torch.Tensor, indices: torch.Tensor) -> tuple[Any, ...]:
 
 
 def read_sparse(out: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
-    out.index_add_(0, indices, values)
+    out += torch.zeros_like(out).index_copy(0, indices.long(), values)
 
 
 def write_topk(x: torch.Tensor, ratio: float = 0.01) -> tuple[Any, ...]:
@@ -189,18 +191,19 @@ def write_dgc(
     x: torch.Tensor, ratio: float = 0.001, sample_ratio: float = 0.01, upper: float = 1.3, lower: float = 0.8
 ) -> tuple[Any, ...]:
     """A threshold from a strided sample, moved until about the right number is kept; too many are thinned exactly."""
-    sizes = x.abs()
     wanted = math.ceil(ratio * len(x))
     stride = round(1 / sample_ratio)
-    sample = sizes[int(torch.randint(stride, ())) :: stride]
+    sample = x[int(torch.randint(stride, ())) :: stride].abs()
     threshold = torch.topk(sample, max(1, math.ceil(ratio * len(sample))), sorted=False).values.min()
-    indices = (sizes >= threshold).nonzero().view(-1)
+    mask = x.abs() >= threshold
+    indices = mask.nonzero().view(-1)
     for _ in range(10):
         if len(indices) > upper * wanted:
-            indices = indices[torch.topk(sizes[indices], wanted, sorted=False).indices]
+            indices = indices[torch.topk(x[indices].abs(), wanted, sorted=False).indices]
         elif len(indices) < lower * wanted:
-            threshold *= lower
-            indices = (sizes >= threshold).nonzero().view(-1)
+            threshold = threshold * lower
+            mask = x.abs() >= threshold
+            indices = mask.nonzero().view(-1)
         else:
             break
     return _at(x, indices)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _DTYPES = {"fp32": "float32", "fp16": "float16"}
 _BYTES = {"fp32": 4, "fp16": 2}
+_REMEMBERED = 50  # positions take 4 bytes each: at most 2 % of the gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +71,9 @@ class SharedSubset(Compressor):
         return _BYTES[self.values] * self.kept(element_count(shape))
 
     @abstractmethod
-    def take(self, x: torch.Tensor, key: Key) -> tuple[torch.Tensor, bool]:
-        """The kept elements of `x`, 1-D plain float32, as new memory, and whether all of `x` is finite. The key
-        is shared by the workers."""
+    def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
+        """Put the kept elements of `x`, 1-D plain float32, into `values`; returns whether all of `x` is finite.
+        The key is shared by the workers."""
 
     @abstractmethod
     def give(self, values: torch.Tensor, key: Key, weight: float, out: torch.Tensor) -> None:
@@ -85,13 +86,9 @@ class SharedSubset(Compressor):
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         if not len(flat):
             return payload
-        values, finite = self.take(flat, key.shared())
-        if not finite:
-            values.fill_(float("nan"))
-        if self.values == "fp32":
-            buffers.write_floats(values, payload)
-        else:
-            payload.copy_(values.half().view(payload.dtype))
+        with buffers.floats_of(payload, self.kept(len(flat)), _DTYPES[self.values]) as values:
+            if not self.take(flat, key.shared(), values):
+                values.fill_(float("nan"))
         return payload
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -124,20 +121,29 @@ class RandomK(SharedSubset):
     aliases: ClassVar[tuple[str, ...]] = ("random_k",)
     paper: ClassVar[str] = "Stich et al., Sparsified SGD with memory, NeurIPS 2018"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_recent", {})
+
     def positions(self, n: int, key: Key, device: torch.device) -> torch.Tensor:
-        """What is kept of n elements: ascending int64."""
+        """What is kept of n elements, ascending integers. Where they are few they are remembered until the
+        unit's next step, as the payload is decoded soon after it was made."""
         from compressors.kernels import backend
 
-        found: torch.Tensor = backend.load("randomk", device).subset(key.bits(), n, self.kept(n), device)
+        recent: dict[int, tuple[object, torch.Tensor]] = self.__dict__["_recent"]
+        draw = (key, n, device, self.kept(n))
+        kept, found = recent.get(key.unit, (None, None))
+        if found is None or kept != draw:
+            found = backend.load("randomk", device).subset(key.bits(), n, self.kept(n), device)
+            if _REMEMBERED * self.kept(n) <= n:
+                recent[key.unit] = (draw, found)
         return found
 
-    def take(self, x: torch.Tensor, key: Key) -> tuple[torch.Tensor, bool]:
+    def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
         from compressors.kernels import backend
 
-        taken: tuple[torch.Tensor, bool] = backend.load("randomk", x.device).take(
-            x, self.positions(len(x), key, x.device)
-        )
-        return taken
+        kernels = backend.load("randomk", x.device)
+        return bool(kernels.take(x, self.positions(len(x), key, x.device), values))
 
     def give(self, values: torch.Tensor, key: Key, weight: float, out: torch.Tensor) -> None:
         from compressors.kernels import backend
@@ -172,14 +178,14 @@ class BlockRandomK(SharedSubset):
 
         return min(int(uniform(key.bits(), 1)[0] * n), n - 1)
 
-    def take(self, x: torch.Tensor, key: Key) -> tuple[torch.Tensor, bool]:
-        import torch
-
+    def take(self, x: torch.Tensor, key: Key, values: torch.Tensor) -> bool:
         from compressors.kernels import backend
 
-        first, kept = self.start(len(x), key), self.kept(len(x))
-        values = torch.cat([x[first : first + kept], x[: max(0, first + kept - len(x))]])
-        return values, backend.load("selection", x.device).is_finite(x)
+        first = self.start(len(x), key)
+        until_end = min(len(values), len(x) - first)
+        values[:until_end] = x[first : first + until_end]
+        values[until_end:] = x[: len(values) - until_end]
+        return bool(backend.load("selection", x.device).is_finite(x))
 
     def give(self, values: torch.Tensor, key: Key, weight: float, out: torch.Tensor) -> None:
         first = self.start(len(out), key)

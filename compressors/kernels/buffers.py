@@ -24,6 +24,11 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.dtype is torch.float32 and tensor.is_contiguous() and tensor.data_ptr() % _FLOAT32_BYTES == 0
 
 
+def _is_aligned(payload: torch.Tensor) -> bool:
+    """It can be viewed as float32."""
+    return payload.data_ptr() % _FLOAT32_BYTES == 0 and payload.storage_offset() % _FLOAT32_BYTES == 0
+
+
 def as_float32(x: torch.Tensor) -> torch.Tensor:
     """`x` as a 1-D float32 tensor: a view where `x` is plain, else a rounded or gathered copy.
 
@@ -83,14 +88,29 @@ def accumulator(out: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def write_floats(x: torch.Tensor, payload: torch.Tensor) -> None:
     """The elements of `x`, in order, as float32 into `payload` of exactly that many bytes."""
-    if payload.data_ptr() % _FLOAT32_BYTES == 0 and payload.storage_offset() % _FLOAT32_BYTES == 0:
+    if _is_aligned(payload):
         payload.view(torch.float32).view(x.shape).copy_(x.detach())
     else:
         payload.copy_(as_float32(x).view(torch.uint8))
 
 
+@contextlib.contextmanager
+def floats_of(payload: torch.Tensor, count: int, dtype: str) -> Iterator[torch.Tensor]:
+    """`count` float32 to fill, which end up in `payload` as `dtype`: its own memory where that is possible."""
+    if (
+        dtype == "float32"
+        and payload.data_ptr() % _FLOAT32_BYTES == 0
+        and payload.storage_offset() % _FLOAT32_BYTES == 0
+    ):
+        yield payload.view(torch.float32)
+        return
+    values = torch.empty(count, dtype=torch.float32, device=payload.device)
+    yield values
+    payload.copy_(values.to(getattr(torch, dtype)).view(torch.uint8))
+
+
 def read_floats(payload: torch.Tensor) -> torch.Tensor:
     """The inverse of `write_floats`, 1-D: a view of `payload` where it is aligned."""
-    if payload.data_ptr() % _FLOAT32_BYTES or payload.storage_offset() % _FLOAT32_BYTES:
+    if not _is_aligned(payload):
         payload = payload.clone()
     return payload.view(torch.float32)

@@ -14,7 +14,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.selection import largest_of
 from compressors.kernels.cpu.streams import draw, stream_bits
 
 CHUNK = 1024
@@ -25,7 +24,7 @@ _ALL = np.uint64(2**64 - 1)
 _32 = np.uint64(32)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _INFINITY = np.int32(0x7F800000)
-_BLOCK = 4096
+_BLOCK = 8192
 
 
 def _trailing_zeros(context: Any, bits: Any) -> Any:
@@ -61,8 +60,8 @@ def _numbers(key: np.uint64, n: int, chunk: int, numbers: npt.NDArray[np.int64])
         numbers[index] = min(np.int64(u * np.float64(n)), n - 1)
 
 
-@kernel("void(uint64, int64, int64, uint64[::1], int64[::1])")
-def _subset(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]) -> None:
+@helper
+def _find(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[Any]) -> None:
     """`members` are zeros, a bit for each number; `indices` has room for k and one more."""
     numbers = np.empty(CHUNK, np.int64)
     left = min(k, n - k)
@@ -94,32 +93,70 @@ def _subset(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], ind
             bits &= bits - _ONE
 
 
-@kernel("boolean(float32[::1], int32[::1], int64[::1], float32[::1])")
-def _take(
+@kernel("void(uint64, int64, int64, uint64[::1], int32[::1])")
+def _subset32(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[np.int32]) -> None:
+    _find(key, n, k, members, indices)
+
+
+@kernel("void(uint64, int64, int64, uint64[::1], int64[::1])")
+def _subset64(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[np.int64]) -> None:
+    _find(key, n, k, members, indices)
+
+
+@helper
+def _gather(
     x: npt.NDArray[np.float32],
     bits: npt.NDArray[np.int32],
-    indices: npt.NDArray[np.int64],
+    indices: npt.NDArray[Any],
     values: npt.NDArray[np.float32],
 ) -> bool:
     """Gathers from every block while it is in the cache from being searched for NaN and Inf."""
     largest = np.int32(0)
     at = 0
     for first in range(0, bits.size, _BLOCK):
-        largest = max(largest, largest_of(bits[first : first + _BLOCK], _MAGNITUDE, np.int32(0)))
-        while at < indices.size and indices[at] < first + _BLOCK:
-            values[at] = x[indices[at]]
-            at += 1
+        last = min(first + _BLOCK, bits.size)
+        for index in range(first, last):
+            largest = max(largest, np.int32(bits[index] & _MAGNITUDE))
+        stop = at
+        while stop + 16 <= indices.size and indices[stop + 15] < last:
+            stop += 16
+        while stop < indices.size and indices[stop] < last:
+            stop += 1
+        for kept in range(at, stop):
+            values[kept] = x[indices[kept]]
+        at = stop
     return bool(largest < _INFINITY)
 
 
+@kernel("boolean(float32[::1], int32[::1], int32[::1], float32[::1])")
+def _take32(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    indices: npt.NDArray[np.int32],
+    values: npt.NDArray[np.float32],
+) -> bool:
+    return bool(_gather(x, bits, indices, values))
+
+
+@kernel("boolean(float32[::1], int32[::1], int64[::1], float32[::1])")
+def _take64(
+    x: npt.NDArray[np.float32],
+    bits: npt.NDArray[np.int32],
+    indices: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float32],
+) -> bool:
+    return bool(_gather(x, bits, indices, values))
+
+
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
-    indices = torch.empty(k + 1, dtype=torch.int64)
-    _subset(np.uint64(key), n, k, np.zeros((n + 63) // 64, np.uint64), indices.numpy())
+    small = n < _FITS
+    indices = torch.empty(k + 1, dtype=torch.int32 if small else torch.int64)
+    find = _subset32 if small else _subset64
+    find(np.uint64(key), n, k, np.zeros((n + 63) // 64, np.uint64), indices.numpy())
     return indices[:k]
 
 
-def take(x: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    values = torch.empty(len(indices), dtype=torch.float32)
+def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:
     elements = x.numpy()
-    finite = _take(elements, elements.view(np.int32), indices.numpy(), values.numpy())
-    return values, bool(finite)
+    gather = _take32 if indices.dtype is torch.int32 else _take64
+    return bool(gather(elements, elements.view(np.int32), indices.numpy(), values.numpy()))

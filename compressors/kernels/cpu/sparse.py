@@ -5,6 +5,8 @@ Positions are written and read in ascending order, so that the tensor is walked 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -172,12 +174,26 @@ def _read_delta(payload: npt.NDArray[np.uint8], n: int, parameter: int, indices:
     return -1 if rest else position
 
 
-@kernel("void(int64[::1], float32[::1], float32, float32[::1])")
-def _add_at(
-    indices: npt.NDArray[np.int64], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
+@helper
+def _add(
+    indices: npt.NDArray[Any], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
 ) -> None:
     for at in range(indices.size):
         out[indices[at]] += values[at] * weight
+
+
+@kernel("void(int32[::1], float32[::1], float32, float32[::1])")
+def _add_at32(
+    indices: npt.NDArray[np.int32], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
+) -> None:
+    _add(indices, values, weight, out)
+
+
+@kernel("void(int64[::1], float32[::1], float32, float32[::1])")
+def _add_at64(
+    indices: npt.NDArray[np.int64], values: npt.NDArray[np.float32], weight: np.float32, out: npt.NDArray[np.float32]
+) -> None:
+    _add(indices, values, weight, out)
 
 
 def rice(indices: torch.Tensor) -> tuple[int, int]:
@@ -214,4 +230,5 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
 
 
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-    _add_at(indices.numpy(), values.numpy(), weight, out.numpy())
+    add = _add_at32 if indices.dtype is torch.int32 else _add_at64
+    add(indices.numpy(), values.numpy(), weight, out.numpy())

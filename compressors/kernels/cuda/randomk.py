@@ -49,12 +49,14 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
         is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
         chosen = numbers[places[is_first].sort().values[:wanted]]
         chunks *= 2
+    dtype = torch.int32 if n < 2**31 else torch.int64
     if wanted == k:
-        return chosen.sort().values
+        return chosen.sort().values.to(dtype)
     left = torch.ones(n, dtype=torch.bool, device=device)
     left[chosen] = False
-    return left.nonzero().flatten()
+    return left.nonzero().flatten().to(dtype)
 
 
-def take(x: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    return x[indices], is_finite(x)
+def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:
+    torch.index_select(x, 0, indices, out=values)
+    return is_finite(x)

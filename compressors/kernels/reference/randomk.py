@@ -29,7 +29,7 @@ def _numbers(key: int, n: int, chunks: int, device: torch.device) -> torch.Tenso
 
 
 def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
-    """`k` <= n different numbers below n, ascending int64."""
+    """`k` <= n different numbers below n, ascending: int32 where n < 2^31, else int64."""
     wanted = min(k, n - k)
     chunks = math.ceil(1.5 * wanted / CHUNK)
     chosen = torch.empty(0, dtype=torch.int64, device=device)
@@ -39,13 +39,15 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
         is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
         chosen = numbers[places[is_first].sort().values[:wanted]]
         chunks *= 2
+    dtype = torch.int32 if n < 2**31 else torch.int64
     if wanted == k:
-        return chosen.sort().values
+        return chosen.sort().values.to(dtype)
     left = torch.ones(n, dtype=torch.bool, device=device)
     left[chosen] = False
-    return left.nonzero().flatten()
+    return left.nonzero().flatten().to(dtype)
 
 
-def take(x: torch.Tensor, indices: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """x[indices] for ascending `indices`, and whether all of `x` (n,) float32 is finite."""
-    return x[indices], bool(x.isfinite().all())
+def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:
+    """values = x[indices] for ascending `indices`; returns whether all of `x` (n,) float32 is finite."""
+    values.copy_(x[indices])
+    return bool(x.isfinite().all())

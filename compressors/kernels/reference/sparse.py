@@ -90,5 +90,5 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
 
 
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
-    """out[indices] += weight * values, for distinct indices."""
+    """out[indices] += weight * values, for distinct indices, int32 or int64."""
     out[indices] = out[indices] + values * weight
