@@ -46,12 +46,17 @@ class Grid:
 
     @property
     def caption(self) -> str:
-        """What a reader must know to repeat the sweep and does not find in the rows and columns."""
-        specific = {name: _settings(values) for name, values in self.specific.items()}
-        parts = [_settings(self.constants), "; ".join(f"{name} ({text})" for name, text in specific.items() if text)]
+        """What all runs have in common, which a reader does not find in the rows and columns."""
+        parts = [_settings(self.constants)]
         if self.entangled:
-            parts.append("follows from the above: " + ", ".join(self.entangled))
+            parts.append("follows from what was swept: " + ", ".join(self.entangled))
         return ". ".join(filter(None, parts))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """By compressor, what its runs have in common besides."""
+        texts = {name: _settings(values) for name, values in self.specific.items()}
+        return {name: text for name, text in texts.items() if text}
 
 
 def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
@@ -117,15 +122,16 @@ def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
 
 
 def _settings(values: Mapping[str, Any]) -> str:
-    """`workers=4, model=wideresnet (depth=10, widen=1)`."""
-    shown = {key: setting(value) for key, value in values.items() if setting(value)}
-    parts = []
+    """`workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`; nothing and empty lists are left out."""
+    shown = {key.removeprefix(_HYPER): setting(value) for key, value in values.items()}
+    shown = {key: text for key, text in shown.items() if text not in ("", "[]", "{}")}
+    groups: dict[str, list[str]] = {}
     for key, text in shown.items():
-        if key.rpartition(".")[0] in shown:
-            continue
-        inner = [
-            f"{name.removeprefix(f'{key}.')}={value}" for name, value in shown.items() if name.startswith(f"{key}.")
-        ]
-        key = key.removeprefix(_HYPER)
-        parts.append(f"{key}={text} ({', '.join(inner)})" if inner else f"{key}={text}")
-    return ", ".join(parts)
+        group, _, name = key.partition(".")
+        inner = groups.setdefault(group, [])
+        if name:
+            inner.append(f"{name}={text}")
+    heads = {group: f"{group}={shown[group]}" if group in shown else group for group in groups}
+    return ", ".join(
+        f"{heads[group]} ({', '.join(inner)})" if inner else heads[group] for group, inner in groups.items()
+    )

@@ -69,6 +69,7 @@ def render(
         headline=headline(grid),
         command=_text(info.get("command", "")),
         caption=grid.caption,
+        options=grid.options,
         sections=sections,
         runs=by_name["runs"],
         details=[

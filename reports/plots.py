@@ -1,7 +1,8 @@
 """The plots of a sweep.
 
 Runs that differ only in their seed are lines of the same colour; lines are never averaged. A run
-without numbers is named with its status instead.
+without numbers is named with its status instead. Many compressors become small multiples, or bars
+sorted by their length.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -21,13 +22,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from reports import panels, style
+from reports import bars, panels, style
 from reports.grid import Grid
 from reports.panels import GREY, Layout
-from reports.table import DAGGER, NOT_MEASURED
+from reports.table import NOT_MEASURED
 from reports.text import counted, number
 from sweep import run as rundir
 
@@ -87,48 +87,78 @@ def plots(grid: Grid, epochs: pd.DataFrame) -> Iterator[Plot]:
     apart, together = panels.lay_out(grid, runs, ["workers"]), panels.lay_out(grid, runs, [])
     size, unit = _time_unit(epochs["time_s"].max())
     with matplotlib.rc_context(fname=style.STYLE):
-        yield _throughput(together)
+        if together.has_many and runs["workers"].nunique() == 1:
+            alt = _alt("Throughput", together, "iterations_per_second", "it/s")
+            yield Plot("throughput", "Throughput", alt, bars.ranking(together))
+        else:
+            yield _throughput(together)
         yield _accuracy(apart, epochs, _Progress("epoch", "epochs", "epoch", "epoch"))
         # Times grow so much with the number of workers that a common axis would hide the smaller ones.
         time = _Progress("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
         yield _accuracy(apart, epochs, time)
         sent = _Progress("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
         yield _accuracy(apart, epochs, sent)
-        yield _breakdown(apart)
+        alt = _alt("Time of a step by phase, stacked; in all", apart, "step_s", "ms", 1e3)
+        yield Plot("breakdown", "Where the time of a step goes", alt, bars.breakdown(apart))
 
 
 def _throughput(layout: Layout) -> Plot:
-    figure, axes = panels.figure_of(layout, 2, 2.6)
-    for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        runs = runs.assign(value=runs["iterations_per_second"].where(runs["status"] == rundir.DONE))
-        values = runs.pivot(index=["label", "repeat"], columns="workers", values="value")
-        counts = list(values.columns)
-        ends = {}
-        for label, lines in values.groupby(level="label", sort=False):
-            look = layout.looks[str(label)]
-            axis.plot(counts, lines.T, look.marker, linestyle="-", color=look.colour)
-            for count, value in lines.mean().dropna().items():
-                ends[str(label)] = (count, value, panels.plain(str(label), 24))
-        for label, crowded in runs[runs["oversubscribed"]].groupby("label"):
-            look = layout.looks[str(label)]
-            axis.plot(crowded["workers"], crowded["value"], look.marker, color=look.colour, markerfacecolor="white")
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(counts, [str(int(count)) for count in counts])
-        axis.xaxis.set_minor_locator(NullLocator())
-        margin = max((counts[-1] / counts[0]) ** 0.08, 1.15) if counts else 1
-        axis.set_xlim(counts[0] / margin, counts[-1] * margin)
-        axis.set_ylim(bottom=0)
-        panels.label_ends(axis, ends, layout)
-        for count in counts:
-            here = runs[runs["workers"] == count]
-            panels.name_absent(axis, here, panels.words_for(here, here["value"].notna()), layout, count)
-    for axis in axes:
-        axis.set(xlabel="workers", ylabel="throughput [it/s]")
+    parts = [
+        runs.assign(value=runs["iterations_per_second"].where(runs["status"] == rundir.DONE))
+        for _, runs in layout.panels
+    ]
+    marks: list[Line2D] = []
+    if layout.has_many:
+        figure, blocks = panels.small_multiples(layout, 1.1, "workers", "throughput [it/s]")
+        for block, runs in zip(blocks, parts, strict=True):
+            lines: dict[str, list[np.ndarray]] = {}
+            for (label, _), line in runs.sort_values("workers").groupby(["label", "repeat"]):
+                lines.setdefault(label, []).append(line[["workers", "value"]].dropna().to_numpy())
+            for label, axis in block.items():
+                panels.backdrop(axis, lines)
+                here = runs[runs["label"] == label]
+                _speeds(axis, here, layout.only(label), sorted(runs["workers"].unique()))
+                panels.name_absent(axis, here, panels.words_for(here, here["value"].notna()), layout.only(label))
+        marks = panels.backdrop_marks(layout)
+    else:
+        figure, axes = panels.figure_of(layout, 2, 2.6)
+        for axis, runs in zip(axes, parts, strict=True):
+            counts = sorted(runs["workers"].unique())
+            ends = _speeds(axis, runs, layout, counts)
+            panels.label_ends(axis, ends, layout)
+            for count in counts:
+                here = runs[runs["workers"] == count]
+                panels.name_absent(axis, here, panels.words_for(here, here["value"].notna()), layout, count)
+            axis.set(xlabel="workers", ylabel="throughput [it/s]")
     hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
     hollow.set_label(f"hollow: {panels.CROWDED}, not comparable")
-    panels.legend(figure, [hollow] if layout.is_crowded() else [], layout.repeats)
+    marks += [hollow] if layout.is_crowded() else []
+    panels.legend(figure, marks, layout.repeats)
     alt = _alt("Throughput", layout, "iterations_per_second", "it/s")
     return Plot("throughput", "Throughput against workers", alt, figure)
+
+
+def _speeds(
+    axis: Axes, runs: pd.DataFrame, layout: Layout, counts: Sequence[float]
+) -> dict[str, tuple[float, float, str]]:
+    """Draw the `value` of all runs against their workers; what to write at the ends of the lines."""
+    values = runs.pivot(index=["label", "repeat"], columns="workers", values="value").reindex(columns=counts)
+    ends = {}
+    for label, lines in values.groupby(level="label", sort=False):
+        look = layout.looks[str(label)]
+        axis.plot(counts, lines.T, look.marker, linestyle="-", color=look.colour)
+        for count, value in lines.mean().dropna().items():
+            ends[str(label)] = (count, value, panels.plain(str(label), 24))
+    for label, crowded in runs[runs["oversubscribed"]].groupby("label"):
+        look = layout.looks[str(label)]
+        axis.plot(crowded["workers"], crowded["value"], look.marker, color=look.colour, markerfacecolor="white")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(counts, [str(int(count)) for count in counts])
+    axis.xaxis.set_minor_locator(NullLocator())
+    margin = max((counts[-1] / counts[0]) ** 0.08, 1.15)
+    axis.set_xlim(counts[0] / margin, counts[-1] * margin)
+    axis.set_ylim(bottom=0)
+    return ends
 
 
 def _accuracy(layout: Layout, epochs: pd.DataFrame, progress: _Progress) -> Plot:
@@ -137,8 +167,32 @@ def _accuracy(layout: Layout, epochs: pd.DataFrame, progress: _Progress) -> Plot
     )
     points = points[points.abs().lt(math.inf).all(axis=1)]
     curves = {str(run): line.to_numpy() for run, line in points.groupby(epochs["run"], observed=True)}
-    figure, axes = panels.figure_of(layout, layout.columns, 2.1, progress.share)
-    drawn = [_curves(axis, runs, layout, curves, progress) for axis, (_, runs) in zip(axes, layout.panels, strict=True)]
+    y = "test accuracy [%]"
+    drawn: list[dict[str, tuple[float, float, str]]] = []
+    if layout.has_many:
+        figure, blocks = panels.small_multiples(layout, 1.1, progress.label, y)
+        axes = [axis for block in blocks for axis in block.values()]
+        for block, (_, runs) in zip(blocks, layout.panels, strict=True):
+            lines = {
+                str(label): [curves[run] for run in group["run"] if run in curves and curves[run][:, 0].any()]
+                for label, group in runs.groupby("label")
+            }
+            for label, axis in block.items():
+                panels.backdrop(axis, lines)
+                ends = _curves(axis, runs[runs["label"] == label], layout.only(label), curves, progress)
+                panels.title_right(axis, "".join(text for _, _, text in ends.values()))
+                drawn.append({})
+        above = Line2D([], [], linestyle="none", label="number: where it ends [%]")
+        marks = [*panels.backdrop_marks(layout), above]
+    else:
+        figure, axes = panels.figure_of(layout, layout.columns, 2.1, progress.share)
+        for axis, (_, runs) in zip(axes, layout.panels, strict=True):
+            drawn.append(_curves(axis, runs, layout, curves, progress))
+        panels.label_axes(axes, progress.label, y, progress.share)
+        marks = [
+            Line2D([], [], color=look.colour, marker=look.marker, label=panels.plain(label))
+            for label, look in layout.looks.items()
+        ]
     # Compressors tend to be decades apart; where they are not, a logarithmic axis would have no numbers on it.
     is_wide = max(axis.dataLim.x1 for axis in axes) > 20 * min(axis.dataLim.minposx for axis in axes)
     for axis, ends in zip(axes, drawn, strict=True):
@@ -146,17 +200,16 @@ def _accuracy(layout: Layout, epochs: pd.DataFrame, progress: _Progress) -> Plot
             axis.set_xscale("log" if is_wide else "linear")
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             axis.xaxis.set_minor_formatter(NullFormatter())
+            if layout.has_many:
+                axis.xaxis.set_minor_locator(NullLocator())
         elif progress.column == "time_s":
             axis.set_xlim(left=0)
         else:
             axis.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
             if len(ends) <= _MAX_LABELLED:  # only here do all lines end at the same place
                 panels.label_ends(axis, ends, layout)
-    panels.label_axes(axes, progress.label, "test accuracy [%]", progress.share)
-    marks = [
-        Line2D([], [], color=look.colour, marker=look.marker, label=panels.plain(label))
-        for label, look in layout.looks.items()
-    ]
+    if layout.has_many:
+        panels.same_limits(axes, progress.share)
     if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
         marks.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
     panels.legend(figure, marks, layout.repeats)
@@ -192,44 +245,6 @@ def _curves(
     axis.autoscale_view()
     panels.name_absent(axis, runs, words, layout)
     return ends
-
-
-def _breakdown(layout: Layout) -> Plot:
-    figure, axes = panels.figure_of(layout, 1, 0.42 + 0.2 * len(layout.looks), share="x")
-    for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        for place, label in enumerate(layout.looks):
-            _bar(axis, place, label, runs)
-        axis.set_yticks(range(len(layout.looks)), map(panels.plain, layout.looks))
-        axis.set_ylim(len(layout.looks) - 0.5, -0.5)
-        axis.tick_params(axis="y", length=0)
-        axis.grid(axis="y", visible=False)
-        axis.grid(axis="x", visible=True)
-        axis.margins(x=0.15)
-    footnote = f"; {DAGGER} {panels.CROWDED}" if layout.is_crowded() else ""
-    panels.label_axes(axes, f"time of a step [ms]{footnote}", "", "x")
-    marks = [
-        Patch(facecolor=colour, edgecolor=GREY, linewidth=0.3, label=phase) for phase, colour in style.PHASES.items()
-    ]
-    panels.legend(figure, marks)
-    alt = _alt("Time of a step by phase, stacked; in all", layout, "step_s", "ms", 1e3)
-    return Plot("breakdown", "Where the time of a step goes", alt, figure)
-
-
-def _bar(axis: Axes, place: int, label: str, runs: pd.DataFrame) -> None:
-    """The phases of one label's step at height `place`, then its sum, and a word for runs that are not in it."""
-    is_shown = (runs["status"] == rundir.DONE) & runs["step_s"].notna()
-    shown = runs[is_shown & (runs["label"] == label)]
-    end, texts = 0.0, []
-    if len(shown):
-        parts = shown[[f"{phase}_s" for phase in rundir.PHASES]].mean().fillna(0) * 1e3
-        parts["other"] = max(shown["step_s"].mean() * 1e3 - parts.sum(), 0)
-        for width, colour in zip(parts, style.PHASES.values(), strict=True):
-            axis.barh(place, width, 0.72, end, color=colour, edgecolor=GREY, linewidth=0.3)
-            end += width
-        texts = [f"{number(end)} ms{DAGGER * bool(shown['oversubscribed'].any())}"]
-        texts += [f"mean of {len(shown)}"] if len(shown) > 1 else []
-    text = ", ".join([*texts, *panels.absent(label, runs, panels.words_for(runs, is_shown))])
-    axis.annotate(text, (end, place), (4, 0), textcoords="offset points", va="center_baseline", fontsize=7.5)
 
 
 def _alt(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:

@@ -27,6 +27,9 @@ PHASES = {
     "other": "#FFFFFF",
 }
 
+# Where colours could not tell so many apart: those that are compared with, and bars that have a name beside them.
+BACKDROP, BAR = "#D6D6D6", "#8FB3D1"
+
 # Yellow lines are too light on white paper; black is the baseline's.
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "h", "p")

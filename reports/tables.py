@@ -174,7 +174,9 @@ def _phases(grid: Grid) -> Table:
 
 def _runs(grid: Grid) -> Table:
     measures = [measure.scaled(grid.runs[measure.column]) for measure in _RUN_MEASURES]
-    return _by_run(grid, grid.runs, measures, "runs", "All runs", first=("status",), last=("reason", "run"))
+    table = _by_run(grid, grid.runs, measures, "runs", "All runs", first=("status",), last=("reason", "run"))
+    options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())
+    return dataclasses.replace(table, caption=". ".join(filter(None, (grid.caption, options))))
 
 
 def _by_run(

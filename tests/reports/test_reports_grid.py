@@ -75,10 +75,12 @@ def test_places_are_no_difference_and_equal_runs_are_still_told_apart(tmp_path: 
 
 
 def test_the_caption_says_what_is_constant_and_what_belongs_to_a_compressor(nine: Path) -> None:
-    caption = lay_out(reports.load(nine).runs).caption
+    grid = lay_out(reports.load(nine).runs)
+    caption = grid.caption
     assert "model=wideresnet (depth=10, widen=1, dropout=0)" in caption
-    assert "batch.size=128" in caption and "nesterov=true" in caption and "max_steps" not in caption
-    assert "none (exchange=allreduce); qsgd (exchange=allgather, levels=7, bucket_size=512, norm=max)" in caption
+    assert "batch (size=128, per=global)" in caption and "nesterov=true" in caption and "max_steps" not in caption
+    assert grid.options["none"] == "exchange=allreduce" and "levels" not in caption
+    assert grid.options["qsgd"] == "exchange=allgather, levels=7, bucket_size=512, norm=max"
     assert "workers=" not in caption and "data" not in caption.replace("dataset", "") and "mpi" not in caption
 
 
@@ -86,7 +88,7 @@ def test_the_caption_names_what_follows_from_the_rest(tmp_path: Path) -> None:
     configs = [fabricate.config(workers=w, batch__size=64 * w) for w in (2, 4)]
     grid = grid_of(tmp_path, *configs)
     assert grid.keys == () and grid.entangled == ("batch.size",)
-    assert grid.caption.endswith("follows from the above: batch.size")
+    assert grid.caption.endswith("follows from what was swept: batch.size")
 
 
 def test_configs_without_the_usual_keys(tmp_path: Path) -> None:

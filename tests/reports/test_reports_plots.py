@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import matplotlib.colors
 import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 import reports
 from reports import style
@@ -17,6 +21,7 @@ from reports.build import Built
 from reports.grid import lay_out
 from reports.panels import _spread
 from reports.plots import Plot, plots
+from reports.text import number
 from sweep import run as rundir
 from tests.reports import fabricate
 
@@ -153,6 +158,110 @@ def test_too_many_settings_share_a_panel_and_it_is_said(tmp_path: Path) -> None:
     assert titles(made["accuracy_epoch"].figure) == ["2 workers"]
     (legend,) = made["accuracy_epoch"].figure.legends
     assert legend.get_title().get_text() == "one line for each optimizer.lr"
+
+
+MANY = ["none", *(f"c{number:02}" for number in range(1, 12))]
+
+
+def everything(figure: Figure) -> str:
+    """All texts of a figure; a long name may stand in two lines of a title."""
+    return " ".join(" ".join(text.get_text().split()) for text in figure.findobj(Text))
+
+
+def many(directory: Path, workers: Sequence[int], names: Sequence[str] = MANY, **changes: Any) -> Path:
+    configs = [fabricate.config(name, count, epochs=3, **changes) for name in names for count in workers]
+    return fabricate.sweep(directory / "many", configs)
+
+
+@pytest.fixture(scope="module", params=[(2,), (2, 4)], ids=["one", "two"])
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sequence[int]]:
+    """12 compressors and two variants with long names, with one or two numbers of workers; one run failed."""
+    workers = request.param
+    sweep = many(tmp_path_factory.mktemp("crowd"), workers)
+    for levels in (7, 127):
+        changes = {"compressor__levels": levels, "compressor__bucket_size": 8 * levels}
+        fabricate.run(sweep, fabricate.config("qsgd", 2, epochs=3, **changes), name=f"qsgd-{levels}")
+    fabricate.run(sweep, fabricate.config("svd", 2, epochs=3), rundir.PENDING)
+    return sweep, workers
+
+
+def test_everyone_is_named_in_every_picture_of_many(crowd: tuple[Path, Sequence[int]]) -> None:
+    made = drawn(crowd[0])
+    labels = lay_out(reports.load(crowd[0]).runs).labels
+    assert list(made) == NAMES and len(labels) == len(MANY) + 3 and "qsgd levels=127 bucket_size=1016" in labels
+    for plot in made.values():
+        assert not [label for label in labels if label not in everything(plot.figure)]
+        assert "pending" in everything(plot.figure), "svd"
+
+
+def test_up_to_eight_share_a_panel(tmp_path: Path) -> None:
+    for count, is_shared in ((8, True), (9, False)):
+        made = drawn(many(tmp_path / str(count), (2, 4), MANY[:count]))
+        assert [len(made[name].figure.axes) for name in NAMES[:4]] == ([1, 2, 2, 2] if is_shared else [9, 18, 18, 18])
+        assert len(made["breakdown"].figure.axes) == 2
+
+
+def test_many_with_one_number_of_workers_are_ranked(tmp_path: Path) -> None:
+    sweep = many(tmp_path, (2,))
+    speeds = reports.load(sweep).runs.set_index("compressor")["iterations_per_second"].sort_values(ascending=False)
+    made = drawn(sweep)
+    (axis,) = made["throughput"].figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(speeds.index)
+    bars = [patch for patch in axis.patches if isinstance(patch, Rectangle)]
+    assert [bar.get_width() for bar in bars] == pytest.approx(list(speeds))
+    place = list(speeds.index).index("none")
+    assert [matplotlib.colors.to_hex(bar.get_facecolor()) == style.BLACK for bar in bars].index(True) == place
+    (line,) = axis.lines
+    assert list(np.asarray(line.get_xdata())) == pytest.approx([speeds["none"]] * 2)
+    assert (
+        axis.get_xlabel() == "throughput with 2 workers [it/s]" and axis.get_yticklabels()[place].get_weight() == "bold"
+    )
+    (axis,) = made["breakdown"].figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(speeds.index), "the fastest first here, too"
+
+
+def test_runs_of_many_seeds_are_strokes_on_a_bar(tmp_path: Path) -> None:
+    sweep = many(tmp_path, (2,))
+    for name in MANY:
+        fabricate.run(sweep, fabricate.config(name, 2, epochs=3, seed=1))
+    (axis,) = drawn(sweep)["throughput"].figure.axes
+    strokes = [line for line in axis.lines if line.get_marker() == "|"]
+    found = sorted(value for line in strokes for value in np.asarray(line.get_xdata()))
+    assert found == pytest.approx(sorted(reports.load(sweep).runs["iterations_per_second"]))
+    assert "a stroke for each seed" in axis.get_xlabel()
+
+
+def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, Sequence[int]]) -> None:
+    sweep, workers = crowd
+    report = reports.load(sweep)
+    labels = lay_out(report.runs).labels
+    figures = {name: plot.figure for name, plot in drawn(sweep).items()}
+    for name in NAMES[1:4]:
+        axes = figures[name].axes
+        assert len(axes) == len(labels) * len(workers)
+        assert len({axis.get_ylim() for axis in axes}) == 1 and len({axis.get_xlim() for axis in axes}) <= len(workers)
+        for place, axis in enumerate(axes[: len(labels)]):
+            grey, black, own = (artist for artist in axis.collections if isinstance(artist, LineCollection))
+            colours = [matplotlib.colors.to_hex(lines.get_color()[0]).upper() for lines in (grey, black)]
+            assert colours == [style.BACKDROP, style.BLACK]
+            assert (len(grey.get_segments()), len(black.get_segments())) == (len(labels) - 2, 1), "svd has no curve"
+            assert " ".join(axis.get_title(loc="left").split()) == labels[place]
+            if labels[place] == "svd":
+                assert not own.get_segments() and [text.get_text() for text in axis.texts] == ["pending"]
+            else:
+                y = np.asarray(own.get_segments()[0])[:, 1]
+                assert axis.get_title(loc="right") == number(y[-1]) and len(y) == 3
+    if len(workers) > 1:
+        (legend,) = figures["throughput"].legends
+        assert [text.get_text() for text in legend.get_texts()][:2] == ["none", "all others"]
+        assert len(figures["throughput"].axes) == len(labels)
+        assert {axis.get_ylim() for axis in figures["throughput"].axes} == {figures["throughput"].axes[0].get_ylim()}
+
+
+def test_pictures_of_many_grow_in_height_alone(crowd: tuple[Path, Sequence[int]], nine_plots: dict[str, Plot]) -> None:
+    for name, plot in drawn(crowd[0]).items():
+        assert plot.figure.get_figwidth() == nine_plots[name].figure.get_figwidth()
+        assert plot.figure.get_figheight() > nine_plots[name].figure.get_figheight()
 
 
 def test_infinite_and_lost_numbers_are_not_drawn(tmp_path: Path) -> None:

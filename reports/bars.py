@@ -1,0 +1,104 @@
+"""Plots of horizontal bars: one row for each compressor, as many as there are."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from reports import panels, style
+from reports.grid import BASELINE
+from reports.panels import GREY, Layout
+from reports.table import DAGGER
+from reports.text import counted, listed, number
+from sweep import run as rundir
+
+_THICKNESS = 0.72  # of a bar, in rows
+_ROW, _FRAME = 0.2, 0.42  # inches
+
+
+def ranking(layout: Layout) -> Figure:
+    """The throughput of many compressors with one number of workers: a bar for each, the longest first."""
+    figure, axes = panels.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
+    for axis, (_, runs) in zip(axes, layout.panels, strict=True):
+        shown = (runs["status"] == rundir.DONE) & runs["iterations_per_second"].notna()
+        speeds = runs[shown].groupby("label")["iterations_per_second"]
+        means, longest = speeds.mean().sort_values(ascending=False), speeds.max()
+        for place, label in enumerate(_rows(axis, layout, means)):
+            mean = means.get(label, 0.0)
+            axis.barh(place, mean, _THICKNESS, color=style.BLACK if label == BASELINE else style.BAR)
+            if layout.repeats:
+                here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
+                axis.plot(here, [place] * len(here), "|", color=GREY, zorder=2.6)
+            _write(axis, longest.get(label, 0.0), place, number(mean), label, runs, shown)
+    workers = counted(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
+    repeats = f"; a stroke for each {listed(layout.repeats)}" if layout.repeats else ""
+    panels.label_axes(axes, f"throughput with {workers} [it/s]{repeats}{_footnote(layout)}", "", "x")
+    return figure
+
+
+def breakdown(layout: Layout) -> Figure:
+    """The phases of a step, stacked; many compressors with the fastest first."""
+    figure, axes = panels.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
+    for axis, (_, runs) in zip(axes, layout.panels, strict=True):
+        shown = (runs["status"] == rundir.DONE) & runs["step_s"].notna()
+        times = runs[shown].groupby("label")["step_s"].mean().sort_values() * 1e3
+        for place, label in enumerate(_rows(axis, layout, times)):
+            end = _stack(axis, place, runs[shown & (runs["label"] == label)])
+            _write(axis, end, place, f"{number(end)} ms", label, runs, shown)
+    panels.label_axes(axes, f"time of a step [ms]{_footnote(layout)}", "", "x")
+    panels.legend(figure, [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()])
+    return figure
+
+
+def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
+    """Name a row for each label; many are in the order of their values, with a line where the baseline's ends."""
+    labels = list(layout.looks)
+    if layout.has_many:
+        labels = [*values.index, *(label for label in labels if label not in values.index)]
+        if BASELINE in values.index:
+            axis.axvline(values[BASELINE], color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=2.5)
+    axis.set_yticks(range(len(labels)), map(panels.plain, labels))
+    for label, text in zip(labels, axis.get_yticklabels(), strict=True):
+        if layout.has_many and label == BASELINE:
+            text.set_fontweight("bold")
+    axis.set_ylim(len(labels) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="y", visible=False)
+    axis.grid(axis="x", visible=True)
+    axis.margins(x=0.15)
+    return labels
+
+
+def _stack(axis: Axes, place: int, shown: pd.DataFrame) -> float:
+    """The phases of one label's step at height `place`; their sum."""
+    if shown.empty:
+        return 0.0
+    end = 0.0
+    parts = shown[[f"{phase}_s" for phase in rundir.PHASES]].mean().fillna(0) * 1e3
+    parts["other"] = max(shown["step_s"].mean() * 1e3 - parts.sum(), 0)
+    for width, colour in zip(parts, style.PHASES.values(), strict=True):
+        axis.barh(place, width, _THICKNESS, end, color=colour, edgecolor=GREY, linewidth=0.3)
+        end += width
+    return end
+
+
+def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series) -> None:
+    """Right of the bar its value, `text`, and a word for the runs of its label that are not in it."""
+    here = runs[shown & (runs["label"] == label)]
+    texts = [f"{text}{DAGGER * bool(here['oversubscribed'].any())}"] if len(here) else []
+    texts += [f"mean of {len(here)}"] if len(here) > 1 else []
+    axis.annotate(
+        ", ".join([*texts, *panels.absent(label, runs, panels.words_for(runs, shown))]),
+        (end, place),
+        (4, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=7.5,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},  # the baseline's line passes behind it
+    )
+
+
+def _footnote(layout: Layout) -> str:
+    return f"; {DAGGER} {panels.CROWDED}" if layout.is_crowded() else ""
