@@ -57,7 +57,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from compressors.commands.parsing import Parser, positive, probability
+    from compressors.commands.parsing import Parser, positive, probability, several
 
     parser = Parser(prog="python -m compressors", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="list|show|check|bench")
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("check", help="measure whether methods keep what they promise")
     one.add_argument("names", nargs="*", metavar=_METHOD)
     one.add_argument("--all", dest="everything", action="store_true", help="every method with its defaults")
-    one.add_argument("--draws", type=positive, default=300, help="of Q(x) for each input (default: %(default)s)")
+    one.add_argument("--draws", type=several, default=300, help="of Q(x) for each input (default: %(default)s)")
     one.add_argument(
         "--error-level",
         type=probability,

@@ -127,7 +127,7 @@ class GTopK(Cooperative):
         return _Unit(len(flat), key, kept, kept, kept, values, flat, kept[:0], kept[:0])
 
     def _payload(self, unit: _Unit, kept: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        return self._local.pack(kept, values, unit.n, unit.key)
+        return self._local.pack(kept, values, unit.n, unit.key, with_positions=True)
 
     def _message(self, units: list[_Unit], with_guest: bool = False) -> torch.Tensor:
         import torch

@@ -43,8 +43,8 @@ class IntSGD(Stateful):
     decoded with the alpha that this compressor has last used for the unit.
 
     With an agreed alpha Q is unbiased. With alpha from the movement it is as long as no |alpha x| exceeds
-    c. At 32 bits that takes an element some 10^5 times as large as the whole mean gradient lately, and the law
-    calls it unbiased; at 8 bits clipping is a part of the method (c is 15 for 8 workers), and it does not.
+    c. At 32 bits that takes an element some 10^5 times as large as the whole mean gradient lately; at 8 bits
+    clipping is a part of the method (c is 15 for 8 workers). So no law holds for every x.
 
     NaN or Inf in x raises FloatingPointError: on all workers where they agree on M, else on that worker.
     float64 is rounded to float32 first.
@@ -85,7 +85,7 @@ class IntSGD(Stateful):
         object.__setattr__(self, "_workers", workers)
 
     def law(self, shape: Sequence[int]) -> Law:
-        return Law(unbiased=self.bits == 32)
+        return Law()
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return self.bits // 8 * element_count(shape)
@@ -150,6 +150,8 @@ class IntSGD(Stateful):
         if alpha is None and "step" in named and int(named["step"]) == key.step:
             alpha = float(named["alpha"])
         elif alpha is None:
+            if self._workers_joined > 1:
+                raise ValueError(f"intsgd: the workers have not agreed on a scale for unit {key.unit}")
             alpha = self._for_largest(float(self.statistics(values, key)))
         # As a float32 times a power of two, which is 1 but for gradients near the ends of float32's range.
         power = 2.0**64 if alpha > 2.0**96 else 2.0**-64 if alpha < 2.0**-96 else 1.0

@@ -131,9 +131,9 @@ class Policy:
         option, value = self.accordion.option, self.accordion.relaxed
         if option is None or value is None:
             return compressor
-        kind = type(getattr(compressor, option))
+        is_whole = isinstance(getattr(compressor, option), int) and value == int(value)
         try:
-            return dataclasses.replace(compressor, **{option: int(value) if kind is int else value})
+            return dataclasses.replace(compressor, **{option: int(value) if is_whole else value})
         except InvalidParameter as error:
             raise InvalidParameter("accordion.relaxed", value, error.valid) from error
 
@@ -156,7 +156,8 @@ class Policy:
         """One of each kind of compressor that a run can come to use."""
         dense = compressors.build("none")
         gated = self.min_elements > 1 or self.dense_1d or self.start_step > 1
-        fully = self.warmup == "list" and any(ratio >= 1 for ratio in self.warmup_ratios)
+        fully = any(ratio >= 1 for ratio in self.warmup_ratios)
+        fully = fully or (self.warmup == "exponential" and self.warmup_coefficient == 1)
         others = [exception for _, exception in self.exceptions()]
         return [compressor, *others, *([dense] if gated or fully else [])]
 

@@ -7,6 +7,7 @@ those of several workers can be added by the network.
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -50,6 +51,11 @@ class SharedSubset(Compressor):
     @property
     def sum_dtype(self) -> str:  # type: ignore[override]
         return _DTYPES[self.values]
+
+    @property
+    def largest(self) -> float:  # type: ignore[override]
+        """Elements of a larger magnitude may arrive as Inf."""
+        return 65504.0 if self.values == "fp16" else math.inf
 
     def kept(self, n: int) -> int:
         """The number of elements of n that travel."""

@@ -159,16 +159,26 @@ class Sparsifier(Compressor):
         return self.pack(kept, flat.index_select(0, kept), len(flat), key, out)
 
     def pack(
-        self, kept: torch.Tensor, values: torch.Tensor, n: int, key: Key, out: torch.Tensor | None = None
+        self,
+        kept: torch.Tensor,
+        values: torch.Tensor,
+        n: int,
+        key: Key,
+        out: torch.Tensor | None = None,
+        *,
+        with_positions: bool = False,
     ) -> torch.Tensor:
-        """The payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere."""
+        """The payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
+
+        `with_positions` keeps to codings from which `kept` can be told, also where all n values are shorter.
+        """
         import torch
 
         from compressors.kernels import backend, buffers, scaled
 
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)
-        plan = positions.plan(kernels, kept, n, self.indices, width)
+        plan = positions.plan(kernels, kept, n, self.indices, None if with_positions else width)
         inner = self.chained
         values = torch.where(values.isnan(), torch.nan, values)
         if plan.is_dense and plan.count < n:

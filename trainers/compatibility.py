@@ -73,17 +73,17 @@ def check_together(run: RunConfig) -> None:
                     f"compressor={name_of(compressor)} with exchange={name_of(run.exchange)}, "
                     f"exchange.granularity={run.exchange.granularity}: {rule.why}; valid is {_instead(rule)}"
                 )
+        if compressor.scale_free and name_of(run.memory) != "none":
+            raise UsageError(
+                f"compressor={name_of(compressor)} with memory={name_of(run.memory)}: it sends directions only, so "
+                "what was not sent cannot be told; valid is memory=none"
+            )
     for option, given in (("dense_1d", run.policy.dense_1d), ("patterns", bool(run.policy.patterns))):
         if given and run.exchange.granularity != "layer":
             raise UsageError(
                 f"policy.{option} with exchange.granularity={run.exchange.granularity}: it looks at single tensors; "
                 "valid is exchange.granularity=layer"
             )
-    if run.compressor.scale_free and name_of(run.memory) != "none":
-        raise UsageError(
-            f"compressor={name_of(run.compressor)} with memory={name_of(run.memory)}: it sends directions only, so "
-            "what was not sent cannot be told; valid is memory=none"
-        )
     momentum = getattr(run.optimizer, "momentum", 0.0)
     if name_of(run.memory) == "dgc" and momentum:
         raise UsageError(

@@ -96,6 +96,8 @@ class Exchange:
             key: Any = repr(compressor)
         else:
             key = compressor.sum_dtype if self.sums else None
+        if key is None and not self.gathers:
+            raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
         if key not in self._lanes:
             if key is None:
                 self._lanes[key] = GatherLane(self.comm, self.watch)
@@ -130,7 +132,8 @@ class Exchange:
 
     def _gradient_norm(self) -> float:
         """l2 norm of this worker's whole gradient."""
-        return math.hypot(*(float(torch.linalg.vector_norm(unit.gradient)) for unit in self.units))
+        norms = (torch.linalg.vector_norm(unit.gradient, dtype=torch.float64) for unit in self.units)
+        return math.hypot(*(float(norm) for norm in norms))
 
     def submit(self, unit: Unit) -> None:
         """Encode the unit's gradient. Every worker submits in the same order."""

@@ -154,11 +154,12 @@ def unbiased(compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[
 def constant(name: str, compressor: Compressor, drawn: list[Draws], level: Level) -> tuple[str, str]:
     """omega or delta: the mean squared error against the one that is promised."""
     found = []
+    is_random = any(bool((one.q != one.q[0]).any()) for one in drawn)
     for one in drawn:
         promised = getattr(one.law, name)
         if promised is not None:
             limit = promised if name == "omega" else 1 - promised
-            mean, broken = laws.excess(one, limit, level)
+            mean, broken = laws.excess(one, limit, level, is_random)
             used = mean / limit if limit else 0.0  # a limit of 0 says nothing of how good the others are
             found.append((used, mean if name == "omega" else 1 - mean, promised, broken, one.name))
     if not found:

@@ -122,9 +122,16 @@ def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor,
     return bool((-len(draws.q) * torch.log1p(-p.clamp(max=1 - 1e-12)))[wrong].gt(level.surprise).any())
 
 
-def excess(draws: Draws, constant: float, level: Level) -> tuple[float, bool]:
-    """The mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance."""
+def excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
+    """The mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance.
+
+    One element can be all of x, and be kept so seldom that no draw has seen it. An error between 0 and ||x||^2
+    with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).
+    """
     errors = draws.errors()
     mean = float(errors.mean())
-    by_chance = level.z * float(errors.std()) / math.sqrt(len(errors))
+    spread = float(errors.std())
+    if is_random and constant < 1:
+        spread = max(spread, math.sqrt(constant * (1 - constant)))
+    by_chance = level.z * spread / math.sqrt(len(errors))
     return mean, mean > constant + by_chance + 10 * _ROUNDING

@@ -28,9 +28,17 @@ class Parser(argparse.ArgumentParser):
 def positive(text: str) -> int:
     """An integer from 1 up, with 1_000 and 1e6 for large ones."""
     value = float(text)
-    if value < 1 or value != int(value):
+    if value < 1 or not value.is_integer():
         raise ValueError(text)
     return int(value)
+
+
+def several(text: str) -> int:
+    """An integer from 30 up: fewer draws say nothing of their own spread."""
+    value = positive(text)
+    if value < 30:
+        raise ValueError(text)
+    return value
 
 
 def probability(text: str) -> float:

@@ -62,7 +62,7 @@ def test_the_conformance_suite_picks_it_up_and_passes(copy: Path) -> None:
 def test_the_command_line_picks_it_up(copy: Path) -> None:
     assert "chunk: 100" in run(copy, "multirun.py", f"compressor={NAME}", "--cfg", "job")
     assert "neighbours of which one is kept" in run(copy, "-m", "compressors", "show", NAME)
-    assert "WRONG" not in run(copy, "-m", "compressors", "check", NAME, f"{NAME},chunk=7", "--draws", "20")
+    assert "WRONG" not in run(copy, "-m", "compressors", "check", NAME, f"{NAME},chunk=7", "--draws", "30")
 
 
 def test_the_yaml_has_the_defaults_of_the_class(copy: Path) -> None:

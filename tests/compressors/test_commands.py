@@ -293,7 +293,16 @@ def test_rare_events_raise_no_false_alarm(probability: float) -> None:
     for seed in range(300):
         draws = rare(probability, 300, seed)
         assert not laws.bias(draws, Level(1e-3, laws.DIRECTIONS))[1]
-        assert not laws.excess(draws, draws.law.omega or 0, Level(1e-4, 1))[1]
+        assert not laws.excess(draws, draws.law.omega or 0, Level(1e-4, 1), is_random=True)[1]
+
+
+@pytest.mark.parametrize("probability", [0.001, 0.01, 0.05, 0.5])
+def test_a_contraction_that_keeps_the_only_element_seldom_raises_no_false_alarm(probability: float) -> None:
+    for seed in range(300):
+        draws = rare(probability, 40, seed)
+        kept = dataclasses.replace(draws, q=draws.q * probability, law=Law(delta=probability))
+        assert not laws.excess(kept, 1 - probability, Level(1e-4, 1), is_random=True)[1]
+    assert laws.excess(dataclasses.replace(kept, q=0 * kept.q), 1 - probability, Level(1e-4, 1), is_random=False)[1]
 
 
 def test_an_element_that_never_comes_is_found_when_omega_says_it_should() -> None:

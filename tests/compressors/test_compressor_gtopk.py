@@ -93,6 +93,15 @@ def test_the_same_on_all_workers_and_as_the_tree_gives(workers: int, indices: st
     assert largest <= compressor.payload_bound((n,)) + math.ceil(k / 8)
 
 
+@pytest.mark.parametrize("kept", [396, 399, 400])
+def test_positions_travel_also_where_all_values_would_be_shorter(kept: int) -> None:
+    xs = [gaussian((400,), seed) for seed in range(3)]
+    compressor = gtopk(ratio=kept / 400)
+    results, _ = exchange(compressor, [[x] for x in xs])
+    for [one] in results:
+        assert torch.equal(decoded(compressor, one.mean, (400,)), tree(xs, kept))
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 def test_what_the_workers_contributed_is_the_sum(workers: int) -> None:
     """So what is left in the memories is exactly what has not been sent."""

@@ -101,7 +101,8 @@ def test_the_agreed_scale_is_that_of_the_largest_worker() -> None:
     compressor.agree(key(), largest)
     assert scale(compressor, x) == pytest.approx((127 // 4) / 8)
     assert compressor.compress(y, key()).view(torch.int8)[0] == -31
-    assert scale(compressor, x, step=1) == pytest.approx((127 // 4) / 2)  # another step: alone
+    with pytest.raises(ValueError, match="the workers have not agreed on a scale for unit 0"):
+        compressor.compress(x, key(1))  # another step
 
 
 def test_a_resumed_run_knows_the_movement() -> None:

@@ -111,6 +111,9 @@ def test_compiled_once_and_again_when_any_file_changes(package: Path) -> None:
     helping = package / "site" / "kernels" / "helping.py"
     helping.write_text(helping.read_text().replace("x + 1", "x + 5"))
     assert call(package) == [50, 0, 1]
+    (package / "site" / "table.py").write_text("")  # beside the package: a table that kernels have compiled into them
+    assert call(package) == [50, 0, 1]
+    assert call(package) == [50, 1, 0]
 
 
 def test_a_source_that_cannot_be_written_is_cached_at_home(package: Path) -> None:

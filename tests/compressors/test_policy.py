@@ -170,6 +170,7 @@ def test_a_policy_that_the_compressor_has_no_option_for_is_refused() -> None:
         Policy(warmup="exponential").check(build("qsgd"))
     for accordion, message in (
         (Accordion("rank", 2), "accordion.option=rank: valid is an option of compressor=qsgd: levels"),
+        (Accordion("levels", 2.5), "accordion.relaxed=2.5: valid is an integer from 1"),
         (Accordion("levels", 0.5), "accordion.relaxed=0.5: valid is an integer from 1"),
     ):
         with pytest.raises(InvalidParameter, match=message):

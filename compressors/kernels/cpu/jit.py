@@ -23,12 +23,13 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 @functools.cache
 def fingerprint() -> str:
-    """Hash of the source of all kernels.
+    """Hash of the source of all kernels, and of the tables beside this package that are compiled into them.
 
     numba takes a cached kernel for valid as long as the file it stands in is unchanged, and would
     miss a change of a helper in another file; here a change of any file compiles all kernels anew.
     """
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    sources = [*sorted(here.glob("*.py")), *sorted(here.parent.glob("*.py"))]
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
 
 
