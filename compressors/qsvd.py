@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from compressors import buckets
 from compressors.base import Compressor, CorruptPayload, Key, Law, splitmix64
 from compressors.low_rank import SampledSpectral, add_product, matrix_shape
 from compressors.parameters import choice, integer
@@ -45,7 +46,7 @@ class QSVD(SampledSpectral):
 
     scheme: str = choice("qsgd", "qsgd", "terngrad")
     levels: int = integer(7, low=1, high=32767)
-    bucket_size: int = integer(512, low=1, high=2**31 - 1)
+    bucket_size: int | None = buckets.option(512)
 
     @property
     def coder(self) -> Compressor:

@@ -75,7 +75,7 @@ class Signum(_Votes, Stateful):
     name: ClassVar[str] = "signum"
     paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
 
-    beta: float = number(0.9, low=0, high=1)
+    beta: float = number(0.9, low=0, high=1, below=True)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         import torch

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import dataclasses
 import datetime
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -62,6 +63,11 @@ def run(options: Options) -> int:
     compressors = chosen(options.names)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
+    folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
+    if options.into is not None:
+        pages.read(options.into, PART)  # that it is there, before minutes of measuring
+    else:
+        _make(folder)
     with _set_up(options):
         started = f"{machine(options.threads, options.device)}"
         rows = measure(compressors, options)
@@ -75,7 +81,6 @@ def run(options: Options) -> int:
     if options.into is not None:
         pages.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(table)}")
         return 0
-    folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
     _write(folder, rows, heading)
     return 0
 
@@ -89,6 +94,10 @@ def _set_up(options: Options) -> Iterator[None]:
             yield
     except InvalidParameter as error:
         raise UsageError(str(error)) from error
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for the CPU
+            raise
+        raise UsageError(f"--elements {options.elements}: more than the memory holds") from error
     finally:
         torch.set_num_threads(before)
 
@@ -176,11 +185,20 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
+def _make(folder: Path) -> None:
+    """The folder, in which files can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from error
+
+
 def _write(folder: Path, rows: Sequence[Row], heading: str) -> None:
     from compressors.commands.picture import draw
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with Path(folder, "bench.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
             writer.writeheader()

@@ -12,10 +12,10 @@ RESOLUTION = np.float32(2.0**31)
 
 @helper
 def rounded(exact: np.float32, random: np.uint32) -> np.int32:
-    """floor(exact + u) for `exact` from 0 to below 2^31, u in [0, 1) being the upper 31 bits of `random`.
+    """`exact`, from 0 to below 2^31, rounded down, or up where the upper 31 bits of `random`, as a number in
+    [0, 1), are below its fraction: the same in distribution as floor(exact + u).
 
-    The sum is not formed, as float32 would round it, and u with it, to 24 bits in all: the fraction, which is
-    exact, is compared with u.
+    That sum is not formed, as float32 would round it, and u with it, to 24 bits in all; a fraction is exact.
     """
     below = np.int32(exact)
     threshold = np.int32((exact - np.float32(below)) * RESOLUTION)

@@ -39,7 +39,7 @@ def _euclidean(part: torch.Tensor) -> torch.Tensor:
 
 
 def rounded(exact: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
-    """floor(exact + u), u in [0, 1) being the upper 31 of the 32 bits of `random`; int64, by an exact comparison."""
+    """`exact` rounded down, or up where the upper 31 of the 32 bits of `random` are below its fraction; int64."""
     below = exact.long()
     return below + ((random >> 1) < ((exact - below) * 2.0**31).long())
 
