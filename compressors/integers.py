@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from compressors import buckets
 from compressors.base import Key, Law
 from compressors.elementwise import Elementwise
-from compressors.parameters import boolean, choice, integer
+from compressors.parameters import InvalidParameter, boolean, choice, integer
 
 if TYPE_CHECKING:
     import torch
@@ -45,10 +45,15 @@ class Int8(Elementwise):
     paper: ClassVar[str] = "Gan et al., BAGUA, VLDB 2022"
     kernel: ClassVar[str] = "integers"
 
-    bits: int = integer(8, low=2, high=8)
+    bits: int = integer(8, low=1, high=8)
     scheme: str = choice("minmax", "minmax", "symmetric")
     bucket_size: int | None = buckets.option(512)
     stochastic: bool = boolean(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits == 1 and self.scheme == "symmetric":
+            raise InvalidParameter("bits", 1, "an integer from 2 to 8 with scheme=symmetric, which has a level 0")
 
     @property
     def _header(self) -> int:

@@ -24,8 +24,8 @@ class QSVD(SampledSpectral):
     (LeanSGD, after Wang et al., "ATOMO", NeurIPS 2018, and Alistarh et al., "QSGD", NeurIPS 2017).
 
     What is sent of an atom is sigma / p in float32 and both of its vectors of length 1, each on its own by
-    `scheme`: `qsgd` with `levels` and `bucket_size`, or `terngrad` with `bucket_size` and without clipping. All of
-    these roundings are independent and unbiased, so E[u_q v_q^T] = u v^T, and E[Q(x)] = x.
+    `scheme`: `qsgd` with `levels`, `bucket_size` and `norm`, or `terngrad` with `bucket_size` and without clipping.
+    All of these roundings are independent and unbiased, so E[u_q v_q^T] = u v^T, and E[Q(x)] = x.
 
     1-D tensors, and matrices whose expected atoms would not be smaller than the matrix quantised by the scheme,
     are quantised as they are; the shape alone decides that. A draw that keeps more atoms than are worth it
@@ -47,6 +47,7 @@ class QSVD(SampledSpectral):
     scheme: str = choice("qsgd", "qsgd", "terngrad")
     levels: int = integer(7, low=1, high=32767)
     bucket_size: int | None = buckets.option(512)
+    norm: str = choice("max", "max", "l2")
 
     @property
     def coder(self) -> Compressor:
@@ -55,7 +56,7 @@ class QSVD(SampledSpectral):
 
         if self.scheme == "terngrad":
             return build("terngrad", clip=0.0, bucket_size=self.bucket_size)
-        return build("qsgd", levels=self.levels, bucket_size=self.bucket_size)
+        return build("qsgd", levels=self.levels, bucket_size=self.bucket_size, norm=self.norm)
 
     def _atom_size(self, rows: int, columns: int) -> int:
         return 4 + self.coder.payload_bound((rows,)) + self.coder.payload_bound((columns,))

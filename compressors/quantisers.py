@@ -41,6 +41,10 @@ class QSGD(Elementwise):
         the omega code of l; the first bit is the least significant one of the first byte, and less than
         8 ones fill the last byte. A bucket of NaN has an empty stream.
 
+    With `unbiased: false` the receiver divides all that by tau = 1 + min(n / s^2, sqrt(n) / s), n being the
+    elements of a (full) bucket, which makes a contraction of it (Koloskova et al., "Decentralized Stochastic
+    Optimization and Gossip Algorithms with Compressed Communication" (CHOCO-SGD), ICML 2019, for l2).
+
     A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays exactly zero. A norm
     beyond float32 (l2 of huge elements) is replaced by the largest float32, which is still unbiased.
     float64 is rounded to float32 first, beyond 3.4e38 to Inf; the laws hold for the rounded tensor.
@@ -58,6 +62,7 @@ class QSGD(Elementwise):
     bucket_size: int | None = buckets.option(512)
     norm: str = choice("max", "max", "l2")
     coding: str = choice("fixed", "fixed", "elias")
+    unbiased: bool = boolean(True)
 
     @property
     def width(self) -> int:
@@ -93,7 +98,14 @@ class QSGD(Elementwise):
         # An element at the fraction f between two levels has the variance (m / s)^2 f (1 - f), at most a quarter
         # of (m / s)^2; and f is at most |x| s / m, so the sum is at most m ||x||_1 / s (lemma 3.1 of the paper,
         # for l2, without the quarter; the same with m = max |x| <= ||x||).
-        return Law(unbiased=True, omega=min(size / (2 * self.levels) ** 2, math.sqrt(size) / self.levels))
+        omega, tau = min(size / (2 * self.levels) ** 2, math.sqrt(size) / self.levels), self._tau(shape)
+        # E ||x - Q / tau||^2 = ||x||^2 - 2 ||x||^2 / tau + E ||Q||^2 / tau^2, and tau is at least 1 + omega.
+        return Law(unbiased=True, omega=omega) if self.unbiased else Law(delta=2 / tau - (1 + omega) / tau**2)
+
+    def _tau(self, shape: Sequence[int]) -> float:
+        """What the receiver divides by."""
+        size = buckets.length(shape, self.bucket_size)
+        return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         kernels.encode(x, key.bits(), self.levels, self.width, self._length(x), self.norm == "l2", payload)
@@ -115,6 +127,7 @@ class QSGD(Elementwise):
         return payload[:used]
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        weight /= self._tau(out.shape)
         if self.coding == "fixed":
             return super().decompress_add(payload, out, key, weight)
         from compressors.kernels import backend, buffers

@@ -33,6 +33,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"bits": 2, "stochastic": True, "bucket_size": 3000},
         {"bits": 5, "bucket_size": 1},
         {"bits": 3, "bucket_size": None, "stochastic": True},
+        {"bits": 1, "bucket_size": 64},
+        {"bits": 1, "stochastic": True},
     ],
     "dynamic8": [{"bucket_size": 100}, {"bucket_size": None}],
     "signum": [{"beta": 0.5}],
@@ -48,6 +50,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"coding": "elias", "levels": 2000, "bucket_size": 2**31 - 1},
         {"levels": 7, "bucket_size": None},
         {"coding": "elias", "levels": 40, "bucket_size": None},
+        {"levels": 3, "norm": "l2", "unbiased": False},
+        {"coding": "elias", "levels": 1, "norm": "l2", "bucket_size": None, "unbiased": False},
     ],
     "terngrad": [
         {"clip": 0},
@@ -71,7 +75,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "qsvd": [
         {"rank": 1, "levels": 127},
         {"scheme": "terngrad", "bucket_size": 100},
-        {"budget": 0.4, "levels": 1, "bucket_size": None},
+        {"budget": 0.4, "levels": 1, "bucket_size": None, "norm": "l2"},
     ],
     "atomo": [
         {"ratio": 0.5, "indices": "delta"},
