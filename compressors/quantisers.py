@@ -242,8 +242,9 @@ class OneBit(Elementwise):
         whose sign bit is 1 (-0.0 among them); 0 for none; both NaN for a bucket that holds NaN or Inf
         per bucket ceil(n_b / 8) bytes: the sign bits, least significant bit first.
 
-    A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays zero. float64 is rounded
-    to float32 first, beyond 3.4e38 to Inf.
+    A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays zero. Sums are formed in
+    float64: they do not overflow, and a mean is wrong by no more than its rounding to float32, which in float32's
+    denormals is up to 7e-46 for every element. float64 is rounded to float32 first, beyond 3.4e38 to Inf.
     """
 
     name: ClassVar[str] = "onebit"
