@@ -26,7 +26,7 @@ PART = "bench"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One method's figures; this is also a line of bench.csv."""
+    """One method's figures; this is also a line of bench.csv, which ends with what they were taken on."""
 
     method: str
     units: str  # "flat" or "layers"
@@ -69,10 +69,12 @@ def run(options: Options) -> int:
     else:
         _make(folder)
     with _set_up(options):
-        started = f"{machine(options.threads, options.device)}"
+        where = machine(options.threads, options.device)
         rows = measure(compressors, options)
+    if options.kernels != "auto":
+        where += f", kernels {options.kernels}"
     heading = (
-        f"{started}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
+        f"{where}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
         f"memory copy of {4 * rows[0].elements / 1e6:.0f} MB: {1e3 * rows[0].encode_s:.2f} ms"
     )
     table = figures(rows)
@@ -81,7 +83,7 @@ def run(options: Options) -> int:
     if options.into is not None:
         pages.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(table)}")
         return 0
-    _write(folder, rows, heading)
+    _write(folder, rows, where, heading)
     return 0
 
 
@@ -195,14 +197,16 @@ def _make(folder: Path) -> None:
         raise UsageError(f"{folder}: {error.strerror}") from error
 
 
-def _write(folder: Path, rows: Sequence[Row], heading: str) -> None:
+def _write(folder: Path, rows: Sequence[Row], where: str, heading: str) -> None:
     from compressors.commands.picture import draw
 
     try:
         with Path(folder, "bench.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
+            writer = csv.DictWriter(file, [*(field.name for field in dataclasses.fields(Row)), "machine"])
             writer.writeheader()
-            writer.writerows({key: "" if value is None else value for key, value in vars(row).items()} for row in rows)
+            for row in rows:
+                known = {key: "" if value is None else value for key, value in vars(row).items()}
+                writer.writerow({**known, "machine": where})
         draw(rows, heading, Path(folder, "bench.png"))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error

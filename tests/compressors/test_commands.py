@@ -412,12 +412,15 @@ def test_bench_prints_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["bench", "none", "qsgd,levels=1", "topk", "--elements", "5000", "--repeats", "2"]) == 0
+    command = ["bench", "none", "qsgd,levels=1", "topk", "--elements", "5000", "--repeats", "2", "--kernels", "torch"]
+    assert main(command) == 0
     printed = capsys.readouterr().out
     (folder,) = (tmp_path / "output" / "bench").iterdir()
     assert f"output/bench/{folder.name}/bench.csv" in printed and "memory copy of 0 MB" in printed
     rows = list(csv.DictReader((folder / "bench.csv").open()))
     assert [row["method"] for row in rows] == ["memory copy", "none", "qsgd,levels=1", "topk"]
+    assert {row["machine"] for row in rows} == {f"{timing.machine(1)}, kernels torch"}
+    assert ", kernels torch; 2 interleaved" in printed
     assert float(rows[2]["bits_per_element"]) == pytest.approx(
         8 * build("qsgd", levels=1).payload_bound((5000,)) / 5000
     )
