@@ -21,7 +21,17 @@ from typing import Any
 from compressors.base import Compressor, CorruptPayload, Key, Law
 from compressors.parameters import InvalidParameter, from_mapping
 
-__all__ = ["Compressor", "CorruptPayload", "InvalidParameter", "Key", "Law", "aliases", "build", "registry"]
+__all__ = [
+    "Compressor",
+    "CorruptPayload",
+    "InvalidParameter",
+    "Key",
+    "Law",
+    "aliases",
+    "build",
+    "presets",
+    "registry",
+]
 
 
 @functools.cache
@@ -49,12 +59,26 @@ def aliases() -> Mapping[str, str]:
     return dict(sorted(found.items()))
 
 
+@functools.cache
+def presets() -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+    """Names of methods with certain options: the name of the method, and these options."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name, member in registry().items():
+        for preset, options in member.presets.items():
+            if preset in registry() or preset in aliases() or found.setdefault(preset, (name, options))[0] != name:
+                raise TypeError(f"{preset}, a preset of {name}, names another method already")
+    return dict(sorted(found.items()))
+
+
 def build(name: str, **values: Any) -> Compressor:
-    """The compressor called `name` (or an alias of it) with the given hyper-parameters.
+    """The compressor called `name` (an alias, a preset) with the given hyper-parameters.
 
     Raises:
         InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
     """
+    if name in presets():
+        name, options = presets()[name]
+        values = {**options, **values}
     name = aliases().get(name, name)
     if name not in registry():
         raise InvalidParameter("name", name, "one of " + ", ".join(registry()))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,15 +16,36 @@ _METHOD = "NAME[,option=value...]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work."""
+    """The exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
+    signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
     from compressors.commands.parsing import UsageError
 
     options = vars(_parser().parse_args(arguments))
     try:
-        return _COMMANDS[options.pop("command")](**options)
+        if sys.stdout is None:
+            raise UsageError("standard output is closed")
+        status = _COMMANDS[options.pop("command")](**options)
+        sys.stdout.flush()
+        return status
     except UsageError as error:
         print(f"python -m compressors: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("python -m compressors: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        _drop_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:  # one without a name is that of a full disk behind the output
+        print(f"python -m compressors: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        _drop_output()
+        return 2
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, or Python would try it once more in the end."""
+    with contextlib.suppress(OSError):  # a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _list(**options: Any) -> int:
@@ -57,7 +81,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from compressors.commands.parsing import Parser, positive, probability, several
+    from compressors.commands.parsing import Parser, elements, positive, probability, several, threads
 
     parser = Parser(prog="python -m compressors", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="list|show|check|bench")
@@ -88,15 +112,16 @@ def _parser() -> argparse.ArgumentParser:
         default="flat",
         help="one flat tensor, or ResNet-18's layers, which methods that need matrices always get (default: flat)",
     )
-    one.add_argument("--elements", type=positive, default=11_200_000, help="of the flat tensor (default: %(default)s)")
-    one.add_argument("--threads", type=positive, default=1, help="for torch (default: %(default)s)")
+    one.add_argument("--elements", type=elements, default=11_200_000, help="of the flat tensor (default: %(default)s)")
+    one.add_argument("--threads", type=threads, default=1, help="for torch (default: %(default)s)")
     one.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
     one.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     one.add_argument("--kernels", choices=("auto", "numba", "triton", "torch"), default="auto")
-    one.add_argument(
+    where = one.add_mutually_exclusive_group()
+    where.add_argument(
         "--output", type=Path, metavar="DIR", help="for bench.csv and bench.png (default: output/bench/<date-time>)"
     )
-    one.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'bench' of a Markdown page instead")
+    where.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'bench' of a Markdown page instead")
     return parser
 
 

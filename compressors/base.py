@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import parameters
@@ -100,6 +100,8 @@ class Compressor(ABC):
     """How configs and tables call the method: the name used in the literature."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names that the method goes by."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Names that others have for the method with certain options: the options by name."""
     paper: ClassVar[str] = ""
     """Where the method comes from: authors, title, venue and year."""
     sum_dtype: ClassVar[str | None] = None
@@ -302,14 +304,18 @@ class Cooperative(Compressor):
 
     def alone(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         """The payload of a worker without others."""
-        rounds = self.rounds([(x, key)], 0, 1)
+        return self.reduce_alone([(x, key)])[0].own
+
+    def reduce_alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
+        """What `rounds` gives for a worker without others."""
+        rounds = self.rounds(batch, 0, 1)
         try:
             request = next(rounds)
             while True:
                 request = rounds.send(request.tensor if isinstance(request, Sum) else request.payload[:0])
         except StopIteration as result:
             reductions: list[Reduction] = result.value
-        return reductions[0].own
+        return reductions
 
 
 def element_count(shape: Sequence[int]) -> int:

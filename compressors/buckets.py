@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from compressors.base import element_count, packed_size
+from compressors.parameters import integer
+
+
+def option(default: int | None) -> Any:
+    """A dataclass field for the elements in a bucket; null: the unit is one."""
+    return integer(default, low=1, high=2**31 - 1, optional=True)
 
 
 def length(shape: Sequence[int], bucket_size: int | None) -> int:

@@ -48,7 +48,7 @@ class DGC(Sparsifier):
     sample_ratio: float = counts.ratio(0.01)
     strided_sample: bool = boolean(True)
     upper_bound: float = number(1.3, low=1)
-    lower_bound: float = number(0.8, low=0, high=1, above=True)
+    lower_bound: float = number(0.8, low=0, high=1, above=True, below=True)
     max_adaptation_iterations: int = integer(10, low=0, high=1000)
     resample: bool = boolean(True)
 

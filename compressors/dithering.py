@@ -43,7 +43,7 @@ class NaturalCompression(Elementwise):
     paper: ClassVar[str] = "Horvath et al., Natural Compression for Distributed Deep Learning, MSML 2022"
     kernel: ClassVar[str] = "natural"
 
-    bucket_size: int | None = integer(None, low=1, high=2**31 - 1, optional=True)
+    bucket_size: int | None = buckets.option(None)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return buckets.payload_size(shape, self.bucket_size, 4, 8)
@@ -79,7 +79,7 @@ class LogarithmicDithering(Elementwise):
 
     kernel: ClassVar[str] = "dithering"
 
-    bucket_size: int | None = integer(None, low=1, high=2**31 - 1, optional=True)
+    bucket_size: int | None = buckets.option(None)
     norm: str = choice("l2", "max", "l2")
 
     @property
@@ -148,7 +148,7 @@ class NUQSGD(LogarithmicDithering):
     paper: ClassVar[str] = "Ramezani-Kebrya et al., NUQSGD, JMLR 2021"
 
     levels: int = integer(6, low=1, high=126)
-    bucket_size: int | None = integer(8192, low=1, high=2**31 - 1, optional=True)
+    bucket_size: int | None = buckets.option(8192)
 
     @property
     def steps(self) -> int:

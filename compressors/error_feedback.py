@@ -26,8 +26,8 @@ class Residual(Keeping):
     name: ClassVar[str] = "residual"
     withheld: ClassVar[str] = "residual"
 
-    beta: float = number(1.0, low=0)
-    gamma: float = number(1.0, low=0, above=True)
+    beta: float = number(1.0, low=0, high=10)
+    gamma: float = number(1.0, low=0, high=10**6, above=True)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Key, Law, element_count, packed_size
+from compressors import buckets
+from compressors.base import Key, Law
 from compressors.elementwise import Elementwise
-from compressors.parameters import boolean, choice, integer
+from compressors.parameters import InvalidParameter, boolean, choice, integer
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 class Int8(Elementwise):
     """Rounding to evenly spaced levels, as DDP's quantization hook and Bagua's MinMaxUInt8 do.
 
-    The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter.
+    The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter (null: it is one
+    bucket, as in DDP's hook for a whole tensor).
 
     `minmax`: the levels are the S + 1 = 2^bits numbers a + (b - a) l / S from the smallest element a of the
     bucket to its largest b. Both arrive exactly, and so does a bucket of equal elements; 0 need not be a level.
@@ -43,10 +45,15 @@ class Int8(Elementwise):
     paper: ClassVar[str] = "Gan et al., BAGUA, VLDB 2022"
     kernel: ClassVar[str] = "integers"
 
-    bits: int = integer(8, low=2, high=8)
+    bits: int = integer(8, low=1, high=8)
     scheme: str = choice("minmax", "minmax", "symmetric")
-    bucket_size: int = integer(512, low=1, high=2**31 - 1)
+    bucket_size: int | None = buckets.option(512)
     stochastic: bool = boolean(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits == 1 and self.scheme == "symmetric":
+            raise InvalidParameter("bits", 1, "an integer from 2 to 8 with scheme=symmetric, which has a level 0")
 
     @property
     def _header(self) -> int:
@@ -54,12 +61,10 @@ class Int8(Elementwise):
         return 8 if self.scheme == "minmax" else 4
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        full, rest = divmod(element_count(shape), self.bucket_size)
-        size = full * (self._header + packed_size(self.bucket_size, self.bits))
-        return size + (self._header + packed_size(rest, self.bits) if rest else 0)
+        return buckets.payload_size(shape, self.bucket_size, self._header, self.bits)
 
     def law(self, shape: Sequence[int]) -> Law:
-        size = min(element_count(shape), self.bucket_size)
+        size = buckets.length(shape, self.bucket_size)
         if self.scheme == "minmax":
             # An element errs by at most half of (b - a) / S, or has the variance of its square at most; a and b
             # are exact, and (b - a)^2 <= 2 (a^2 + b^2).
@@ -74,10 +79,12 @@ class Int8(Elementwise):
         return Law(unbiased=True, omega=error) if self.stochastic else Law(omega=error, delta=delta)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.bits(), self.bits, self.bucket_size, self.scheme == "minmax", self.stochastic, payload)
+        length = buckets.length(x.shape, self.bucket_size)
+        kernels.encode(x, key.bits(), self.bits, length, self.scheme == "minmax", self.stochastic, payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, self.bits, self.bucket_size, self.scheme == "minmax", weight, out):
+        length = buckets.length(out.shape, self.bucket_size)
+        if kernels.decode_add(payload, self.bits, length, self.scheme == "minmax", weight, out):
             return ""
         return "a bucket's bounds are not in order, negative or infinite, or a code is above the highest level"
 
@@ -86,10 +93,10 @@ class Int8(Elementwise):
 class Dynamic8(Elementwise):
     """Dynamic tree quantisation (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016).
 
-    A byte stands for a multiple of the largest magnitude m of its bucket of `bucket_size` elements; the
-    multiples are dense near 1 and go down to 5.5e-7. They are those of bitsandbytes' signed dynamic map: for
-    e = 0..6, the interval [0.1, 1] * 10^-e is cut into 2^(6 - e) parts of equal length, whose midpoints are
-    127 magnitudes; these with both signs, 0, and 1. There is no -1: it arrives as -0.9929688.
+    A byte stands for a multiple of the largest magnitude m of its bucket of `bucket_size` elements (null: the
+    unit is one); the multiples are dense near 1 and go down to 5.5e-7. They are those of bitsandbytes' signed
+    dynamic map: for e = 0..6, the interval [0.1, 1] * 10^-e is cut into 2^(6 - e) parts of equal length, whose
+    midpoints are 127 magnitudes; these with both signs, 0, and 1. There is no -1: it arrives as -0.9929688.
     An element goes to the nearest of them (from halfway between two, to the smaller magnitude).
 
     Payload, for B buckets:
@@ -105,20 +112,20 @@ class Dynamic8(Elementwise):
     paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
     kernel: ClassVar[str] = "dynamic"
 
-    bucket_size: int = integer(4096, low=1, high=2**31 - 1)
+    bucket_size: int | None = buckets.option(4096)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        count = element_count(shape)
-        return 4 * -(-count // self.bucket_size) + count
+        return buckets.payload_size(shape, self.bucket_size, 4, 8)
 
     def law(self, shape: Sequence[int]) -> Law:
         from compressors.kernels.dynamic_map import worst_error
 
-        error = worst_error(min(element_count(shape), self.bucket_size))
+        error = worst_error(buckets.length(shape, self.bucket_size))
         return Law(omega=error, delta=1.0 - error)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, self.bucket_size, payload)
+        kernels.encode(x, buckets.length(x.shape, self.bucket_size), payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        return "" if kernels.decode_add(payload, self.bucket_size, weight, out) else "a norm is negative or infinite"
+        length = buckets.length(out.shape, self.bucket_size)
+        return "" if kernels.decode_add(payload, length, weight, out) else "a norm is negative or infinite"

@@ -55,8 +55,8 @@ class IntSGD(Stateful):
     needs_movement: ClassVar[bool] = True
 
     bits: int = _width()
-    beta: float = number(0.9, low=0, high=1)
-    eps: float = number(1e-8, low=0)
+    beta: float = number(0.9, low=0, high=1, below=True)
+    eps: float = number(1e-8, low=0, high=10**6)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,7 +35,7 @@ class DGC(Keeping):
     name: ClassVar[str] = "dgc"
     withheld: ClassVar[str] = "velocity"
 
-    momentum: float = number(0.9, low=0, high=1)
+    momentum: float = number(0.9, low=0, high=1, below=True)
     nesterov: bool = boolean(False)
     momentum_masking: bool = boolean(True)
     clip: float | None = number(None, low=0, above=True, optional=True)

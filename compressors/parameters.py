@@ -18,16 +18,29 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+_SHOWN = 200
+"""Characters of a wrong value that a message repeats."""
+
 
 class InvalidParameter(ValueError):
-    """One hyper-parameter has a value that its owner cannot work with.
+    """One hyper-parameter has a value that its owner cannot work with. The message is one line.
 
     `name` is the field, `value` what was given, `valid` what would have been right.
     """
 
     def __init__(self, name: str, value: object, valid: str) -> None:
-        super().__init__(f"{name}={value}: valid is {valid}")
+        super().__init__(f"{shown(name)}={shown(value)}: valid is {valid}")
         self.name, self.value, self.valid = name, value, valid
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in a line: escaped where it has line breaks, cut where it is long."""
+    try:
+        text = str(value)
+    except ValueError:  # Python writes no integers of more than some thousand digits
+        return "an integer too long to be written"
+    text = text if text.isprintable() else ascii(text)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +60,10 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of float
+        return False
 
 
 def integer(default: int | None, low: int, high: int | None = None, *, optional: bool = False) -> Any:
@@ -63,18 +79,29 @@ def integer(default: int | None, low: int, high: int | None = None, *, optional:
 
 
 def number(
-    default: float | None, low: float, high: float | None = None, *, above: bool = False, optional: bool = False
+    default: float | None,
+    low: float,
+    high: float | None = None,
+    *,
+    above: bool = False,
+    below: bool = False,
+    optional: bool = False,
 ) -> Any:
-    """A dataclass field for a finite number in [low, high], or (low, high] when `above`."""
-    start = f"a number {'above' if above else 'from'} {low}"
-    words = start + (f" to {high}" if high is not None else "" if above else " up") + (" or null" if optional else "")
+    """A dataclass field for a finite number in [low, high]; `above` leaves out `low`, `below` leaves out `high`."""
+    words = f"a number {'above' if above else 'from'} {low}"
+    if high is not None:
+        words += f" to {'below ' if below else ''}{high}"
+    elif not above:
+        words += " up"
 
     def test(value: Any) -> bool:
         if value is None:
             return optional
-        return _is_finite(value) and (value > low if above else value >= low) and (high is None or value <= high)
+        if not _is_finite(value) or value < low or (high is not None and value > high):
+            return False
+        return not (above and value == low) and not (below and value == high)
 
-    return _field(default, words, test)
+    return _field(default, words + (" or null" if optional else ""), test)
 
 
 def boolean(default: bool) -> Any:

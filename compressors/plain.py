@@ -130,13 +130,14 @@ class BFloat16(_Halves):
     Payload: n little-endian bfloat16; payloads of several workers can be added as bfloat16 vectors.
 
     Rounding is deterministic and not unbiased. The law is that of elements which are zero or between 1.2e-38
-    and 3.39e38: below, in float32's denormals, the error is up to 4.6e-41, and above there is only Inf. NaN and
-    Inf arrive as they are. float64 is rounded to float32 first.
+    and 3.39e38. Below, in float32's denormals, an element errs by up to 4.6e-41, and never by more than itself;
+    from 3.3962e38 on it arrives as Inf. NaN and Inf arrive as they are. float64 is rounded to float32 first.
     """
 
     name: ClassVar[str] = "bf16"
     paper: ClassVar[str] = "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv 2019"
     sum_dtype: ClassVar[str] = "bfloat16"
+    largest: ClassVar[float] = (2.0 - 2.0**-7) * 2.0**127
 
     def law(self, shape: Sequence[int]) -> Law:
         # In [2^e, 2^(e + 1)) numbers are 2^(e - 7) apart, so an element moves by at most 2^-8 of itself.

@@ -55,11 +55,11 @@ class PowerSGD(Cooperative, Stateful):
 
     rank: int = integer(2, low=1)
     warm_start: bool = boolean(True)
-    iterations: int = integer(1, low=1)
+    iterations: int = integer(1, low=1, high=100)
     min_compression_rate: float = number(2.0, low=1)
     start_step: int = integer(0, low=0)
     orthogonalisation: str = choice("gram_schmidt", "gram_schmidt", "qr")
-    epsilon: float = number(0.0, low=0)
+    epsilon: float = number(0.0, low=0, high=10**6)
     error: str = choice("mean", "mean", "local")
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from compressors import buckets
 from compressors.base import Compressor, CorruptPayload, Key, Law, splitmix64
 from compressors.low_rank import SampledSpectral, add_product, matrix_shape
 from compressors.parameters import choice, integer
@@ -23,8 +24,8 @@ class QSVD(SampledSpectral):
     (LeanSGD, after Wang et al., "ATOMO", NeurIPS 2018, and Alistarh et al., "QSGD", NeurIPS 2017).
 
     What is sent of an atom is sigma / p in float32 and both of its vectors of length 1, each on its own by
-    `scheme`: `qsgd` with `levels` and `bucket_size`, or `terngrad` with `bucket_size` and without clipping. All of
-    these roundings are independent and unbiased, so E[u_q v_q^T] = u v^T, and E[Q(x)] = x.
+    `scheme`: `qsgd` with `levels`, `bucket_size` and `norm`, or `terngrad` with `bucket_size` and without clipping.
+    All of these roundings are independent and unbiased, so E[u_q v_q^T] = u v^T, and E[Q(x)] = x.
 
     1-D tensors, and matrices whose expected atoms would not be smaller than the matrix quantised by the scheme,
     are quantised as they are; the shape alone decides that. A draw that keeps more atoms than are worth it
@@ -45,7 +46,8 @@ class QSVD(SampledSpectral):
 
     scheme: str = choice("qsgd", "qsgd", "terngrad")
     levels: int = integer(7, low=1, high=32767)
-    bucket_size: int = integer(512, low=1, high=2**31 - 1)
+    bucket_size: int | None = buckets.option(512)
+    norm: str = choice("max", "max", "l2")
 
     @property
     def coder(self) -> Compressor:
@@ -54,7 +56,7 @@ class QSVD(SampledSpectral):
 
         if self.scheme == "terngrad":
             return build("terngrad", clip=0.0, bucket_size=self.bucket_size)
-        return build("qsgd", levels=self.levels, bucket_size=self.bucket_size)
+        return build("qsgd", levels=self.levels, bucket_size=self.bucket_size, norm=self.norm)
 
     def _atom_size(self, rows: int, columns: int) -> int:
         return 4 + self.coder.payload_bound((rows,)) + self.coder.payload_bound((columns,))

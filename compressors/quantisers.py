@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import buckets
 from compressors.base import CorruptPayload, Key, Law, element_count, packed_size
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class QSGD(Elementwise):
     """Stochastic rounding to s levels of a norm (Alistarh et al., "QSGD", NeurIPS 2017, section 3.1).
 
-    The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter. With the
-    norm m of its bucket, an element becomes sign(x) * m * l / s where l = floor(|x| / m * s + u) and u is
-    uniform in [0, 1), so E[Q(x)] = x for either norm. `max` has the smaller variance for the same bits
-    and sends the largest element of a bucket exactly; `l2` is the paper's and sends more zeros.
+    The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter (null: it is
+    one bucket). With the norm m of its bucket, an element becomes sign(x) * m * l / s where
+    l = floor(|x| / m * s + u) and u is uniform in [0, 1), so E[Q(x)] = x for either norm. `max` has the
+    smaller variance for the same bits and sends the largest element of a bucket exactly; `l2` is the paper's
+    and sends more zeros.
 
     Payload with coding=fixed, for B buckets:
         B little-endian float32: the norms; NaN for a bucket that holds NaN or Inf
@@ -40,19 +41,28 @@ class QSGD(Elementwise):
         the omega code of l; the first bit is the least significant one of the first byte, and less than
         8 ones fill the last byte. A bucket of NaN has an empty stream.
 
+    With `unbiased: false` the receiver divides all that by tau = 1 + min(n / s^2, sqrt(n) / s), n being the
+    elements of a (full) bucket, which makes a contraction of it (Koloskova et al., "Decentralized Stochastic
+    Optimization and Gossip Algorithms with Compressed Communication" (CHOCO-SGD), ICML 2019, for l2).
+
     A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays exactly zero. A norm
     beyond float32 (l2 of huge elements) is replaced by the largest float32, which is still unbiased.
     float64 is rounded to float32 first, beyond 3.4e38 to Inf; the laws hold for the rounded tensor.
     """
 
     name: ClassVar[str] = "qsgd"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "leansgd_qsgd": {"levels": 1, "bucket_size": None, "norm": "l2", "coding": "elias"},
+        "random_dithering": {"levels": 255, "bucket_size": None, "norm": "l2"},
+    }
     paper: ClassVar[str] = "Alistarh et al., QSGD, NeurIPS 2017"
     kernel: ClassVar[str] = "qsgd"
 
     levels: int = integer(7, low=1, high=32767)
-    bucket_size: int = integer(512, low=1, high=2**31 - 1)
+    bucket_size: int | None = buckets.option(512)
     norm: str = choice("max", "max", "l2")
     coding: str = choice("fixed", "fixed", "elias")
+    unbiased: bool = boolean(True)
 
     @property
     def width(self) -> int:
@@ -66,6 +76,9 @@ class QSGD(Elementwise):
         A larger gap g takes less than the elements that it skips could: its code has at most 2g - 1 bits.
         """
         return 2 + omega.length(self.levels)
+
+    def _length(self, x: torch.Tensor) -> int:
+        return buckets.length(x.shape, self.bucket_size)
 
     def length_bytes(self, shape: Sequence[int]) -> int:
         """Bytes of the length of a bucket's stream: what the longest possible one needs."""
@@ -85,13 +98,20 @@ class QSGD(Elementwise):
         # An element at the fraction f between two levels has the variance (m / s)^2 f (1 - f), at most a quarter
         # of (m / s)^2; and f is at most |x| s / m, so the sum is at most m ||x||_1 / s (lemma 3.1 of the paper,
         # for l2, without the quarter; the same with m = max |x| <= ||x||).
-        return Law(unbiased=True, omega=min(size / (2 * self.levels) ** 2, math.sqrt(size) / self.levels))
+        omega, tau = min(size / (2 * self.levels) ** 2, math.sqrt(size) / self.levels), self._tau(shape)
+        # E ||x - Q / tau||^2 = ||x||^2 - 2 ||x||^2 / tau + E ||Q||^2 / tau^2, and tau is at least 1 + omega.
+        return Law(unbiased=True, omega=omega) if self.unbiased else Law(delta=2 / tau - (1 + omega) / tau**2)
+
+    def _tau(self, shape: Sequence[int]) -> float:
+        """What the receiver divides by."""
+        size = buckets.length(shape, self.bucket_size)
+        return 1.0 if self.unbiased else 1 + min(size / self.levels**2, math.sqrt(size) / self.levels)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode(x, key.bits(), self.levels, self.width, self.bucket_size, self.norm == "l2", payload)
+        kernels.encode(x, key.bits(), self.levels, self.width, self._length(x), self.norm == "l2", payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
-        if kernels.decode_add(payload, self.levels, self.width, self.bucket_size, weight, out):
+        if kernels.decode_add(payload, self.levels, self.width, self._length(out), weight, out):
             return ""
         return f"a norm is negative or infinite, or a code is above {2 * self.levels}"
 
@@ -103,10 +123,11 @@ class QSGD(Elementwise):
         values, field = buffers.as_float32(x), self.length_bytes(x.shape)
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         kernels = backend.load("elias", x.device)
-        used = kernels.encode(values, key.bits(), self.levels, self.bucket_size, field, self.norm == "l2", payload)
+        used = kernels.encode(values, key.bits(), self.levels, self._length(x), field, self.norm == "l2", payload)
         return payload[:used]
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        weight /= self._tau(out.shape)
         if self.coding == "fixed":
             return super().decompress_add(payload, out, key, weight)
         from compressors.kernels import backend, buffers
@@ -114,7 +135,7 @@ class QSGD(Elementwise):
         payload, field = buffers.incoming(payload), self.length_bytes(out.shape)
         kernels = backend.load("elias", out.device)
         with buffers.accumulator(out) as total:
-            if not kernels.decode_add(payload, self.levels, self.bucket_size, field, weight, total):
+            if not kernels.decode_add(payload, self.levels, self._length(out), field, weight, total):
                 raise CorruptPayload("a norm is negative or infinite, or a stream is not one of Elias codes in range")
 
     def warm_up(self) -> None:
@@ -150,7 +171,7 @@ class TernGrad(Elementwise):
     kernel: ClassVar[str] = "terngrad"
 
     clip: float = number(2.5, low=0)
-    bucket_size: int | None = integer(None, low=1, high=2**31 - 1, optional=True)
+    bucket_size: int | None = buckets.option(None)
     share_scale: bool = boolean(False)
 
     def __post_init__(self) -> None:
@@ -221,15 +242,16 @@ class OneBit(Elementwise):
         whose sign bit is 1 (-0.0 among them); 0 for none; both NaN for a bucket that holds NaN or Inf
         per bucket ceil(n_b / 8) bytes: the sign bits, least significant bit first.
 
-    A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays zero. float64 is rounded
-    to float32 first, beyond 3.4e38 to Inf.
+    A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays zero. Sums are formed in
+    float64: they do not overflow, and a mean is wrong by no more than its rounding to float32, which in float32's
+    denormals is up to 7e-46 for every element. float64 is rounded to float32 first, beyond 3.4e38 to Inf.
     """
 
     name: ClassVar[str] = "onebit"
     paper: ClassVar[str] = "Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014"
     kernel: ClassVar[str] = "onebit"
 
-    bucket_size: int | None = integer(2048, low=1, high=2**31 - 1, optional=True)
+    bucket_size: int | None = buckets.option(2048)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return buckets.payload_size(shape, self.bucket_size, 8, 1)

@@ -75,7 +75,7 @@ class Signum(_Votes, Stateful):
     name: ClassVar[str] = "signum"
     paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
 
-    beta: float = number(0.9, low=0, high=1)
+    beta: float = number(0.9, low=0, high=1, below=True)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         import torch
@@ -101,6 +101,8 @@ class SignNorm(Elementwise):
         n bits, least significant bit first, the rest of the last byte zero: 1 for minus. All are 0 where
         the float32 is zero or NaN.
 
+    The mean is summed in float64: it does not overflow, and is wrong by no more than the rounding to float32. In
+    float32's denormals that is up to 7e-46 for every element, and a mean of less is zero: then Q(x) = 0.
     float64 is rounded to float32 first, beyond 3.4e38 to Inf.
     """
 

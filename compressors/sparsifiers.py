@@ -26,6 +26,7 @@ class TopK(Sparsifier):
     """
 
     name: ClassVar[str] = "topk"
+    aliases: ClassVar[tuple[str, ...]] = ("top_k",)
     paper: ClassVar[str] = "Aji and Heafield, EMNLP 2017"
 
     ratio: float = counts.ratio(0.01)

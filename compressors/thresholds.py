@@ -30,7 +30,7 @@ class ThresholdV(Sparsifier):
     """
 
     name: ClassVar[str] = "thresholdv"
-    aliases: ClassVar[tuple[str, ...]] = ("hard_threshold",)
+    aliases: ClassVar[tuple[str, ...]] = ("hard_threshold", "threshold")
     paper: ClassVar[str] = "Dutta et al., AAAI 2020; Sahu et al., NeurIPS 2021"
 
     threshold: float = number(0.001, low=0, above=True)

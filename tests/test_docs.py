@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,42 @@ def test_files_that_the_docs_name_exist() -> None:
             r"`((?:benchmarks|docs|tests|conf|sweep|trainers|reports|compressors)/[\w./]+)`", page.read_text()
         ):
             assert (ROOT / path).exists(), f"{page.name}: {path}"
+
+
+COMPOSE = """
+import sys
+import hydra
+from omegaconf import OmegaConf
+from sweep import compose
+from trainers.config import GROUPS, RunConfig, resolve
+compose.register(RunConfig, GROUPS)
+compose.register_resolvers()
+with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
+    for line in sys.stdin:
+        try:
+            resolve(OmegaConf.to_container(hydra.compose("config", line.split())))
+        except Exception as error:
+            print(f"{line.strip()}: {error}")
+"""
+
+
+def test_names_in_other_systems_are_commands() -> None:
+    """Every command of the table, and the options in its remarks, make a config that can run."""
+    page = (ROOT / "docs/compressors.md").read_text(encoding="utf-8")
+    section = page.split("## Names in other systems")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if "=" in line]
+    commands = [row[2].strip("`") for row in rows if len(row) == 4]
+    assert len(commands) > 60 and all(command.startswith("compressor=") for command in commands)
+    for row, command in zip([row for row in rows if len(row) == 4], list(commands), strict=True):
+        for option in re.findall(r"`(compressor(?:\.\w+)?=\w+)`", row[3]):
+            commands.append(f"{command} {option}" if option.startswith("compressor.") else option)
+    wrong = "compressor=topk compressor.ratio=2"  # that the test can fail
+    done = subprocess.run(
+        [sys.executable, "-c", COMPOSE, str(ROOT / "conf")],
+        cwd=ROOT,
+        input="\n".join([*commands, wrong]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.fullmatch(f"{re.escape(wrong)}: .*ratio=2.*\n", done.stdout), done.stdout

@@ -109,10 +109,14 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
     """A default stands in the class, for Python, and in the YAML, for people: it must be the same."""
     for group, members in GROUPS.items():
         aliases = compressors.aliases() if group == "compressor" else {}
-        assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == {*members, *aliases}
+        presets = compressors.presets() if group == "compressor" else {}
+        assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == {*members, *aliases, *presets}
         for alias, name in aliases.items():
             text = (ROOT / "conf" / group / f"{alias}.yaml").read_text()
             assert text.startswith("# ") and yaml.safe_load(text) == {"defaults": [name, "_self_"]}, alias
+        for preset, (name, options) in presets.items():
+            text = (ROOT / "conf" / group / f"{preset}.yaml").read_text()
+            assert text.startswith("# ") and yaml.safe_load(text) == {"defaults": [name, "_self_"], **options}, preset
         for name, cls in members.items():
             text = (ROOT / "conf" / group / f"{name}.yaml").read_text()
             written = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}

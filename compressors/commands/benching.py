@@ -6,6 +6,7 @@ import contextlib
 import csv
 import dataclasses
 import datetime
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ PART = "bench"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One method's figures; this is also a line of bench.csv."""
+    """One method's figures; this is also a line of bench.csv, which ends with what they were taken on."""
 
     method: str
     units: str  # "flat" or "layers"
@@ -62,11 +63,18 @@ def run(options: Options) -> int:
     compressors = chosen(options.names)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: torch finds no CUDA device")
+    folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
+    if options.into is not None:
+        pages.read(options.into, PART)  # that it is there, before minutes of measuring
+    else:
+        _make(folder)
     with _set_up(options):
-        started = f"{machine(options.threads, options.device)}"
+        where = machine(options.threads, options.device)
         rows = measure(compressors, options)
+    if options.kernels != "auto":
+        where += f", kernels {options.kernels}"
     heading = (
-        f"{started}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
+        f"{where}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
         f"memory copy of {4 * rows[0].elements / 1e6:.0f} MB: {1e3 * rows[0].encode_s:.2f} ms"
     )
     table = figures(rows)
@@ -75,8 +83,7 @@ def run(options: Options) -> int:
     if options.into is not None:
         pages.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(table)}")
         return 0
-    folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
-    _write(folder, rows, heading)
+    _write(folder, rows, where, heading)
     return 0
 
 
@@ -89,6 +96,10 @@ def _set_up(options: Options) -> Iterator[None]:
             yield
     except InvalidParameter as error:
         raise UsageError(str(error)) from error
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for the CPU
+            raise
+        raise UsageError(f"--elements {options.elements}: more than the memory holds") from error
     finally:
         torch.set_num_threads(before)
 
@@ -176,15 +187,26 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _write(folder: Path, rows: Sequence[Row], heading: str) -> None:
+def _make(folder: Path) -> None:
+    """The folder, in which files can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from error
+
+
+def _write(folder: Path, rows: Sequence[Row], where: str, heading: str) -> None:
     from compressors.commands.picture import draw
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with Path(folder, "bench.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
+            writer = csv.DictWriter(file, [*(field.name for field in dataclasses.fields(Row)), "machine"])
             writer.writeheader()
-            writer.writerows({key: "" if value is None else value for key, value in vars(row).items()} for row in rows)
+            for row in rows:
+                known = {key: "" if value is None else value for key, value in vars(row).items()}
+                writer.writerow({**known, "machine": where})
         draw(rows, heading, Path(folder, "bench.png"))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error

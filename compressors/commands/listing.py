@@ -29,7 +29,10 @@ NOTE = (
 
 def run(names: list[str], into: Path | None) -> int:
     """Print the table, or put it into a page."""
-    table = methods(chosen(names))
+    compressors = chosen(names)
+    if into is not None:
+        pages.read(into, PART)  # that it is there, before anything is measured
+    table = methods(compressors)
     if into is None:
         tables.show(table)
         tables.say(NOTE, style="dim")
@@ -47,7 +50,7 @@ def _row(compressor: Compressor) -> list[str]:
     size = compressor.payload_size(SHAPE)
     return [
         compressor.name,
-        ", ".join(compressor.aliases),
+        words.other_names(type(compressor)),
         words.family(type(compressor)),
         words.law(compressor.law(SHAPE), compressor.lossless),
         words.bits(compressor, SHAPE, _measured(compressor) if size is None else None),

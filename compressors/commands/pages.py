@@ -41,6 +41,8 @@ def _split(page: Path, part: str) -> tuple[str, str, str]:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{page}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{page}: is not a text in UTF-8") from error
     begins = [match.end() for match in re.finditer(f"<!-- {part}: [^\n]*-->", text)]
     ends = [match.start() for match in re.finditer(f"<!-- end of {part} -->", text)]
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:

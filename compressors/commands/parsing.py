@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 import compressors
 from compressors.base import Compressor
-from compressors.parameters import InvalidParameter
+from compressors.commands import words
+from compressors.parameters import InvalidParameter, shown
 
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+_MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
 
 
 class UsageError(ValueError):
@@ -49,42 +50,67 @@ def probability(text: str) -> float:
     return value
 
 
+def elements(text: str) -> int:
+    """How many elements a tensor may have."""
+    value = positive(text)
+    if value > _MOST_ELEMENTS:
+        raise ValueError(text)
+    return value
+
+
+def threads(text: str) -> int:
+    """How many threads a machine may have."""
+    value = positive(text)
+    if value > _MOST_THREADS:
+        raise ValueError(text)
+    return value
+
+
 positive.__name__ = "positive integer"  # how argparse calls them in "invalid ... value"
+several.__name__ = "integer from 30 up"
+elements.__name__ = f"integer from 1 to {_MOST_ELEMENTS}"
+threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
 probability.__name__ = "probability"
 
 
-def resolve(name: str) -> str:
-    """The method that `name` (or an alias) means.
+def check_name(name: str) -> None:
+    """Refuse what is not the name of a method, an alias or a preset.
 
     Raises:
-        UsageError: there is none; the message has the nearest name and all of them.
+        UsageError: the message has the nearest name and all methods.
     """
-    known = compressors.registry()
-    name = compressors.aliases().get(name, name)
+    methods = compressors.registry()
+    known = [*methods, *compressors.aliases(), *compressors.presets()]
     if name in known:
-        return name
-    near = difflib.get_close_matches(name, [*known, *compressors.aliases()], 1)
+        return
+    near = difflib.get_close_matches(name, known, 1)
     nearest = f"; the nearest is {near[0]}" if near else ""
-    raise UsageError(f"name={name}: valid is one of {', '.join(known)}{nearest}")
+    raise UsageError(f"name={shown(name)}: valid is one of {', '.join(methods)}{nearest}")
 
 
 def parse(text: str) -> Compressor:
     """`NAME` or `NAME,option=value,...` as a compressor.
 
     Raises:
-        UsageError: the name or an option is not known, or a value is out of range.
+        UsageError: the name or an option is not known, given twice, or a value is out of range.
     """
     name, *options = text.split(",")
+    check_name(name)
     values: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
-            raise UsageError(f"{text}: {option or 'an empty option'} is not of the form option=value")
+            raise UsageError(f"{shown(text)}: {shown(option) or 'an empty option'} is not of the form option=value")
+        if key in values:
+            raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
+        if key == "name":
+            raise UsageError(f"{shown(text)}: name is no option; the name stands in front")
         values[key] = _value(value)
     try:
-        return compressors.build(resolve(name), **values)
+        return compressors.build(name, **values)
     except InvalidParameter as error:
-        raise UsageError(f"{name}: {error}") from error
+        value = "null" if error.value is None else shown(error.value)
+        raise UsageError(f"{name}: {shown(error.name)}={value}: valid is {error.valid}") from error
 
 
 def chosen(names: list[str]) -> list[Compressor]:
@@ -94,17 +120,10 @@ def chosen(names: list[str]) -> list[Compressor]:
 
 def label(compressor: Compressor) -> str:
     """The form that `parse` takes: the name and the options that are not at their default."""
-    options = [
-        f"{field.name}={written(getattr(compressor, field.name))}"
-        for field in dataclasses.fields(compressor)
-        if getattr(compressor, field.name) != default(field)
-    ]
-    return ",".join([compressor.name, *options])
-
-
-def written(value: object) -> str:
-    """A value as it is typed."""
-    return next((word for word, meant in _WORDS.items() if value is meant), str(value))
+    given = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
+    changed = {field.name for field in dataclasses.fields(compressor) if given[field.name] != default(field)}
+    options = words.options_of({name: value for name, value in given.items() if name in changed})
+    return f"{compressor.name},{options}" if options else compressor.name
 
 
 def default(field: dataclasses.Field[Any]) -> Any:
@@ -115,8 +134,8 @@ def default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _value(text: str) -> Any:
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in words.CONSTANTS:
+        return words.CONSTANTS[text]
     for kind in (int, float):
         try:
             return kind(text)

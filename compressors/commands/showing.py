@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compressors.base import Compressor, element_count
 from compressors.commands import tables, words
-from compressors.commands.parsing import default, label, parse, written
+from compressors.commands.parsing import default, label, parse
 from compressors.commands.tables import Column, Table
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "compressor"
@@ -19,8 +19,8 @@ SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_
 def run(name: str) -> int:
     """Print it."""
     compressor = parse(name)
-    also = f" (also {', '.join(compressor.aliases)})" if compressor.aliases else ""
-    tables.say(f"{label(compressor)}{also}", style="bold")
+    also = words.other_names(type(compressor))
+    tables.say(f"{label(compressor)}{f' (also {also})' if also else ''}", style="bold")
     tables.say(f"{words.family(type(compressor))}; {compressor.paper}")
     if traits := words.traits(compressor):
         tables.say(traits)
@@ -41,8 +41,8 @@ def options(compressor: Compressor) -> Table:
     rows = [
         [
             field.name,
-            written(getattr(compressor, field.name)),
-            written(default(field)),
+            words.written(getattr(compressor, field.name)),
+            words.written(default(field)),
             field.metadata["valid"].words,
             comments.get(field.name, ""),
         ]

@@ -34,10 +34,16 @@ def console() -> Console:
     """Standard output, as wide as it is; `COLUMNS` and `NO_COLOR` are honoured."""
     from rich.console import Console
 
+    class Pipe(Console):
+        """A reader that has gone is the caller's business; rich would end the program here."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a log's encoding may lack the signs that papers' authors have
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _LOG_WIDTH
-    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return Pipe(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def say(text: str, style: str = "") -> None:

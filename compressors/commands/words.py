@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from compressors.base import Compressor, Cooperative, Law, element_count
+
+CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
+"""What is typed for values that are neither numbers nor words."""
 
 
 def family(method: type[Compressor]) -> str:
     """The module that a method stands in."""
     return method.__module__.rpartition(".")[2]
+
+
+def other_names(method: type[Compressor]) -> str:
+    """Aliases, and presets with the options that they stand for."""
+    stand_for = [f"{name} ({options_of(options)})" for name, options in method.presets.items()]
+    return ", ".join([*method.aliases, *stand_for])
+
+
+def options_of(options: Mapping[str, Any]) -> str:
+    """Options as they are typed behind a name."""
+    return ",".join(f"{option}={written(value)}" for option, value in options.items())
+
+
+def written(value: object) -> str:
+    """A value as it is typed."""
+    return next((word for word, meant in CONSTANTS.items() if value is meant), str(value))
 
 
 def number(value: float) -> str:

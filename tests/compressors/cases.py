@@ -32,8 +32,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"scheme": "symmetric", "stochastic": True, "bits": 4, "bucket_size": 100},
         {"bits": 2, "stochastic": True, "bucket_size": 3000},
         {"bits": 5, "bucket_size": 1},
+        {"bits": 3, "bucket_size": None, "stochastic": True},
+        {"bits": 1, "bucket_size": 64},
+        {"bits": 1, "stochastic": True},
     ],
-    "dynamic8": [{"bucket_size": 100}],
+    "dynamic8": [{"bucket_size": 100}, {"bucket_size": None}],
     "signum": [{"beta": 0.5}],
     "intsgd": [{"bits": 32}],
     "quantile_sketch": [{"bins": 2}, {"bins": 19}],
@@ -45,6 +48,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"coding": "elias"},
         {"coding": "elias", "levels": 1, "norm": "l2", "bucket_size": 100},
         {"coding": "elias", "levels": 2000, "bucket_size": 2**31 - 1},
+        {"levels": 7, "bucket_size": None},
+        {"coding": "elias", "levels": 40, "bucket_size": None},
+        {"levels": 3, "norm": "l2", "unbiased": False},
+        {"coding": "elias", "levels": 1, "norm": "l2", "bucket_size": None, "unbiased": False},
     ],
     "terngrad": [
         {"clip": 0},
@@ -68,7 +75,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "qsvd": [
         {"rank": 1, "levels": 127},
         {"scheme": "terngrad", "bucket_size": 100},
-        {"budget": 0.4, "levels": 1},
+        {"budget": 0.4, "levels": 1, "bucket_size": None, "norm": "l2"},
     ],
     "atomo": [
         {"ratio": 0.5, "indices": "delta"},

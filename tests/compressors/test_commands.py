@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from compressors import Compressor, Key, Law, aliases, build, registry
+from compressors import Compressor, Key, Law, aliases, build, presets, registry
 from compressors.__main__ import main
 from compressors.commands import alone, benching, checking, laws, listing, pages, showing, timing, words
 from compressors.commands.laws import Draws, Level
@@ -48,6 +48,9 @@ def test_options_are_read_as_in_a_config() -> None:
     assert parse("svd,budget=null") == build("svd")
     for alias, name in aliases().items():
         assert parse(alias) == build(name)
+    for preset, (name, options) in presets().items():
+        assert parse(preset) == build(name, **options)
+    assert parse("random_dithering,levels=3") == build("qsgd", levels=3, norm="l2", bucket_size=None)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +61,26 @@ def test_options_are_read_as_in_a_config() -> None:
         (["show", "qsgd,levels=0"], "qsgd: levels=0: valid is an integer from 1"),
         (["show", "qsgd,level=1"], "qsgd: level=1: valid is one of the keys levels"),
         (["show", "qsgd,levels"], "levels is not of the form option=value"),
+        (["show", "qsgd,"], "an empty option is not of the form option=value"),
+        (["check", "qsgd,levels=3,levels=5"], "qsgd,levels=3,levels=5: levels is given more than once"),
+        (["show", "qsgd,name=topk"], "qsgd,name=topk: name is no option"),
+        (["show", "qsgd,levels=null"], "qsgd: levels=null: valid is an integer from 1"),
+        (["show", "terngrad,clip=" + 400 * "9"], r"terngrad: clip=9+\.\.\.: valid is a number from 0 up"),
+        (["show", "terngrad,clip=" + 5000 * "9"], "terngrad: clip=inf: valid is a number from 0 up"),
+        (["show", "random_ditherin"], "the nearest is random_dithering"),
+        (["show", "a\nb"], r"name='a\\nb': valid is"),
         (["check"], "check: give names, or --all"),
         (["check", "--all", "qsgd"], "check: give names, or --all"),
         (["check", "qsgd", "--error-level", "2"], "--error-level: invalid probability value: '2'"),
         (["bench", "none", "--repeats", "0"], "--repeats: invalid positive integer value: '0'"),
+        (["bench", "none", "--threads", "0"], "--threads: invalid integer from 1 to 1024 value: '0'"),
+        (["bench", "none", "--threads", "100000"], "--threads: invalid integer from 1 to 1024 value: '100000'"),
+        (["bench", "none", "--elements", "1e30"], "--elements: invalid integer from 1 to 1000000000000 value: '1e30'"),
+        (["bench", "none", "--output", "x", "--into", "y"], "--into: not allowed with argument --output"),
+        (["bench", "none", "--into", str(ROOT / "README.md")], "README.md: has no part between"),
+        (["bench", "none", "--output", str(ROOT / "README.md")], "README.md: File exists"),
+        (["bench", "none", "--output", "/proc/nowhere"], "/proc/nowhere: No such file or directory"),
+        (["check", "none", "--draws", "29"], "--draws: invalid integer from 30 up value: '29'"),
         (["bench", "none", "--model", "vgg"], "--model: invalid choice: 'vgg'"),
         (["bench", "none", "--kernels", "triton"], "kernels=triton: valid is"),
         (["list", "none", "--into", "nowhere/page.md"], "nowhere/page.md: No such file or directory"),
@@ -80,6 +99,72 @@ def test_what_cannot_work_is_one_line_and_exit_status_2(
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1 and err.startswith("python -m compressors")
     assert re.search(message, err), err
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be measured in this test."""
+    monkeypatch.setattr(benching, "measure", lambda *_: pytest.fail("measured"))
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("where", [["--into", "page.md"], ["--output", "file"], ["--output", "file/below"]])
+def test_bench_knows_where_to_write_before_it_measures(
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("page.md").write_bytes(b"\xff\xfe")
+    Path("file").touch()
+    assert main(["bench", "none", *where]) == 2
+    assert re.fullmatch(r"python -m compressors: (page.md|file)[^\n]*: [^\n]*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(MemoryError(), True), (RuntimeError("not enough memory: 4 TB"), True), (RuntimeError("a fault"), False)],
+)
+def test_too_much_for_the_memory_is_one_line(
+    error: Exception, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(benching, "measure", fail)
+    command = ["bench", "none", "--elements", "1e9", "--output", str(tmp_path)]
+    if told:
+        assert main(command) == 2
+        assert capsys.readouterr().err == "python -m compressors: --elements 1000000000: more than the memory holds\n"
+    else:
+        with pytest.raises(RuntimeError, match="a fault"):
+            main(command)
+
+
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "methods", interrupt)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "python -m compressors: interrupted\n"
+
+
+COMMAND = [sys.executable, "-m", "compressors", "show", "none"]
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly() -> None:
+    with subprocess.Popen(COMMAND, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(COMMAND, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "python -m compressors: standard output: No space left on device\n")
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND], cwd=ROOT, capture_output=True, text=True)
+    assert (closed.returncode, closed.stderr) == (2, "python -m compressors: standard output is closed\n")
 
 
 def test_help_and_errors_come_without_torch() -> None:
@@ -327,12 +412,15 @@ def test_bench_prints_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["bench", "none", "qsgd,levels=1", "topk", "--elements", "5000", "--repeats", "2"]) == 0
+    command = ["bench", "none", "qsgd,levels=1", "topk", "--elements", "5000", "--repeats", "2", "--kernels", "torch"]
+    assert main(command) == 0
     printed = capsys.readouterr().out
     (folder,) = (tmp_path / "output" / "bench").iterdir()
     assert f"output/bench/{folder.name}/bench.csv" in printed and "memory copy of 0 MB" in printed
     rows = list(csv.DictReader((folder / "bench.csv").open()))
     assert [row["method"] for row in rows] == ["memory copy", "none", "qsgd,levels=1", "topk"]
+    assert {row["machine"] for row in rows} == {f"{timing.machine(1)}, kernels torch"}
+    assert ", kernels torch; 2 interleaved" in printed
     assert float(rows[2]["bits_per_element"]) == pytest.approx(
         8 * build("qsgd", levels=1).payload_bound((5000,)) / 5000
     )

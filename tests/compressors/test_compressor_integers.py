@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import Compressor, CorruptPayload
+from compressors import Compressor, CorruptPayload, InvalidParameter
 from compressors.integers import Dynamic8, Int8
 from compressors.kernels import backend
 from compressors.kernels.reference.packing import unpack
@@ -301,3 +301,12 @@ def test_codes_are_packed_in_order() -> None:
     x = torch.linspace(0, 1, 8)
     payload = Int8(bits=3).compress(x, key())
     assert unpack(payload[8:], 8, 3).tolist() == list(range(8))
+
+
+def test_one_bit_is_the_smallest_or_the_largest() -> None:
+    x = torch.tensor([-1.0, 0.9, 2.0, 0.4, 2.0])
+    q = Int8(bits=1)
+    assert q.compress(x, key()).numpy().tobytes() == floats(-1.0, 2.0) + bytes([0b10110])
+    assert sent(q, x).tolist() == [-1.0, 2.0, 2.0, -1.0, 2.0]
+    with pytest.raises(InvalidParameter, match="bits=1: valid is an integer from 2 to 8 with scheme=symmetric"):
+        Int8(bits=1, scheme="symmetric")

@@ -405,3 +405,24 @@ def test_a_bucket_of_nan_has_an_empty_stream(kernels: str) -> None:
         payload[:3] = torch.tensor([0, 0, 0xC0], dtype=torch.uint8)
         with pytest.raises(CorruptPayload):
             q.decompress(payload, x, key())
+
+
+@pytest.mark.parametrize("coding", ["fixed", "elias"])
+@pytest.mark.parametrize(("bits", "count"), [(1, 400), (2, 3), (4, 5000)])
+def test_the_biased_variant_is_that_of_choco_sgd(coding: str, bits: int, count: int) -> None:
+    """Divided by 1 + min(d / s^2, sqrt(d) / s), s = 2^bits - 1; with error feedback on top it forgets nothing."""
+    s = 2**bits - 1
+    x = gaussian((count,))
+    options = {"levels": s, "norm": "l2", "bucket_size": None, "coding": coding}
+    plain, scaled = QSGD(**options), QSGD(**options, unbiased=False)
+    payload = plain.compress(x, key())
+    assert torch.equal(scaled.compress(x, key()), payload)
+    tau = 1 + min(count / s**2, math.sqrt(count) / s)
+    expected = plain.decompress(payload, x, key()).double() / tau
+    assert torch.allclose(scaled.decompress(payload, x, key()).double(), expected, rtol=1e-6, atol=0)
+    assert not scaled.unbiased and scaled.law((count,)).delta >= (1 - 1e-12) / tau  # type: ignore[operator]
+    residual = torch.zeros(count)
+    for step in range(200):
+        residual += x
+        scaled.decompress_add(scaled.compress(residual, key(step)), residual, key(step), -1.0)
+    assert residual.norm() <= 3 * tau * x.norm()

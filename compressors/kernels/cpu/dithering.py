@@ -8,6 +8,7 @@ import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.rounding import RESOLUTION, signed
 from compressors.kernels.cpu.scales import (
     INFINITY,
     LARGEST_SQUARE,
@@ -25,7 +26,6 @@ from compressors.kernels.cpu.sums import CHUNK, LANES
 
 _ONE = np.int32(0x3F800000)
 _SIGN = np.int32(-0x80000000)
-_RESOLUTION = np.float32(2.0**31)
 
 
 @helper
@@ -53,10 +53,9 @@ def _round_block(
         u = draw(low, high, np.uint32(counter + np.uint32(index)))
         power = np.int32(np.int32(relative_bits[index] + np.int32(u >> np.uint32(9))) >> 23) - np.int32(126)
         small = relative[index] if relative_bits[index] < _ONE else np.float32(0.0)
-        hit = np.int32(np.int32(u >> np.uint32(1)) < np.int32(small * _RESOLUTION))
+        hit = np.int32(np.int32(u >> np.uint32(1)) < np.int32(small * RESOLUTION))
         power = np.int32(power if relative_bits[index] >= _ONE else hit)
-        sign = np.int32(bits[index] >> 31)
-        codes[index] = np.uint16(np.int32(steps + np.int32(np.int32(power ^ sign) - sign)))
+        codes[index] = np.uint16(np.int32(steps + signed(power, bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")

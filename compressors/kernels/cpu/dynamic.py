@@ -11,11 +11,9 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.scales import INFINITY, NAN, is_scale, largest, load, store
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
 
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-_INFINITY = np.int32(0x7F800000)
-_NAN = np.int32(0x7FC00000)
 _LEVELS = np.array(VALUES, np.float32)
 _0, _1, _2, _3, _4, _5, _6 = (np.float32(start) for start in STARTS)
 _S0, _S1, _S2, _S3, _S4, _S5, _S6 = (np.float32(slope) for slope in SLOPES)
@@ -62,25 +60,21 @@ def _encode(
     """Write the payload of `x`, whose bits `bits` are, into `payload`, which has exactly its length."""
     scale_bits = np.empty(1, np.int32)
     scale_value = scale_bits.view(np.float32)
-    scale_bytes = scale_bits.view(np.uint8)
     buckets = (x.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
-        largest = np.int32(0)
-        part = bits[start:stop]
-        for index in range(part.size):
-            largest = max(largest, np.int32(part[index] & _MAGNITUDE))
-        scale_bits[0] = _NAN if largest >= _INFINITY else largest
-        for byte in range(4):
-            payload[4 * number + byte] = scale_bytes[byte]
+        scale_bits[0] = largest(bits[start:stop])
+        if scale_bits[0] >= INFINITY:
+            scale_bits[0] = NAN
+        store(payload, number, scale_bits[0])
         # A zero bucket (or a denormal one, where the processor flushes those) has nothing to divide by.
         divisor = scale_value[0] if scale_value[0] > 0 else np.float32(1.0)
-        if scale_bits[0] == _NAN:
+        if scale_bits[0] == NAN:
             codes[start:stop] = 0
         else:
-            _find_codes(x[start:stop], part, divisor, codes[start:stop])
+            _find_codes(x[start:stop], bits[start:stop], divisor, codes[start:stop])
 
 
 @kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
@@ -93,13 +87,11 @@ def _decode_add(
 ) -> bool:
     """out += weight * Q(x); `payload` has the right length. False where no `encode` wrote its norms."""
     scale_bits = np.empty(1, np.int32)
-    scale_bytes = scale_bits.view(np.uint8)
     buckets = (out.size + bucket - 1) // bucket
     codes = payload[4 * buckets :]
     for number in range(buckets):
-        for byte in range(4):
-            scale_bytes[byte] = payload[4 * number + byte]
-        if (scale_bits[0] < 0 or scale_bits[0] >= _INFINITY) and scale_bits[0] != _NAN:
+        scale_bits[0] = load(payload, number)
+        if not is_scale(scale_bits[0]):
             return False
         factor = np.float32(weight * np.float64(scale_bits.view(np.float32)[0]))
         start = number * bucket

@@ -11,12 +11,10 @@ import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
 from compressors.kernels.cpu.streams import draw, stream_bits
 
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-_INFINITY = np.int32(0x7F800000)
-_NAN = np.int32(0x7FC00000)
-_RESOLUTION = np.float32(2.0**31)
 # Adding it to a float32 from 0 to 2^22 leaves no bit for a fraction: the sum is rounded to the nearest even.
 _WHOLE = np.float32(2.0**23)
 _HUGE = np.float32(2.0**126)
@@ -26,21 +24,21 @@ _HUGE = np.float32(2.0**126)
 def _bounds(bits: npt.NDArray[np.int32], symmetric: bool, found: npt.NDArray[np.int32]) -> None:
     """found[0] and found[1], as bits: the smallest and the largest element, or 0 and the largest magnitude;
     both NaN where there is a NaN or Inf. Flipped below the sign, the bits of negative numbers are in order."""
-    smallest = _MAGNITUDE
-    largest = np.int32(-_MAGNITUDE)
+    smallest = MAGNITUDE
+    largest = np.int32(-MAGNITUDE)
     magnitude = np.int32(0)
     for index in range(bits.size):
-        order = np.int32(bits[index] ^ ((bits[index] >> 31) & _MAGNITUDE))
+        order = np.int32(bits[index] ^ ((bits[index] >> 31) & MAGNITUDE))
         smallest = min(smallest, order)
         largest = max(largest, order)
-        magnitude = max(magnitude, np.int32(bits[index] & _MAGNITUDE))
-    found[0] = np.int32(smallest ^ ((smallest >> 31) & _MAGNITUDE))
-    found[1] = np.int32(largest ^ ((largest >> 31) & _MAGNITUDE))
+        magnitude = max(magnitude, np.int32(bits[index] & MAGNITUDE))
+    found[0] = np.int32(smallest ^ ((smallest >> 31) & MAGNITUDE))
+    found[1] = np.int32(largest ^ ((largest >> 31) & MAGNITUDE))
     if symmetric:
         found[0] = 0
         found[1] = magnitude
-    if magnitude >= _INFINITY:
-        found[:] = _NAN
+    if magnitude >= INFINITY:
+        found[:] = NAN
 
 
 @helper
@@ -70,19 +68,13 @@ def _place_between(
 def _round(
     exact: npt.NDArray[np.float32], stochastic: bool, stream: np.uint64, first: int, level: npt.NDArray[np.int32]
 ) -> None:
-    """The nearest integer, or one of the two neighbours at random; `first` counts the bucket's elements before.
-
-    The fraction is compared with a uniform number of 31 bits, and is exact, as a float32 sum would not be.
-    """
+    """The nearest integer, or one of the two neighbours at random; `first` counts the bucket's elements before."""
     low = np.uint32(stream)
     high = np.uint32(stream >> np.uint64(32))
     start = np.uint32(first)
     if stochastic:
         for index in range(exact.size):
-            below = np.int32(exact[index])
-            threshold = np.int32((exact[index] - np.float32(below)) * _RESOLUTION)
-            u = np.int32(draw(low, high, np.uint32(start + np.uint32(index))) >> np.uint32(1))
-            level[index] = np.int32(below + np.int32(u < threshold))
+            level[index] = rounded(exact[index], draw(low, high, np.uint32(start + np.uint32(index))))
     else:
         for index in range(exact.size):
             level[index] = np.int32((exact[index] + _WHOLE) - _WHOLE)
@@ -98,8 +90,7 @@ def _write_codes(
             codes[index] = np.uint16(level[index])
     else:
         for index in range(bits.size):
-            sign = np.int32(bits[index] >> 31)
-            codes[index] = np.uint16(np.int32(offset + np.int32(np.int32(level[index] ^ sign) - sign)))
+            codes[index] = np.uint16(np.int32(offset + signed(level[index], bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, boolean, boolean, uint8[::1])")
@@ -121,23 +112,23 @@ def _encode(
     level = np.empty(BLOCK, np.int32)
     bound_bits = np.empty(2, np.int32)
     bound = bound_bits.view(np.float32)
-    bound_bytes = bound_bits.view(np.uint8) if minmax else bound_bits[1:].view(np.uint8)
+    sent = bound_bits if minmax else bound_bits[1:]
     top = (1 << width) - 1 if minmax else (1 << (width - 1)) - 1
     offset = np.int32(0 if minmax else top)
     buckets = (x.size + bucket - 1) // bucket
-    position = buckets * bound_bytes.size
+    position = 4 * sent.size * buckets
     for number in range(buckets):
         start = number * bucket
         stop = min(start + bucket, x.size)
         _bounds(bits[start:stop], not minmax, bound_bits)
-        for byte in range(bound_bytes.size):
-            payload[number * bound_bytes.size + byte] = bound_bytes[byte]
+        for which in range(sent.size):
+            store(payload, number * sent.size + which, sent[which])
         stream = stream_bits(key, np.uint64(number))
         scale = bound[1] if bound[1] > 0 else np.float32(1.0)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             count = last - first
-            if bound_bits[1] == _NAN:
+            if bound_bits[1] == NAN:
                 codes[:count] = offset
             else:
                 if minmax:
@@ -167,28 +158,16 @@ def _add_between(
 
 
 @helper
-def _add_symmetric(
-    codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
-) -> bool:
-    """out[i] += factor * (codes[i] - levels) / levels; False when a code is larger than 2 * levels."""
-    offset = np.int32(levels)
-    largest = np.int32(0)
-    for index in range(out.size):
-        code = np.int32(codes[index])
-        largest = max(largest, code)
-        out[index] += factor * (np.float32(np.int32(code - offset)) / levels)
-    return bool(largest <= 2 * offset)
-
-
-@helper
 def _allowed(bits: npt.NDArray[np.int32], value: npt.NDArray[np.float32], minmax: bool) -> bool:
     """Whether an encoder can have written these bounds."""
-    if bits[1] == _NAN:
-        return bool(bits[0] == _NAN or not minmax)
+    if not minmax:
+        return is_scale(bits[1])
+    if bits[1] == NAN:
+        return bool(bits[0] == NAN)
     for index in range(2):
-        if (bits[index] & _MAGNITUDE) >= _INFINITY:
+        if (bits[index] & MAGNITUDE) >= INFINITY:
             return False
-    return bool(value[0] <= value[1] if minmax else bits[1] >= 0)
+    return bool(value[0] <= value[1])
 
 
 @kernel("boolean(uint8[::1], int64, int64, boolean, float64, float32[::1])")
@@ -201,13 +180,13 @@ def _decode_add(
     staged = np.zeros(BLOCK // 4 + 1, np.uint64)
     bound_bits = np.zeros(2, np.int32)
     bound = bound_bits.view(np.float32)
-    bound_bytes = bound_bits.view(np.uint8) if minmax else bound_bits[1:].view(np.uint8)
+    sent = bound_bits if minmax else bound_bits[1:]
     top = np.float32((1 << width) - 1 if minmax else (1 << (width - 1)) - 1)
     buckets = (out.size + bucket - 1) // bucket
-    position = buckets * bound_bytes.size
+    position = 4 * sent.size * buckets
     for number in range(buckets):
-        for byte in range(bound_bytes.size):
-            bound_bytes[byte] = payload[number * bound_bytes.size + byte]
+        for which in range(sent.size):
+            sent[which] = load(payload, number * sent.size + which)
         if not _allowed(bound_bits, bound, minmax):
             return False
         low = np.float32(weight * np.float64(bound[0]))
@@ -222,7 +201,7 @@ def _decode_add(
             position = ahead
             if minmax:
                 _add_between(codes[:count], top, low, high, out[first:last])
-            elif not _add_symmetric(codes[:count], top, high, out[first:last]):
+            elif not add_levels(codes[:count], top, high, out[first:last]):
                 return False
     return True
 

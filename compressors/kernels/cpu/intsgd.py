@@ -13,14 +13,12 @@ import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.rounding import rounded, signed
+from compressors.kernels.cpu.scales import INFINITY, largest
 from compressors.kernels.cpu.streams import draw, stream_bits
 
 STREAM = 1 << 16
 """Elements that share one stream of random numbers; a multiple of BLOCK."""
-
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-_INFINITY = np.int32(0x7F800000)
-_RESOLUTION = np.float32(2.0**31)
 
 
 @helper
@@ -38,20 +36,8 @@ def _round_block(
     """levels[i] = sign(x[i]) * floor(min(|x[i]| * power * factor, limit) + u), u uniform in [0, 1), of 31 bits."""
     for index in range(x.size):
         exact = min(abs(x[index]) * power * factor, limit)
-        below = np.int32(exact)
-        threshold = np.int32((exact - np.float32(below)) * _RESOLUTION)
-        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(1))
-        level = np.int32(below + np.int32(u < threshold))
-        sign = np.int32(bits[index] >> np.int32(31))
-        levels[index] = np.int32(np.int32(level ^ sign) - sign)
-
-
-@helper
-def _finite(bits: npt.NDArray[np.int32]) -> bool:
-    largest = np.int32(0)
-    for index in range(bits.size):
-        largest = max(largest, np.int32(bits[index] & _MAGNITUDE))
-    return bool(largest < _INFINITY)
+        level = rounded(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
+        levels[index] = signed(level, bits[index])
 
 
 @helper
@@ -70,7 +56,7 @@ def _encode(
     width = staged.size // BLOCK
     for first in range(0, x.size, BLOCK):
         last = min(first + BLOCK, x.size)
-        if not _finite(bits[first:last]):
+        if largest(bits[first:last]) >= INFINITY:
             return False
         stream = stream_bits(key, np.uint64(first // STREAM))
         low, high = np.uint32(stream), np.uint32(stream >> np.uint64(32))

@@ -7,11 +7,9 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK
-from compressors.kernels.cpu.scales import INFINITY, NAN, load, store
+from compressors.kernels.cpu.packing import BLOCK, pack_bits
+from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, load, store
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
-
-_GATHER = np.uint64(0x0102040810204080)
 
 
 @helper
@@ -44,18 +42,14 @@ def _signs(
     eights: npt.NDArray[np.uint64],
     payload: npt.NDArray[np.uint8],
 ) -> int:
-    """Pack the sign bits of at most CHUNK elements; returns how many are set.
-
-    Of eight bytes 0 or 1, the product has the i-th one as bit 56 + i, and no carry comes there.
-    """
+    """Pack the sign bits of at most CHUNK elements; returns how many are set."""
     count = np.int32(0)
     for index in range(bits.size):
         sign = np.uint32(np.uint32(bits[index]) >> np.uint32(31))
         count += np.int32(sign)
         signs[index] = np.uint8(sign)
     signs[bits.size : 8 * payload.size] = 0
-    for index in range(payload.size):
-        payload[index] = np.uint8((eights[index] * _GATHER) >> np.uint64(56))
+    pack_bits(eights, payload)
     return count
 
 
@@ -123,7 +117,7 @@ def _are_means(positive: np.int32, negative: np.int32) -> bool:
     """Both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
     if positive == NAN or negative == NAN:
         return bool(positive == negative)
-    below = np.int32(negative & np.int32(0x7FFFFFFF))
+    below = np.int32(negative & MAGNITUDE)
     return bool(0 <= positive < INFINITY and below < INFINITY and negative <= 0)
 
 

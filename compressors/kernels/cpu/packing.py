@@ -17,7 +17,9 @@ from compressors.kernels.cpu.jit import helper
 BLOCK = 1024
 """Codes in one block; a multiple of eight, so that every block starts at a whole byte."""
 
-_64 = np.uint64(64)
+_64, _56 = np.uint64(64), np.uint64(56)
+# Times this, eight bytes of 0 or 1 put their bits, the first byte lowest, into the uppermost byte: no carry gets there.
+_GATHER = np.uint64(0x0102040810204080)
 
 
 @helper
@@ -39,6 +41,13 @@ def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
     word = (bits & low) | ((bits & (low << (width + width))) << (np.uint64(32) - width - width))
     even = field | (field << np.uint64(32))
     return (word & even) | ((word & (even << width)) << (np.uint64(16) - width))
+
+
+@helper
+def pack_bits(eights: npt.NDArray[np.uint64], payload: npt.NDArray[np.uint8]) -> None:
+    """Eight bytes of 0 or 1, which are one of `eights`, become a byte of `payload`."""
+    for index in range(payload.size):
+        payload[index] = np.uint8((eights[index] * _GATHER) >> _56)
 
 
 @helper

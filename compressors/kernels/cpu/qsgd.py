@@ -12,10 +12,9 @@ import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.rounding import add_levels, rounded, signed
 from compressors.kernels.cpu.scales import INFINITY, LARGEST_SQUARE, NAN, is_scale, largest, load, store
 from compressors.kernels.cpu.streams import draw, stream_bits
-
-_RESOLUTION = np.float32(2.0**31)
 
 
 @helper
@@ -67,20 +66,12 @@ def round_block(
     counter: np.uint32,
     codes: npt.NDArray[np.uint16],
 ) -> None:
-    """codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1).
-
-    The sum is not formed, as float32 would round it, and u with it, to 24 bits in all: the fraction is
-    compared with a u of 31 bits, and is exact.
-    """
+    """codes[i] = levels + sign(x[i]) * floor(|x[i]| / scale * levels + u), u uniform in [0, 1)."""
     offset = np.int32(levels)
     for index in range(x.size):
         exact = abs(x[index]) / scale * levels
-        level = np.int32(exact)
-        threshold = np.int32((exact - np.float32(level)) * _RESOLUTION)
-        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(1))
-        level = np.int32(level + np.int32(u < threshold))
-        sign = np.int32(bits[index] >> 31)
-        codes[index] = np.uint16(np.int32(offset + np.int32(np.int32(level ^ sign) - sign)))
+        level = rounded(exact, draw(low, high, np.uint32(counter + np.uint32(index))))
+        codes[index] = np.uint16(np.int32(offset + signed(level, bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")
@@ -127,20 +118,6 @@ def _encode(
             position = ahead
 
 
-@helper
-def _add_block(
-    codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
-) -> bool:
-    """out[i] += factor * (codes[i] - levels) / levels; False when a code is larger than 2 * levels."""
-    offset = np.int32(levels)
-    largest = np.int32(0)
-    for index in range(out.size):
-        code = np.int32(codes[index])
-        largest = max(largest, code)
-        out[index] += factor * (np.float32(np.int32(code - offset)) / levels)
-    return bool(largest <= 2 * offset)
-
-
 @kernel("boolean(uint8[::1], int64, int64, int64, float64, float32[::1])")
 def _decode_add(
     payload: npt.NDArray[np.uint8], levels: int, width: int, bucket: int, weight: float, out: npt.NDArray[np.float32]
@@ -166,7 +143,7 @@ def _decode_add(
             ahead = position + (((last - first) * width + 7) >> 3)
             unpack(payload[position:ahead], last - first, width, staged, words)
             position = ahead
-            if not _add_block(codes, steps, factor, out[first:last]):
+            if not add_levels(codes, steps, factor, out[first:last]):
                 return False
     return True
 

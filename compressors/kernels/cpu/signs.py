@@ -10,25 +10,19 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.packing import BLOCK, pack_bits
+from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
 from compressors.kernels.cpu.streams import draw, stream_bits
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
-
-_MAGNITUDE = np.int32(0x7FFFFFFF)
-_INFINITY = np.int32(0x7F800000)
-_NAN = np.int32(0x7FC00000)
-# Times this, eight bytes of 0 or 1 put their bits, the first byte lowest, into the uppermost byte.
-_GATHER = np.uint64(0x0102040810204080)
-_56 = np.uint64(56)
 
 
 @helper
 def _read_signs(bits: npt.NDArray[np.int32], minus: npt.NDArray[np.uint8]) -> tuple[np.int32, np.int32]:
     """The sign bit of every element as a byte; the smallest and the largest magnitude, as bits."""
-    smallest = _MAGNITUDE
+    smallest = MAGNITUDE
     largest = np.int32(0)
     for index in range(bits.size):
-        magnitude = np.int32(bits[index] & _MAGNITUDE)
+        magnitude = np.int32(bits[index] & MAGNITUDE)
         smallest = min(smallest, magnitude)
         largest = max(largest, magnitude)
         minus[index] = np.uint8(np.uint32(bits[index]) >> np.uint32(31))
@@ -45,7 +39,7 @@ def _flip_coins(bits: npt.NDArray[np.int32], first: int, stream: np.uint64, minu
         some = bits[start : start + 32]
         signs = minus[start : start + 32]
         for index in range(some.size):
-            zero = np.uint32((some[index] & _MAGNITUDE) == 0)
+            zero = np.uint32((some[index] & MAGNITUDE) == 0)
             coin = np.uint32((coins >> np.uint32(index)) & zero)
             signs[index] = np.uint8(np.uint32(signs[index]) & np.uint32(np.uint32(1) - zero)) | np.uint8(coin)
 
@@ -64,9 +58,7 @@ def _write_block(
     if smallest == 0:
         _flip_coins(bits, first, stream, minus)
     minus[bits.size : (bits.size + 7) >> 3 << 3] = 0
-    words = minus.view(np.uint64)
-    for byte in range(payload.size):
-        payload[byte] = np.uint8((words[byte] * _GATHER) >> _56)
+    pack_bits(minus.view(np.uint64), payload)
     return largest
 
 
@@ -74,7 +66,7 @@ def _write_block(
 def _write_flags(count: int, largest: np.int32, payload: npt.NDArray[np.uint8]) -> None:
     """The two bits behind `count` signs, which are cleared where one of the two is set."""
     flag = count if largest == 0 else count + 1
-    if largest == 0 or largest >= _INFINITY:
+    if largest == 0 or largest >= INFINITY:
         payload[:] = 0
         payload[flag >> 3] = np.uint8(1 << (flag & 7))
     else:
@@ -148,12 +140,11 @@ def _encode_scaled(
             largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
     scale_bits = np.empty(1, np.int32)
     scale_bits.view(np.float32)[0] = np.float32(combine(totals, lanes) / max(1, x.size))
-    if largest >= _INFINITY:
-        scale_bits[0] = _NAN
-    if largest >= _INFINITY or scale_bits[0] == 0:
+    if largest >= INFINITY:
+        scale_bits[0] = NAN
+    if largest >= INFINITY or scale_bits[0] == 0:
         signs[:] = 0
-    for byte in range(4):
-        payload[byte] = np.uint8(scale_bits[0] >> (8 * byte))
+    store(payload, 0, scale_bits[0])
 
 
 @helper
@@ -196,10 +187,9 @@ def _decode_add(payload: npt.NDArray[np.uint8], weight: np.float32, out: npt.NDA
 
 @kernel("boolean(uint8[::1], float64, float32[::1])")
 def _decode_add_scaled(payload: npt.NDArray[np.uint8], weight: float, out: npt.NDArray[np.float32]) -> bool:
-    scale_bits = np.zeros(1, np.int32)
-    for byte in range(4):
-        scale_bits[0] |= np.int32(payload[byte]) << (8 * byte)
-    if (scale_bits[0] < 0 or scale_bits[0] >= _INFINITY) and scale_bits[0] != _NAN:
+    scale_bits = np.empty(1, np.int32)
+    scale_bits[0] = load(payload, 0)
+    if not is_scale(scale_bits[0]):
         return False
     _add_signs(payload[4:], np.float32(weight * np.float64(scale_bits.view(np.float32)[0])), out)
     return True

@@ -8,11 +8,11 @@ import torch
 
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.rounding import add_levels, rounded, signed
 from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
 from compressors.kernels.cpu.streams import draw
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
-_RESOLUTION = np.float32(2.0**31)
 _ROUNDING = 2.0**-40
 
 
@@ -85,17 +85,12 @@ def _round_block(
     counter: np.uint32,
     codes: npt.NDArray[np.uint16],
 ) -> None:
-    """codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1) with 31 bits."""
+    """codes[i] = 1 + sign(x[i]) * (u < min(|x[i]|, own) / scale), u uniform in [0, 1)."""
     for index in range(x.size):
         magnitude = abs(x[index])
         magnitude = magnitude if magnitude < own else own
-        exact = magnitude / scale
-        level = np.int32(exact)
-        threshold = np.int32((exact - np.float32(level)) * _RESOLUTION)
-        u = np.int32(draw(low, high, np.uint32(counter + np.uint32(index))) >> np.uint32(1))
-        level = np.int32(level + np.int32(u < threshold))
-        sign = np.int32(bits[index] >> 31)
-        codes[index] = np.uint16(np.int32(np.int32(1) + np.int32(np.int32(level ^ sign) - sign)))
+        level = rounded(magnitude / scale, draw(low, high, np.uint32(counter + np.uint32(index))))
+        codes[index] = np.uint16(np.int32(np.int32(1) + signed(level, bits[index])))
 
 
 @kernel("void(float32[::1], int32[::1], uint64, int64, float32[::1], float32[::1], int32[::1], uint8[::1])")
@@ -142,17 +137,6 @@ def _encode(
             position = ahead
 
 
-@helper
-def _add_block(codes: npt.NDArray[np.uint16], factor: np.float32, out: npt.NDArray[np.float32]) -> bool:
-    """out[i] += factor * (codes[i] - 1); False when a code is 3."""
-    above = np.int32(0)
-    for index in range(out.size):
-        code = np.int32(codes[index])
-        above = max(above, code)
-        out[index] += factor * np.float32(np.int32(code - np.int32(1)))
-    return bool(above <= 2)
-
-
 @kernel("boolean(uint8[::1], int64, float64, float32[::1])")
 def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out: npt.NDArray[np.float32]) -> bool:
     codes = np.zeros(BLOCK, np.uint16)
@@ -174,7 +158,7 @@ def _decode_add(payload: npt.NDArray[np.uint8], bucket: int, weight: float, out:
             ahead = position + ((last - first + 3) >> 2)
             unpack(payload[position:ahead], last - first, 2, staged, words)
             position = ahead
-            if not _add_block(codes, factor, out[first:last]):
+            if not add_levels(codes, np.float32(1.0), factor, out[first:last]):
                 return False
     return True
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
 from compressors.kernels.reference.buckets import rows
-
-_INFINITY, _NAN = 0x7F800000, 0x7FC00000
+from compressors.kernels.reference.scales import are_scales, norms
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
     codes = payload[4 * -(-len(x) // bucket) :]
     for numbers, part in rows(x, bucket):
-        norm = torch.where(part.isfinite().all(1), part.abs().amax(1), math.nan)
+        norm = norms(part, False)
         write_floats(norm, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
         y = part.abs() / torch.where(norm > 0, norm, 1.0)[:, None]
         rank = _ranks(torch.where(norm.isnan()[:, None], 0.0, y))
@@ -41,8 +38,7 @@ def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Ten
     codes = payload[4 * -(-len(out) // bucket) :]
     for numbers, part in rows(out, bucket):
         norm = read_floats(payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
-        bits = norm.view(torch.int32)
-        if (((bits < 0) | (bits >= _INFINITY)) & (bits != _NAN)).any():
+        if not are_scales(norm):
             return False
         start = bucket * int(numbers[0])
         sent = values[codes[start : start + part.numel()].long()].view(part.shape)

@@ -7,9 +7,9 @@ import torch
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.buckets import rows
 from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, are_scales, rounded
 from compressors.kernels.reference.streams import draws
 
-_MAGNITUDE, _INFINITY, _NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000
 _HUGE = 2.0**126
 
 
@@ -26,12 +26,7 @@ def encode(
         bad = bounds[:, -1:].isnan()
         place = _place_between(part, bounds) if minmax else _place_symmetric(part, bounds)
         exact = torch.where(bad, 0.0, place * _top(width, minmax))
-        if stochastic:
-            level = exact.long()
-            fraction = ((exact - level) * 2.0**31).long()
-            level += (draws(key, numbers, part.shape[1]) >> 1) < fraction
-        else:
-            level = exact.round().long()
+        level = rounded(exact, draws(key, numbers, part.shape[1])) if stochastic else exact.round().long()
         if not minmax:  # the sign bit: a comparison may take a denormal for zero
             level = offset + torch.where(part.signbit() & ~bad, -1, 1) * level
         codes = pack(level, width)
@@ -50,14 +45,14 @@ def _bounds(part: torch.Tensor, minmax: bool) -> torch.Tensor:
     By the order of bits, in which -0.0 is before 0.0.
     """
     bits = part.view(torch.int32)
-    magnitude = bits & _MAGNITUDE
+    magnitude = bits & MAGNITUDE
     if minmax:
-        order = bits ^ ((bits >> 31) & _MAGNITUDE)
+        order = bits ^ ((bits >> 31) & MAGNITUDE)
         found = torch.stack([order.amin(1), order.amax(1)], 1)
-        found ^= (found >> 31) & _MAGNITUDE
+        found ^= (found >> 31) & MAGNITUDE
     else:
         found = magnitude.amax(1, keepdim=True)
-    return torch.where(magnitude.amax(1, keepdim=True) >= _INFINITY, _NAN, found).view(torch.float32)
+    return torch.where(magnitude.amax(1, keepdim=True) >= INFINITY, NAN, found).view(torch.float32)
 
 
 def _place_symmetric(part: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
@@ -101,8 +96,9 @@ def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, wei
 
 def _allowed(bounds: torch.Tensor) -> bool:
     """Whether an encoder can have written these bounds, (b, 1) or (b, 2)."""
+    if bounds.shape[1] == 1:
+        return are_scales(bounds)
     bits = bounds.view(torch.int32)
-    bad = (bits == _NAN).all(1)
-    finite = (bits & _MAGNITUDE < _INFINITY).all(1)
-    ordered = bounds[:, 0] <= bounds[:, 1] if bounds.shape[1] == 2 else bits[:, 0] >= 0
-    return bool((bad | (finite & ordered)).all())
+    finite = (bits & MAGNITUDE < INFINITY).all(1)
+    ordered = bounds[:, 0] <= bounds[:, 1]
+    return bool(((bits == NAN).all(1) | (finite & ordered)).all())

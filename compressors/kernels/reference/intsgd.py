@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.scales import rounded
 from compressors.kernels.reference.streams import draws
 
 STREAM = 1 << 16
@@ -23,9 +24,7 @@ def encode(
         return False
     for numbers, part in rows(x, STREAM):
         exact = (part.abs() * power * factor).clamp(max=float(limit))
-        below = exact.long()
-        up = (draws(key, numbers, part.shape[1]) >> 1) < ((exact - below) * 2.0**31).long()
-        levels = torch.where(part.signbit(), -1, 1) * (below + up)
+        levels = torch.where(part.signbit(), -1, 1) * rounded(exact, draws(key, numbers, part.shape[1]))
         start = STREAM * int(numbers[0]) * (bits // 8)
         levels = levels.to(_dtype(bits)).flatten().view(torch.uint8)
         payload[start : start + levels.numel()] = levels

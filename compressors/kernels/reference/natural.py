@@ -6,7 +6,7 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.scales import INFINITY, LARGEST, NAN, are_scales, bucket_draws
+from compressors.kernels.reference.scales import INFINITY, LARGEST, MAGNITUDE, NAN, are_scales, bucket_draws
 
 _FRACTION = 0x007FFFFF
 
@@ -15,7 +15,7 @@ def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> Non
     """Write the payload of `x`, (n,) float32, into `payload`, which has exactly its length."""
     position = 4 * -(-len(x) // bucket)
     for numbers, part in rows(x, bucket):
-        scale = _next_power((part.view(torch.int32) & 0x7FFFFFFF).amax(1))
+        scale = _next_power((part.view(torch.int32) & MAGNITUDE).amax(1))
         write_floats(scale, payload[4 * int(numbers[0]) : 4 * int(numbers[-1]) + 4])
         divisor = torch.where(scale > 0, scale, 1.0)[:, None]
         relative = (part.abs() / divisor).view(torch.int32)

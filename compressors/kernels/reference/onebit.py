@@ -9,7 +9,7 @@ import torch
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.buckets import rows
 from compressors.kernels.reference.packing import pack, unpack
-from compressors.kernels.reference.scales import INFINITY, NAN, sums
+from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, sums
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
@@ -45,5 +45,5 @@ def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Ten
 
 def _are_means(positive: torch.Tensor, negative: torch.Tensor) -> bool:
     """Both are the one NaN, or the first is a number from +0 on and the second one to -0, or +0."""
-    numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & 0x7FFFFFFF) < INFINITY)
+    numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & MAGNITUDE) < INFINITY)
     return bool((numbers | ((positive == NAN) & (negative == NAN))).all())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -10,10 +9,8 @@ import torch
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.buckets import lane_sums, rows
 from compressors.kernels.reference.packing import pack, unpack
-from compressors.kernels.reference.scales import are_scales
+from compressors.kernels.reference.scales import LARGEST, are_scales, norms, rounded
 from compressors.kernels.reference.streams import draws
-
-_LARGEST = torch.finfo(torch.float32).max
 
 
 def encode(
@@ -39,20 +36,18 @@ def quantised(
 
 
 def _norm(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
-    if euclidean:
-        norm = lane_sums(part.double().square()).clamp(max=_LARGEST**2).sqrt().float()
-    else:
-        norm = part.abs().amax(1)
-    return torch.where(part.isfinite().all(1), norm, math.nan)
+    """As `scales.norms`, but for the order of the sum."""
+    norm = norms(part, False)
+    if not euclidean:
+        return norm
+    return torch.where(norm.isnan(), norm, lane_sums(part.double().square()).clamp(max=LARGEST**2).sqrt().float())
 
 
 def _round(part: torch.Tensor, norm: torch.Tensor, levels: int, random: torch.Tensor) -> torch.Tensor:
     divisor = torch.where(norm > 0, norm, 1.0)[:, None]
     exact = torch.where(norm.isnan()[:, None], 0.0, part.abs() / divisor * levels)
-    level = exact.long()
-    up = (random >> 1) < ((exact - level) * 2.0**31).long()
     # not by part < 0: a denormal may count as zero in a comparison, and has a sign bit all the same
-    return torch.where(part.signbit(), -1, 1) * torch.where(norm.isnan()[:, None], 0, level + up)
+    return torch.where(part.signbit(), -1, 1) * rounded(exact, random)
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:

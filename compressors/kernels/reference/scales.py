@@ -10,7 +10,7 @@ from compressors.kernels.reference.buckets import lane_sums
 from compressors.kernels.reference.streams import draws
 from compressors.kernels.reference.sums import CHUNK, LANES
 
-INFINITY, NAN = 0x7F800000, 0x7FC00000
+MAGNITUDE, INFINITY, NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000
 LARGEST = torch.finfo(torch.float32).max
 PART = 1 << 30
 
@@ -36,6 +36,12 @@ def norms(part: torch.Tensor, euclidean: bool) -> torch.Tensor:
 
 def _euclidean(part: torch.Tensor) -> torch.Tensor:
     return sums(part.double().square()).clamp(max=LARGEST**2).sqrt().float()
+
+
+def rounded(exact: torch.Tensor, random: torch.Tensor) -> torch.Tensor:
+    """`exact` rounded down, or up where the upper 31 of the 32 bits of `random` are below its fraction; int64."""
+    below = exact.long()
+    return below + ((random >> 1) < ((exact - below) * 2.0**31).long())
 
 
 def are_scales(scales: torch.Tensor) -> bool:

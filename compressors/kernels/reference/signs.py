@@ -8,16 +8,15 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, are_scales
 from compressors.kernels.reference.streams import draws
 from compressors.kernels.reference.sums import total
-
-_MAGNITUDE, _INFINITY, _NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000
 
 
 def encode(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     """Write the signs of `x`, (n,) float32, and the two bits behind them into `payload` of ceil((n + 2) / 8) bytes."""
     none = ~_magnitudes(x).any()
-    bad = (_magnitudes(x) >= _INFINITY).any()
+    bad = (_magnitudes(x) >= INFINITY).any()
     signs = torch.where(none | bad, 0, _signs(x, key))
     payload.copy_(pack(torch.cat([signs, torch.stack([none, bad]).long()]), 1))
 
@@ -31,14 +30,14 @@ def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: i
 def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     """Write the mean magnitude of `x`, (n,) float32, and its signs into `payload` of 4 + ceil(n / 8) bytes."""
     scale = (total(x.double().abs()) / max(1, len(x))).float()
-    bad = (_magnitudes(x) >= _INFINITY).any()
+    bad = (_magnitudes(x) >= INFINITY).any()
     scale = torch.where(bad, math.nan, scale)
     write_floats(scale.view(1), payload[:4])
     payload[4:] = pack(torch.where(bad | (scale.view(torch.int32) == 0), 0, _signs(x, key)), 1)
 
 
 def _magnitudes(x: torch.Tensor) -> torch.Tensor:
-    return x.view(torch.int32) & _MAGNITUDE
+    return x.view(torch.int32) & MAGNITUDE
 
 
 def _signs(x: torch.Tensor, key: int) -> torch.Tensor:
@@ -64,8 +63,7 @@ def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
     """out += weight * Q(x), for `out` (n,) float32. False where the mean magnitude is none."""
     scale = read_floats(payload[:4])
-    bits = scale.view(torch.int32)
-    if (((bits < 0) | (bits >= _INFINITY)) & (bits != _NAN)).any():
+    if not are_scales(scale):
         return False
     out += (scale.double() * weight).float() * (1 - 2 * unpack(payload[4:], len(out), 1)).float()
     return True

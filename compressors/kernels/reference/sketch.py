@@ -7,8 +7,7 @@ import torch
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quantiles import CELLS, buckets
 from compressors.kernels.reference.packing import pack, unpack
-
-_MAGNITUDE, _INFINITY, _NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000
+from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN
 
 
 def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
@@ -35,7 +34,7 @@ def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Ten
     means = read_floats(payload[: 4 * number])
     bits = means.view(torch.int32)
     codes = unpack(payload[4 * number :], len(out), (number - 1).bit_length())
-    if (((bits & _MAGNITUDE) >= _INFINITY) & (bits != _NAN)).any() or (codes >= number).any():
+    if (((bits & MAGNITUDE) >= INFINITY) & (bits != NAN)).any() or (codes >= number).any():
         return False
     out += (means.double() * weight).float()[codes]
     return True

@@ -9,7 +9,7 @@ import torch
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.reference.buckets import rows
 from compressors.kernels.reference.packing import pack, unpack
-from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, sums
+from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, rounded, sums
 
 _ROUNDING = 2.0**-40
 
@@ -46,9 +46,7 @@ def encode(
         scale, limit = scales[numbers, None], own[numbers, None]
         exact = torch.minimum(part.abs(), limit) / torch.where(scale > 0, scale, 1.0)
         exact = torch.where(scale.isnan(), 0.0, exact)
-        level = exact.long()
-        random = bucket_draws(key, numbers, part.shape[1], bucket)
-        level += (random >> 1) < ((exact - level) * 2.0**31).long()
+        level = rounded(exact, bucket_draws(key, numbers, part.shape[1], bucket))
         codes = pack(1 + torch.where(part.signbit(), -level, level), 2)
         payload[position : position + codes.numel()] = codes.flatten()
         position += codes.numel()
