@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Key, Law, element_count, packed_size
+from compressors import buckets
+from compressors.base import Key, Law, element_count
 from compressors.elementwise import Elementwise
 from compressors.parameters import boolean, choice, integer
 
@@ -54,9 +55,10 @@ class Int8(Elementwise):
         return 8 if self.scheme == "minmax" else 4
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        full, rest = divmod(element_count(shape), self.bucket_size)
-        size = full * (self._header + packed_size(self.bucket_size, self.bits))
-        return size + (self._header + packed_size(rest, self.bits) if rest else 0)
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        return self.bucket_size, self._header, self.bits
 
     def law(self, shape: Sequence[int]) -> Law:
         size = min(element_count(shape), self.bucket_size)

@@ -148,6 +148,8 @@ SHAPES: list[tuple[int, ...]] = [
     (17, 5, 3, 3),
 ]
 
+MATRIX = (24, 40)
+
 
 def case_name(case: tuple[str, dict[str, Any]]) -> str:
     name, options = case
@@ -169,6 +171,12 @@ def fresh(compressor: Compressor) -> Compressor:
 
 def gaussian(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def one_hot(shape: tuple[int, ...]) -> torch.Tensor:
+    x = torch.zeros(shape)
+    x.view(-1)[x.numel() // 2] = -3.0
+    return x
 
 
 def key(step: int = 0, *, seed: int = 0, worker: int = 0, unit: int = 0) -> Key:
