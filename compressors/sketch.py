@@ -70,7 +70,7 @@ class QuantileSketch(Elementwise):
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         if not _are_means(payload[: 4 * self._buckets(out.numel())]):
-            return "the means are not in ascending order, or only some of them are NaN"
+            return "means are infinite or not in ascending order, or some of them are NaN and others not"
         if kernels.decode_add(payload, self._buckets(out.numel()), weight, out):
             return ""
         return "a mean is infinite, or the number of a bucket too large"

@@ -1,4 +1,4 @@
-"""What a receiver does with bytes that no compressor wrote: it raises, or decodes a tensor, and touches nothing else."""
+"""What a receiver does with bytes that no compressor wrote: it raises or decodes a tensor, and touches nothing else."""
 
 from __future__ import annotations
 
