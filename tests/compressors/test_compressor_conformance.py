@@ -28,6 +28,11 @@ from tests.compressors.cases import (
     remembers,
 )
 
+
+def are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+
+
 # Payloads
 
 
@@ -148,38 +153,37 @@ def test_agreement_is_what_all_workers_use(compressor: Compressor) -> None:
 # Kernels
 
 
+def values_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    x = gaussian(shape, 5)
+    bad = x.clone()
+    bad.view(-1)[: x.numel() // 2 : 3] = math.nan
+    return {
+        "normal": x,
+        "wide": x * torch.logspace(-44, 30, math.prod(shape)).view(shape),
+        "sparse": x * (gaussian(shape, 6) > 2),
+        "ties": (x * 3).round(),
+        "bad": bad,
+    }
+
+
 @every_compressor
 @every_shape
-@pytest.mark.parametrize("values", ["normal", "wide", "sparse", "ties", "bad"])
-def test_kernels_and_plain_torch_give_the_same_bits(
-    compressor: Compressor, shape: tuple[int, ...], values: str
-) -> None:
-    x = gaussian(shape, 5)
-    if values == "wide":
-        x *= torch.logspace(-44, 30, math.prod(shape)).view(shape)
-    elif values == "sparse":
-        x *= gaussian(shape, 6) > 2
-    elif values == "ties":
-        x = (x * 3).round()
-    elif values == "bad":
-        x.view(-1)[: x.numel() // 2 : 3] = math.nan
-    payloads, decoded = [], []
-    for kernels in ("auto", "torch"):
-        with backend.use(kernels):
-            one = fresh(compressor)
-            try:
+def test_kernels_and_plain_torch_give_the_same_bits(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    base = gaussian(shape, 7)
+    for values, x in values_of(shape).items():
+        found: dict[str, list[torch.Tensor]] = {"auto": [], "torch": []}
+        for kernels, tensors in found.items():
+            with backend.use(kernels):
+                one = fresh(compressor)
                 for step in range(2):  # the second with the state that the first has left
-                    payloads.append(one.compress(x, key(step)))
-                    decoded.append(gaussian(shape, 7))
-                    one.decompress_add(payloads[-1], decoded[-1], key(step), 0.3)
-            except FloatingPointError:
-                assert values == "bad"
-                payloads.append(torch.zeros(0).byte())
-                decoded.append(torch.zeros(0))
-    half = len(payloads) // 2
-    for number in range(half):
-        assert torch.equal(payloads[number], payloads[half + number])
-        assert torch.equal(decoded[number].nan_to_num(7.0), decoded[half + number].nan_to_num(7.0))
+                    try:
+                        payload, decoded = one.compress(x, key(step)), base.clone()
+                        one.decompress_add(payload, decoded, key(step), 0.3)
+                        tensors += [payload, decoded.nan_to_num(7.0)]
+                    except FloatingPointError:
+                        assert values == "bad"
+                        tensors.append(torch.zeros(0))
+        assert are_equal(found["auto"], found["torch"]), values
 
 
 # Determinism
@@ -259,10 +263,6 @@ def run(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
             payload = compressor.compress(x, one)
             found[unit] += [payload, compressor.decompress(payload, x, one)]
     return found
-
-
-def are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    return all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
 @every_compressor
