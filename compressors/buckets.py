@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compressors.base import element_count, packed_size
 from compressors.parameters import integer
+
+
+if TYPE_CHECKING:
+    import torch
 
 
 def option(default: int | None) -> Any:
@@ -26,3 +30,21 @@ def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width
     size = length(shape, bucket_size)
     full, rest = divmod(element_count(shape), size)
     return full * (head + packed_size(size, width)) + (head + packed_size(rest, width) if rest else 0)
+
+
+def is_padded(payload: torch.Tensor, shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> bool:
+    """Whether all bits that fill up the last byte of a bucket's codes are zero, as they are written, in a payload of
+    `payload_size`: first the heads of all buckets, then their codes."""
+    size = length(shape, bucket_size)
+    full, rest = divmod(element_count(shape), size)
+    position = head * (full + (rest > 0))
+    for number, codes in ((full, size), (int(rest > 0), rest)):
+        bits = codes * width
+        used = bits % 8
+        stop = position + number * packed_size(codes, width)
+        if number and used:
+            last = payload[position:stop].view(number, -1)[:, -1]
+            if bool((last >> used).any()):
+                return False
+        position = stop
+    return True

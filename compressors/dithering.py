@@ -93,7 +93,10 @@ class LogarithmicDithering(Elementwise):
         return (2 * self.steps).bit_length()
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, self.bucket_size, 4, self.width)
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        return self.bucket_size, 4, self.width
 
     def law(self, shape: Sequence[int]) -> Law:
         # In units of the norm: a y above the smallest power l has a variance of at most y^2 / 8, one below

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
+from compressors import buckets
 from compressors.base import Compressor, CorruptPayload, Key
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ class Elementwise(Compressor):
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
         """out += weight * Q(x), (n,) float32. Returns what is wrong with the payload, or ""."""
 
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
+        """Where a payload is that of `buckets.payload_size`: the size of a bucket, the bytes of its head and the bits
+        of a code. What fills up the codes of a bucket to whole bytes has to be zero then."""
+        return None
+
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         from compressors.kernels import backend, buffers
 
@@ -44,6 +51,9 @@ class Elementwise(Compressor):
         from compressors.kernels import backend, buffers
 
         payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        layout = self.layout(out.shape)
+        if layout and not buckets.is_padded(payload, out.shape, *layout):
+            raise CorruptPayload("bits behind the codes of a bucket are not zero")
         with buffers.accumulator(out) as total:
             wrong = self.decode_add(backend.load(self.kernel, out.device), payload, total, key, weight)
             if wrong:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors import buckets
-from compressors.base import Key, Law
+from compressors.base import Key, Law, element_count
 from compressors.elementwise import Elementwise
 from compressors.parameters import InvalidParameter, boolean, choice, integer
 
@@ -61,7 +61,10 @@ class Int8(Elementwise):
         return 8 if self.scheme == "minmax" else 4
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, self.bucket_size, self._header, self.bits)
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        return self.bucket_size, self._header, self.bits
 
     def law(self, shape: Sequence[int]) -> Law:
         size = buckets.length(shape, self.bucket_size)

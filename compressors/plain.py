@@ -118,6 +118,7 @@ class Float16(_Halves):
     paper: ClassVar[str] = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
     sum_dtype: ClassVar[str] = "float16"
     largest: ClassVar[float] = 65504.0
+    smallest: ClassVar[float] = 2.0**-14
 
     def law(self, shape: Sequence[int]) -> Law:
         return Law()
@@ -138,6 +139,7 @@ class BFloat16(_Halves):
     paper: ClassVar[str] = "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv 2019"
     sum_dtype: ClassVar[str] = "bfloat16"
     largest: ClassVar[float] = (2.0 - 2.0**-7) * 2.0**127
+    smallest: ClassVar[float] = 2.0**-126
 
     def law(self, shape: Sequence[int]) -> Law:
         # In [2^e, 2^(e + 1)) numbers are 2^(e - 7) apart, so an element moves by at most 2^-8 of itself.

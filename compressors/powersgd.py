@@ -67,6 +67,11 @@ class PowerSGD(Cooperative, Stateful):
         if self.epsilon and self.orthogonalisation != "gram_schmidt":
             raise InvalidParameter("epsilon", self.epsilon, "0 with orthogonalisation=qr")
 
+    @property
+    def smallest(self) -> float:  # type: ignore[override]
+        """A column of P loses the part epsilon / norm of its length: 0.1 % where elements are of this size."""
+        return 1000.0 * self.epsilon
+
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
         """Rows and columns of the matrix that a tensor of `shape` is."""
         return (shape[0] if shape else 1, element_count(shape[1:]))

@@ -88,7 +88,11 @@ class QSGD(Elementwise):
     def payload_bound(self, shape: Sequence[int]) -> int:
         if self.coding == "elias":
             return buckets.payload_size(shape, self.bucket_size, 4 + self.length_bytes(shape), self._longest)
-        return buckets.payload_size(shape, self.bucket_size, 4, self.width)
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        """That of coding=fixed."""
+        return self.bucket_size, 4, self.width
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
         return None if self.coding == "elias" and element_count(shape) else self.payload_bound(shape)
@@ -179,7 +183,10 @@ class TernGrad(Elementwise):
         object.__setattr__(self, "_agreed", {})  # by unit: the step and the scales
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, self.bucket_size, 4, 2)
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        return self.bucket_size, 4, 2
 
     def law(self, shape: Sequence[int]) -> Law:
         root = math.sqrt(buckets.length(shape, self.bucket_size))
@@ -254,7 +261,10 @@ class OneBit(Elementwise):
     bucket_size: int | None = buckets.option(2048)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        return buckets.payload_size(shape, self.bucket_size, 8, 1)
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        return self.bucket_size, 8, 1
 
     def law(self, shape: Sequence[int]) -> Law:
         # Of each sign the mean is subtracted, which takes off (sum of x)^2 / n. Elements of one sign have

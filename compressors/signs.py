@@ -114,6 +114,9 @@ class SignNorm(Elementwise):
     def payload_bound(self, shape: Sequence[int]) -> int:
         return 4 + packed_size(element_count(shape), 1)
 
+    def layout(self, shape: Sequence[int]) -> tuple[None, int, int]:
+        return None, 4, 1
+
     def law(self, shape: Sequence[int]) -> Law:
         # ||Q(x) - x||^2 = ||x||^2 - ||x||_1^2 / n, in expectation over the coins, and ||x||_1 >= ||x||; one-hot
         # vectors are the worst. For a given x, delta is ||x||_1^2 / (n ||x||^2): 2 / pi for a normal one.

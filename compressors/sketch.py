@@ -51,9 +51,12 @@ class QuantileSketch(Elementwise):
         return max(2, min(self.bins, count)) if count else 0
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        count = element_count(shape)
-        buckets = self._buckets(count)
-        return 4 * buckets + packed_size(count, (buckets - 1).bit_length() if buckets else 0)
+        _, head, width = self.layout(shape)
+        return head + packed_size(element_count(shape), width)
+
+    def layout(self, shape: Sequence[int]) -> tuple[None, int, int]:
+        buckets = self._buckets(element_count(shape))
+        return None, 4 * buckets, (buckets - 1).bit_length() if buckets else 0
 
     def law(self, shape: Sequence[int]) -> Law:
         # What the mean m of k elements leaves is orthogonal to it: ||x - Q(x)||^2 = ||x||^2 - sum k m^2. The
@@ -66,6 +69,20 @@ class QuantileSketch(Elementwise):
         kernels.encode(x, self._buckets(x.numel()), payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        if not _are_means(payload[: 4 * self._buckets(out.numel())]):
+            return "means are infinite or not in ascending order, or some of them are NaN and others not"
         if kernels.decode_add(payload, self._buckets(out.numel()), weight, out):
             return ""
         return "a mean is infinite, or the number of a bucket too large"
+
+
+def _are_means(payload: torch.Tensor) -> bool:
+    """Whether an encoder can have written these float32: all are NaN, or all but those of empty buckets, which are
+    zero, ascend."""
+    from compressors.kernels import buffers
+
+    means = buffers.read_floats(payload)
+    if bool(means.isnan().any()):
+        return bool(means.isnan().all())
+    used = means[means != 0]
+    return bool((used[1:] >= used[:-1]).all())

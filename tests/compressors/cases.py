@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from compressors import Compressor, Key, registry
+from compressors.base import Stateful
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "powersgd": [
@@ -128,8 +129,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.01, "values": "mean"},
     ],
     "redsync_threshold": [
-        {"ratio": 0.05, "reuse": 1, "precision": 0.001},
-        {"ratio": 0.05, "accept": "half", "reuse": 2},
+        {"ratio": 0.05, "reuse": 2, "precision": 0.001},
+        {"ratio": 0.05, "accept": "half", "reuse": 4},
         {"ratio": 0.05, "values": "mean", "reuse": 3},
     ],
     "sidco": [
@@ -139,6 +140,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.6, "distribution": "gamma_gpareto", "values": "fp16"},
     ],
 }
+
+FORGETFUL: dict[str, list[dict[str, Any]]] = {
+    "powersgd": [{"warm_start": False}],
+    "batched_powersgd": [{"warm_start": False}],
+    "sidco": [{"adapt_every": None}, {"ratio": 0.6}],  # above `first_ratio` there is always one stage
+}
+"""Options of methods with a state with which nothing that they send depends on it."""
 
 SHAPES: list[tuple[int, ...]] = [
     (),
@@ -154,6 +162,8 @@ SHAPES: list[tuple[int, ...]] = [
     (97, 30),
     (17, 5, 3, 3),
 ]
+
+MATRIX = (24, 40)
 
 
 def case_name(case: tuple[str, dict[str, Any]]) -> str:
@@ -174,8 +184,22 @@ def fresh(compressor: Compressor) -> Compressor:
     return dataclasses.replace(compressor)
 
 
+def remembers(compressor: Compressor) -> bool:
+    """What it sends depends on what it has seen."""
+    without = FORGETFUL.get(compressor.name, [])
+    return isinstance(compressor, Stateful) and not any(
+        all(getattr(compressor, name) == value for name, value in options.items()) for options in without
+    )
+
+
 def gaussian(shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def one_hot(shape: tuple[int, ...]) -> torch.Tensor:
+    x = torch.zeros(shape)
+    x.view(-1)[x.numel() // 2] = -3.0
+    return x
 
 
 def key(step: int = 0, *, seed: int = 0, worker: int = 0, unit: int = 0) -> Key:

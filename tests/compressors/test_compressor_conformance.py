@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import dataclasses
-import functools
 import math
 import random
 import threading
@@ -13,38 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from compressors import Compressor, CorruptPayload, InvalidParameter, Key, build, registry
+from compressors import Compressor, InvalidParameter, build, registry
+from compressors.base import Stateful
 from compressors.kernels import backend
 from tests.compressors.cases import (
     CASES,
+    MATRIX,
     case_name,
-    critical_z,
     every_compressor,
     every_shape,
     fresh,
     gaussian,
     key,
-    largest_deviation,
+    remembers,
 )
 
-MATRIX = (24, 40)
-any_input = settings(  # every example builds its own compressor where state would matter
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-DRAWS = 500
 
-
-def draws(compressor: Compressor, x: torch.Tensor, keys: list[Key]) -> torch.Tensor:
-    """Q(x) for each key: (len(keys), numel)."""
-    return torch.stack([sent(fresh(compressor), x, one).reshape(-1) for one in keys])
-
-
-def sent(compressor: Compressor, x: torch.Tensor, one: Key) -> torch.Tensor:
-    """Q(x)."""
-    return compressor.decompress(compressor.compress(x, one), x, one)
+def are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
 # Payloads
@@ -106,210 +92,98 @@ def test_sizes_beyond_two_to_the_31_are_not_cut_off(compressor: Compressor) -> N
         assert compressor.payload_bound(huge) <= factor * compressor.payload_bound(small)
 
 
-# Laws
+# Sums
 
 
-@every_compressor
-def test_unbiased_means_unbiased(compressor: Compressor) -> None:
-    """z-test of E[<d, Q(x)>] = <d, x> in 60 directions d; a correct compressor fails once in 10^6 runs."""
-    for shape in (MATRIX, (300,)):
-        if not compressor.law(shape).unbiased:
-            continue
-        x = gaussian(shape, 1) * torch.linspace(0.01, 1.0, math.prod(shape)).view(shape)
-        z, error = bias(compressor, x)
-        assert z < critical_z(2 * 60 * len(CASES))
-        assert error < 1e-5
-
-
-HARD = {
-    "normal": gaussian,
-    "heavy-tailed": lambda shape: gaussian(shape) / gaussian(shape, 1).abs().clamp(min=1e-3),
-    "all equal": lambda shape: torch.full(shape, -0.7),
-    "one-hot": lambda shape: one_hot(shape),
-    "almost one-hot": lambda shape: one_hot(shape) + 1e-4,
-    "two sizes": lambda shape: torch.where(gaussian(shape, 2) > 1, 1.0, 0.01),
-}
-
-
-@every_compressor
-@pytest.mark.parametrize("values", HARD)
-@pytest.mark.parametrize("shape", [(1,), (300,), (1500,), MATRIX, (8, 3, 3, 3)], ids=str)
-def test_the_error_is_within_the_stated_law(compressor: Compressor, shape: tuple[int, ...], values: str) -> None:
-    """E ||Q(x) - x||^2 against omega and delta: the mean over draws may exceed it by chance, by 5.5 standard
-    errors once in 10^7 tests. Where Q draws nothing that is zero, and the law holds for this very x."""
-    law = compressor.law(shape)
-    if law.omega is law.delta is law.kappa is None:
-        return
-    x = HARD[values](shape)
-    energy = float(x.double().square().sum())
-    is_random = draws_numbers(compressor, shape)
-    sent = draws(compressor, x, KEYS if is_random else KEYS[:2])
-    errors = (sent.double() - x.reshape(-1)).square().sum(1)
-    by_chance = 5.5 * float(errors.std()) / math.sqrt(len(errors)) + 1e-5 * energy
-    if law.omega is not None:
-        assert float(errors.mean()) <= law.omega * energy + by_chance
-    if law.delta is not None:
-        assert 0 < law.delta <= 1
-        if is_random:
-            # One element can be all of x, and kept so seldom that no draw has seen it: an error between 0 and
-            # ||x||^2 whose mean is 1 - delta of that deviates by at most this (Bhatia and Davis, 2000).
-            rare = 5.5 * math.sqrt(law.delta * (1 - law.delta) / len(errors)) * energy
-            by_chance = max(by_chance, rare + 1e-5 * energy)
-        assert float(errors.mean()) <= (1 - law.delta) * energy + by_chance
-    if law.kappa is not None:
-        assert float(errors.max()) <= law.kappa**2 * (1 + 1e-5)
-
-
-KEYS = [key(step) for step in range(60)]
-
-
-@functools.cache
-def draws_numbers(compressor: Compressor, shape: tuple[int, ...]) -> bool:
-    """Whether Q of a tensor without equal elements depends on the key."""
-    x = gaussian(shape, 11)
-    return len({bytes(fresh(compressor).compress(x, key(step)).tolist()) for step in range(0, 40, 2)}) > 1
-
-
-@every_compressor
-@any_input
-@given(
-    st.lists(st.one_of(st.floats(-10, 10, width=32), st.sampled_from([0.0, -0.0, 1e-30, 1e20])), min_size=1),
-    st.integers(0, 1000),
-)
-def test_a_contraction_that_draws_nothing_holds_for_all_inputs(
-    compressor: Compressor, values: list[float], step: int
-) -> None:
-    x = torch.tensor(values)
-    law = compressor.law(x.shape)
-    payload = fresh(compressor).compress(x, key(step))
-    if law.delta is None or not torch.equal(payload, fresh(compressor).compress(x, key(step + 1))):
-        return
-    if draws_numbers(compressor, x.shape):  # and the same of equal elements twice
-        return
-    error = (compressor.decompress(payload, x, key(step)).double() - x.double()).norm()
-    assert error <= math.sqrt(1 - law.delta) * x.double().norm() * (1 + 1e-5) + 1e-30
-
-
-def bias(compressor: Compressor, x: torch.Tensor) -> tuple[float, float]:
-    """Largest |z| of the bias in 60 directions, random signs on all elements or on a tenth of them; and
-    the largest relative error in the directions in which Q(x) does not vary at all."""
-    directions = gaussian((x.numel(), 60), 2).double().sign()
-    directions[:, 30:] *= torch.rand(x.numel(), 30, generator=torch.Generator().manual_seed(3)) < 0.1
-    samples = draws(compressor, x, [key(step) for step in range(DRAWS)]).double() @ directions
-    expected = x.reshape(-1).double() @ directions
-    constant = samples.std(0) <= 1e-5 * samples.abs().mean()
-    error = ((samples.mean(0) - expected).abs() / expected.abs().mean())[constant]
-    return largest_deviation(samples, expected), float(error.max()) if len(error) else 0.0
-
-
-def test_the_test_of_bias_finds_a_bias() -> None:
-    x = gaussian(MATRIX, 1)
-    z, error = bias(build("truncated_svd"), x)
-    assert z > 100 or error > 0.01
-
-    class Shrinking(type(build("qsgd"))):  # type: ignore[misc]
-        def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-            super().decompress_add(payload, out, key, 0.95 * weight)
-
-    assert bias(Shrinking(), x)[0] > critical_z(2 * 60 * len(CASES))
-
-
-PAIRS = 150
-FIELDS = ("seed", "worker", "step", "unit")
-# Hoeffding for the mean of PAIRS numbers in [-1, 1]: beyond this once in 10^6 runs of the whole suite.
-MOST_BY_CHANCE = math.sqrt(2 * math.log(2 * len(FIELDS) * len(CASES) / 1e-6) / PAIRS)
-
-
-@every_compressor
-def test_errors_of_different_keys_are_independent(compressor: Compressor) -> None:
-    x = gaussian(MATRIX, 4)
-    if torch.equal(*draws(compressor, x, [key(0), key(1)])):
-        pytest.skip("not random")
-    found = dependence(compressor, x)
-    if compressor.shared_draws:
-        assert torch.equal(*draws(compressor, x, [key(worker=0), key(worker=1)]))
-        del found["worker"]
-    assert max(found.values()) < MOST_BY_CHANCE
-
-
-def dependence(compressor: Compressor, x: torch.Tensor) -> dict[str, float]:
-    """How much more alike the errors of two keys are that differ in this field only, than those of any two."""
-
-    def directions(keys: list[Key]) -> torch.Tensor:
-        return torch.nn.functional.normalize(draws(compressor, x, keys) - x.reshape(-1))
-
-    keys = [key(step, seed=3, worker=3, unit=3) for step in range(PAIRS)]
-    errors = directions(keys)
-    found = {}
-    for field in FIELDS:
-        cosines = errors @ directions([dataclasses.replace(k, **{field: 1000 + getattr(k, field)}) for k in keys]).T
-        alike = cosines.diagonal()
-        by_chance = (cosines.sum() - alike.sum()) / (PAIRS * (PAIRS - 1))
-        found[field] = float((alike.mean() - by_chance).abs())
+def workers(compressor: Compressor, gradients: list[torch.Tensor]) -> list[Compressor]:
+    """One for each gradient, in the first step, ready to compress it: what an exchange does before."""
+    found = [fresh(compressor) for _ in gradients]
+    for worker in found:
+        worker.join(len(gradients))
+    if compressor.needs_agreement(key()):
+        statistics = [
+            worker.statistics(x, key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))
+        ]
+        assert all(one.dtype is torch.float32 and one.dim() == 1 for one in statistics)
+        for worker in found:
+            worker.agree(key(), torch.stack(statistics).amax(0))
     return found
 
 
-def test_the_test_of_independence_finds_a_dependence() -> None:
-    class SameOnAllWorkers(type(build("qsgd"))):  # type: ignore[misc]
-        def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-            return super().compress(x, dataclasses.replace(key, worker=0), out)
-
-    found = dependence(SameOnAllWorkers(), gaussian(MATRIX, 4))
-    assert found.pop("worker") > MOST_BY_CHANCE
-    assert max(found.values()) < MOST_BY_CHANCE
+@every_compressor
+@pytest.mark.parametrize("shape", [(1,), (513,), (0, 3), MATRIX], ids=str)
+def test_payloads_of_summable_compressors_can_be_added(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    if compressor.sum_dtype is None:
+        pytest.skip("not summable")
+    dtype = getattr(torch, compressor.sum_dtype)
+    gradients = [gaussian(shape, 1), 5 * gaussian(shape, 2), 0.1 * gaussian(shape, 3)]
+    found = workers(compressor, gradients)
+    payloads = [worker.compress(x, key(worker=i)) for i, (worker, x) in enumerate(zip(found, gradients, strict=True))]
+    total = torch.stack([payload.view(dtype) for payload in payloads]).sum(0, dtype=dtype).view(torch.uint8)
+    apart = sum(worker.decompress(one, gradients[0], key()) for worker, one in zip(found, payloads, strict=True))
+    tolerance = 1e-2 if dtype.itemsize == 2 else 1e-5
+    for worker in found:
+        assert torch.allclose(worker.decompress(total, gradients[0], key(worker=7)), apart, tolerance, tolerance)
 
 
 @every_compressor
-def test_payloads_of_summable_compressors_can_be_added(compressor: Compressor) -> None:
-    if compressor.sum_dtype is None:
-        pytest.skip("not summable")
+def test_agreement_is_what_all_workers_use(compressor: Compressor) -> None:
     compressor.join(2)
-    dtype = getattr(torch, compressor.sum_dtype)
-    x, y = gaussian(MATRIX, 1), gaussian(MATRIX, 2)
-    if compressor.needs_agreement(key()):
-        compressor.agree(key(), torch.maximum(*(compressor.statistics(one, key()) for one in (x, y))))
-    a, b = compressor.compress(x, key()), compressor.compress(y, key(worker=1))
-    total = (a.view(dtype) + b.view(dtype)).view(torch.uint8)
-    apart = compressor.decompress(a, x, key()) + compressor.decompress(b, y, key())
-    tolerance = 1e-2 if dtype.itemsize == 2 else 1e-5
-    assert torch.allclose(compressor.decompress(total, x, key(worker=7)), apart, tolerance, tolerance)
+    if not compressor.needs_agreement(key()):
+        compressor.agree(key(), torch.zeros(0))  # is not asked for, and does no harm
+        return
+    x, large = gaussian(MATRIX, 1), 10 * gaussian(MATRIX, 2)
+    one, other = workers(compressor, [x, large])
+    payload, _ = one.compress(x, key()), other.compress(large, key(worker=1))
+    assert torch.equal(other.decompress(payload, x, key()), one.decompress(payload, x, key()))
+    alone = workers(compressor, [x, x])[0]
+    assert not torch.equal(alone.compress(x, key()), payload)
+    # the same agreement however large the others are: its statistics say all that matters
+    assert torch.equal(workers(compressor, [x, -large])[0].compress(x, key()), payload)
+    bad = large.clone()
+    bad[3, 4] = math.nan
+    try:
+        one, other = workers(compressor, [x, bad])
+        one.compress(x, key())
+        assert one.decompress(other.compress(bad, key(worker=1)), x, key()).isnan()[3, 4]
+    except FloatingPointError as error:
+        assert "NaN or Inf" in str(error) and compressor.name in str(error)
 
 
 # Kernels
 
 
+def values_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    x = gaussian(shape, 5)
+    bad = x.clone()
+    bad.view(-1)[: x.numel() // 2 : 3] = math.nan
+    return {
+        "normal": x,
+        "wide": x * torch.logspace(-44, 30, math.prod(shape)).view(shape),
+        "sparse": x * (gaussian(shape, 6) > 2),
+        "ties": (x * 3).round(),
+        "bad": bad,
+    }
+
+
 @every_compressor
 @every_shape
-@pytest.mark.parametrize("values", ["normal", "wide", "sparse", "ties", "bad"])
-def test_kernels_and_plain_torch_give_the_same_bits(
-    compressor: Compressor, shape: tuple[int, ...], values: str
-) -> None:
-    x = gaussian(shape, 5)
-    if values == "wide":
-        x *= torch.logspace(-44, 30, math.prod(shape)).view(shape)
-    elif values == "sparse":
-        x *= gaussian(shape, 6) > 2
-    elif values == "ties":
-        x = (x * 3).round()
-    elif values == "bad":
-        x.view(-1)[: x.numel() // 2 : 3] = math.nan
-    payloads, decoded = [], []
-    for kernels in ("auto", "torch"):
-        with backend.use(kernels):
-            one = fresh(compressor)
-            try:
+def test_kernels_and_plain_torch_give_the_same_bits(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    base = gaussian(shape, 7)
+    for values, x in values_of(shape).items():
+        found: dict[str, list[torch.Tensor]] = {"auto": [], "torch": []}
+        for kernels, tensors in found.items():
+            with backend.use(kernels):
+                one = fresh(compressor)
                 for step in range(2):  # the second with the state that the first has left
-                    payloads.append(one.compress(x, key(step)))
-                    decoded.append(gaussian(shape, 7))
-                    one.decompress_add(payloads[-1], decoded[-1], key(step), 0.3)
-            except FloatingPointError:
-                assert values == "bad"
-                payloads.append(torch.zeros(0).byte())
-                decoded.append(torch.zeros(0))
-    half = len(payloads) // 2
-    for number in range(half):
-        assert torch.equal(payloads[number], payloads[half + number])
-        assert torch.equal(decoded[number].nan_to_num(7.0), decoded[half + number].nan_to_num(7.0))
+                    try:
+                        payload, decoded = one.compress(x, key(step)), base.clone()
+                        one.decompress_add(payload, decoded, key(step), 0.3)
+                        tensors += [payload, decoded.nan_to_num(7.0)]
+                    except FloatingPointError:
+                        assert values == "bad"
+                        tensors.append(torch.zeros(0))
+        assert are_equal(found["auto"], found["torch"]), values
 
 
 # Determinism
@@ -325,6 +199,7 @@ def test_the_same_key_gives_the_same_bytes(compressor: Compressor) -> None:
 @every_compressor
 @pytest.mark.parametrize("shape", [(200, 700), (700, 200), (60_001,)], ids=str)
 def test_the_number_of_threads_does_not_matter(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    """Sums of float32 in torch do depend on it from 32768 elements on (the least that it gives to a thread)."""
     x = gaussian(shape)
     before = torch.get_num_threads()
     results = []
@@ -370,16 +245,53 @@ def test_global_generators_are_left_alone(compressor: Compressor) -> None:
     assert random.getstate() == before[2]
 
 
+UNITS = (3, 1)
+BEFORE, AFTER = 7, 12
+"""Steps: enough for what is done in every fifth to have been done, and to show."""
+
+
+def run(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
+    """Payloads and Q(x) of two units whose gradients grow, turn, get heavier tails and move the parameters."""
+    shape = (60, 80) if isinstance(compressor, Stateful) else MATRIX
+    found: dict[int, list[torch.Tensor]] = {unit: [] for unit in UNITS}
+    for step in steps:
+        for unit in UNITS:
+            x = gaussian(shape, 100 * unit + step)
+            x = x * (1.0 + step) * x.abs() ** (step % 4 if step >= BEFORE else 0) + gaussian(shape, unit)
+            one = key(step, unit=unit)
+            if compressor.needs_movement:
+                compressor.moved(unit, float(unit + step * step), 0.5)
+            payload = compressor.compress(x, one)
+            found[unit] += [payload, compressor.decompress(payload, x, one)]
+    return found
+
+
 @every_compressor
 def test_the_state_can_be_saved_in_the_middle_of_a_run(compressor: Compressor) -> None:
-    first, second = fresh(compressor), fresh(compressor)
-    for step in range(3):
-        first.compress(gaussian(MATRIX, step), key(step))
-    second.load_state_dict(first.state_dict())
-    x = gaussian(MATRIX, 3)
-    assert torch.equal(first.compress(x, key(3)), second.compress(x, key(3)))
+    first, second, third, nobody = (fresh(compressor) for _ in range(4))
+    last = run(first, range(BEFORE))
+    saved = first.state_dict()
+    kept = copy.deepcopy(saved)
+    second.load_state_dict(saved)
+    for unit in UNITS:
+        payload, q = last[unit][-2:]
+        assert torch.equal(second.decompress(payload, q, key(BEFORE - 1, unit=unit)), q)
+    expected, again = (run(one, range(BEFORE, BEFORE + AFTER)) for one in (first, second))
+    third.load_state_dict(saved)  # which neither has changed in the meantime
+    assert set(saved) == set(kept) == set(third.state_dict())
+    for unit, named in third.state_dict().items():
+        assert set(named) == set(kept[unit])
+        assert all(torch.equal(named[name], kept[unit][name]) for name in named)
+    without = run(nobody, range(BEFORE, BEFORE + AFTER))
+    for unit in UNITS:
+        assert are_equal(again[unit], expected[unit])
+        assert are_equal(without[unit], expected[unit]) != remembers(compressor)
+
+
+@every_compressor
+def test_a_state_of_something_else_is_refused(compressor: Compressor) -> None:
     with pytest.raises(ValueError, match="nonsense"):
-        fresh(compressor).load_state_dict({"nonsense": 1})
+        compressor.load_state_dict({"nonsense": 1})
 
 
 # Decoding
@@ -456,37 +368,6 @@ def test_zeros_stay_zeros(compressor: Compressor, shape: tuple[int, ...]) -> Non
         assert not compressor.decompress(compressor.compress(x, key()), x, key()).any()
 
 
-def one_hot(shape: tuple[int, ...]) -> torch.Tensor:
-    x = torch.zeros(shape)
-    x.view(-1)[x.numel() // 2] = -3.0
-    return x
-
-
-SPECIAL = {
-    "all equal": lambda shape: torch.full(shape, -0.7),
-    "one-hot": one_hot,
-    "denormal": lambda shape: gaussian(shape) * 1e-40,
-    "smallest": lambda shape: torch.full(shape, 1e-45),
-    "1e30": lambda shape: gaussian(shape) * 1e30,
-    "huge and tiny": lambda shape: gaussian(shape) * torch.logspace(-40, 30, math.prod(shape)).view(shape),
-}
-
-
-@every_compressor
-@pytest.mark.parametrize("shape", [(1,), (600,), (1, 1), *[MATRIX]], ids=str)
-@pytest.mark.parametrize("values", SPECIAL)
-def test_special_values_give_numbers_of_their_size(compressor: Compressor, shape: tuple[int, ...], values: str) -> None:
-    x = SPECIAL[values](shape)
-    for step in range(5):
-        q = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
-        beyond = x.abs() > compressor.largest
-        assert q[~beyond].isfinite().all() and q[beyond].isinf().all()
-        if compressor.scale_free or beyond.any():
-            continue
-        # No more than a budget of 0.4 spread over 24 atoms can blow one up, or one level all elements.
-        assert q.double().norm() <= 1e3 * x.double().norm()
-
-
 @every_compressor
 def test_a_processor_that_flushes_denormals_gives_numbers_too(compressor: Compressor) -> None:
     if not torch.set_flush_denormal(True):
@@ -508,8 +389,9 @@ def test_nan_and_inf_are_never_turned_into_numbers(compressor: Compressor, bad: 
     x.view(-1)[-1] = bad
     try:
         payload = compressor.compress(x, key())
-    except (ValueError, FloatingPointError):
-        return  # raising is the other permitted answer
+    except FloatingPointError as error:  # raising is the other permitted answer
+        assert "NaN or Inf" in str(error) and compressor.name in str(error)
+        return
     size = compressor.payload_size(shape)
     assert size is None or len(payload) == size
     assert len(payload) <= compressor.payload_bound(shape)
@@ -517,40 +399,6 @@ def test_nan_and_inf_are_never_turned_into_numbers(compressor: Compressor, bad: 
         out = torch.zeros(shape)
         compressor.decompress_add(payload, out, key(), weight)
         assert not out.view(-1)[-1].isfinite()
-
-
-# Corruption
-
-
-@every_compressor
-@every_shape
-def test_a_payload_of_the_wrong_length_raises(compressor: Compressor, shape: tuple[int, ...]) -> None:
-    payload = compressor.compress(gaussian(shape), key())
-    for wrong in (payload[:-1], torch.cat([payload, payload.new_zeros(1)]), torch.cat([payload, payload, payload[:1]])):
-        if len(wrong) != len(payload):
-            with pytest.raises(CorruptPayload):
-                compressor.decompress(wrong, torch.zeros(shape), key())
-    for wrong in (payload.float(), payload.view(1, -1)):
-        with pytest.raises(CorruptPayload):
-            compressor.decompress(wrong, torch.zeros(shape), key())
-
-
-@every_compressor
-@any_input
-@given(content=st.binary(max_size=700), columns=st.integers(0, 24), fit=st.booleans())
-def test_nothing_is_written_outside_of_the_tensor(
-    compressor: Compressor, content: bytes, columns: int, fit: bool
-) -> None:
-    guarded = torch.full((20 + 24 * columns,), 42.0)
-    inside = guarded[10 : len(guarded) - 10].view(24, columns)
-    if fit:  # the right length, the wrong content
-        length = compressor.payload_size(inside.shape)
-        length = compressor.payload_bound(inside.shape) if length is None else length
-        content = (content + b"\xff" * length)[:length]
-    payload = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0).byte()
-    with contextlib.suppress(CorruptPayload):
-        compressor.decompress_add(payload, inside, key())
-    assert (guarded[:10] == 42.0).all() and (guarded[-10:] == 42.0).all()
 
 
 # Hyper-parameters
