@@ -41,8 +41,8 @@ class DGC(Sparsifier):
     be in the sample, which saves nothing. (The authors' code does so up to ceil(2 / r) elements.) The largest element
     is sent always, zeros never when a threshold was used.
 
-    Payload and values: see `Sparsifier`. NaN and Inf are the largest. Up to k of them arrive, the others stay in
-    the memory.
+    Payload and values: see `Sparsifier`. NaN and Inf are the largest. Up to k of them arrive; the others are not
+    sent, and stay in the memory where there is one.
     """
 
     name: ClassVar[str] = "dgc"

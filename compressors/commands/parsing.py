@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import compressors
@@ -69,7 +70,7 @@ def resolve(name: str) -> str:
 
 
 def parse(text: str) -> Compressor:
-    """`NAME` or `NAME,option=value,...` as a compressor.
+    """`NAME` or `NAME,option=value,...` as a compressor; `option.key=value` for what is in a mapping.
 
     Raises:
         UsageError: the name or an option is not known, or a value is out of range.
@@ -80,7 +81,12 @@ def parse(text: str) -> Compressor:
         key, equals, value = option.partition("=")
         if not equals:
             raise UsageError(f"{text}: {option or 'an empty option'} is not of the form option=value")
-        values[key] = _value(value)
+        option, dot, inner = key.partition(".")
+        if dot:
+            given = values.get(option)
+            values[option] = {**(given if isinstance(given, dict) else {}), inner: _value(value)}
+        else:
+            values[key] = _value(value)
     try:
         return compressors.build(resolve(name), **values)
     except InvalidParameter as error:
@@ -94,11 +100,13 @@ def chosen(names: list[str]) -> list[Compressor]:
 
 def label(compressor: Compressor) -> str:
     """The form that `parse` takes: the name and the options that are not at their default."""
-    options = [
-        f"{field.name}={written(getattr(compressor, field.name))}"
-        for field in dataclasses.fields(compressor)
-        if getattr(compressor, field.name) != default(field)
-    ]
+    options = []
+    for field in dataclasses.fields(compressor):
+        value = getattr(compressor, field.name)
+        if isinstance(value, Mapping):
+            options += [f"{field.name}.{key}={written(one)}" for key, one in value.items()]
+        elif value != default(field):
+            options.append(f"{field.name}={written(value)}")
     return ",".join([compressor.name, *options])
 
 

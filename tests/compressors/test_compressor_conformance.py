@@ -480,7 +480,11 @@ def test_special_values_give_numbers_of_their_size(compressor: Compressor, shape
     for step in range(5):
         q = compressor.decompress(compressor.compress(x, key(step)), x, key(step))
         beyond = x.abs() > compressor.largest
-        assert q[~beyond].isfinite().all() and q[beyond].isinf().all()
+        assert q[~beyond].isfinite().all()
+        if beyond.any():  # Inf, or zero where nothing is sent of an element
+            ones = torch.ones(shape)
+            is_sent = compressor.decompress(compressor.compress(ones, key(step)), ones, key(step)) != 0
+            assert q[beyond & is_sent].isinf().all() and not q[~is_sent].any()
         if compressor.scale_free or beyond.any():
             continue
         # No more than a budget of 0.4 spread over 24 atoms can blow one up, or one level all elements.
