@@ -7,6 +7,7 @@ layers send. Ratios are taken as the decimal numbers that they are written as: 0
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 from typing import Any
@@ -42,6 +43,7 @@ def ratio_keeping(part: float, rule: str) -> float:
     return float(1 - Fraction(str(part))) if rule == "drop_ratio" else part
 
 
+@functools.lru_cache(maxsize=4096)  # asked for several times for every unit of a step, and slow as fractions are
 def kept(n: int, ratio: float, rule: str) -> int:
     """The number of n elements that `ratio` keeps by `rule`: at least one (where there is one), at most n."""
     exact = n * part_kept(ratio, rule)
