@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from compressors.base import element_count, packed_size
 from compressors.parameters import integer
 
-
 if TYPE_CHECKING:
     import torch
 

@@ -7,6 +7,7 @@ layers send. Ratios are taken as the decimal numbers that they are written as: 0
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 from typing import Any
@@ -31,15 +32,20 @@ def rule(default: str) -> Any:
     return choice(default, *RULES)
 
 
+def part_kept(ratio: float, rule: str) -> Fraction:
+    """The part of the elements that `ratio` means to keep by `rule`, before it is rounded to a number of them."""
+    part = Fraction(str(ratio))
+    return 1 - part if rule == "drop_ratio" else part
+
+
+def ratio_keeping(part: float, rule: str) -> float:
+    """The inverse of `part_kept`: the ratio that keeps `part` by `rule`."""
+    return float(1 - Fraction(str(part))) if rule == "drop_ratio" else part
+
+
+@functools.lru_cache(maxsize=4096)  # asked for several times for every unit of a step, and slow as fractions are
 def kept(n: int, ratio: float, rule: str) -> int:
     """The number of n elements that `ratio` keeps by `rule`: at least one (where there is one), at most n."""
-    part = Fraction(str(ratio))
-    if rule == "ceil":
-        count = math.ceil(n * part)
-    elif rule == "floor_plus_one":
-        count = math.floor(n * part) + 1
-    elif rule == "at_least_one_floor":
-        count = math.floor(n * part)
-    else:
-        count = math.floor(n * (1 - part))
+    exact = n * part_kept(ratio, rule)
+    count = math.ceil(exact) if rule == "ceil" else math.floor(exact) + (rule == "floor_plus_one")
     return min(max(count, 1), n)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors import counts, magnitudes
@@ -16,15 +15,21 @@ if TYPE_CHECKING:
     import torch
 
 
+def _stride(n: int, taken: int) -> int:
+    """The largest odd number up to n / taken, which is at least one."""
+    return (n // taken - 1) | 1
+
+
 @dataclasses.dataclass(frozen=True)
 class DGC(Sparsifier):
     """At most k large elements, about the k largest (Lin et al., "Deep Gradient Compression", ICLR 2018, and the
     public code of its authors). Its momentum correction is a memory, not part of the selection.
 
-    k is `ratio` of the n elements by the rule `count` (see `counts`). From a sample of m = max(ceil(n sample_ratio),
-    ceil(2 / ratio)) elements the ceil(m ratio)-th largest magnitude is the threshold. The sample is taken at every
-    s-th position from a random one on, where s is the largest odd number that leaves room for m (`strided_sample`;
-    an odd step does not stay in one column of a layer), or at m random positions, some of them twice.
+    k is the part r of the n elements that `ratio` keeps, by the rule `count` (see `counts`). Of a sample of m
+    elements the ceil(m r)-th largest magnitude is the threshold. At least M = max(ceil(n sample_ratio), ceil(2 / r))
+    are wanted: with `strided_sample` it is every s-th element from a random one on, through the whole tensor, where
+    s is the largest odd number up to n / M (an odd step does not stay in one column of a layer), so m = floor(n / s)
+    is below 2 M; else the elements at m = M random positions, some of them twice.
 
         fewer than `lower_bound` k reach the threshold   it is multiplied by `lower_bound`
         more than `upper_bound` k reach it               with `resample` the exact k largest are sent;
@@ -32,11 +37,12 @@ class DGC(Sparsifier):
         otherwise, or after `max_adaptation_iterations`  what reaches it is sent; of more than k the k largest
 
     The authors' code cuts more than k down to the k first positions, which leaves out the end of every layer.
-    Tensors of up to ceil(2 / ratio) elements, and those that the sample would hold completely, send their exact k
-    largest. The largest element is sent always, zeros never when a threshold was used.
+    Tensors of fewer than 3 M elements, 6000 at the defaults, send their exact k largest: every other element would
+    be in the sample, which saves nothing. (The authors' code does so up to ceil(2 / r) elements.) The largest element
+    is sent always, zeros never when a threshold was used.
 
-    Payload and values: see `Sparsifier`. NaN and Inf are the largest. Up to k of them arrive, the others stay in
-    the memory.
+    Payload and values: see `Sparsifier`. NaN and Inf are the largest. Up to k of them arrive; the others are not
+    sent, and stay in the memory where there is one.
     """
 
     name: ClassVar[str] = "dgc"
@@ -71,15 +77,17 @@ class DGC(Sparsifier):
 
     def _sample_size(self, n: int) -> int:
         """Elements in the sample; n where it is not worth while."""
-        least = math.ceil(2 / Fraction(str(self.ratio)))
-        return (
-            n
-            if n <= least or self.kept_bound(n) == n
-            else min(n, max(counts.kept(n, self.sample_ratio, "ceil"), least))
-        )
+        part = counts.part_kept(self.ratio, self.count)
+        if part == 0 or self.kept_bound(n) == n:
+            return n
+        wanted = max(counts.kept(n, self.sample_ratio, "ceil"), math.ceil(2 / part))
+        if n < 3 * wanted:
+            return n
+        return n // _stride(n, wanted) if self.strided_sample else wanted
 
     def _rank(self, taken: int) -> int:
-        return counts.kept(taken, self.ratio, "ceil")
+        """Which of the sample's magnitudes, from the largest on, is the threshold."""
+        return max(1, math.ceil(taken * counts.part_kept(self.ratio, self.count)))
 
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
         from compressors.kernels import backend
@@ -105,7 +113,7 @@ class DGC(Sparsifier):
         if not self.strided_sample:
             drawn: torch.Tensor = backend.load("sampling", x.device).sample(x, key.bits(), taken)
             return drawn
-        stride = (len(x) // taken - 1) | 1
+        stride = _stride(len(x), taken)
         starts = len(x) - (taken - 1) * stride
         start = min(int(uniform.uniform(key.bits(), 1)[0] * starts), starts - 1)
         return x[start::stride][:taken].contiguous()

@@ -55,8 +55,8 @@ class GTopK(Cooperative):
     to a worker from p on, each is followed by as many bits as the unit's payload of that worker had elements,
     filled up to whole bytes: whether the element is in the result.
 
-    A NaN is larger than Inf and Inf larger than all numbers in every merge, so up to k of them arrive, and
-    a NaN that does not is still in a memory. float64 is rounded to float32 first.
+    A NaN is larger than Inf and Inf larger than all numbers in every merge, so up to k of them arrive; one that
+    does not is still in the memory, where there is one. float64 is rounded to float32 first.
     """
 
     name: ClassVar[str] = "gtopk"

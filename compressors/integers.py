@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from compressors import buckets
-from compressors.base import Key, Law, element_count
+from compressors.base import Key, Law
 from compressors.elementwise import Elementwise
 from compressors.parameters import InvalidParameter, boolean, choice, integer
 

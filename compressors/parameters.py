@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _SHOWN = 200
@@ -121,6 +121,16 @@ def sequence(words: str, test: Callable[[Any], bool]) -> Any:
         return isinstance(value, (list, tuple)) and all(test(item) for item in value)
 
     return dataclasses.field(default_factory=list, metadata={"valid": Valid(words, passes)})
+
+
+def mapping(words: str) -> Any:
+    """A dataclass field for a mapping from names to values, empty by default: options of something that another
+    option names. Whoever has the field checks what is in it. It is compared, but left out of the hash."""
+
+    def passes(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+    return dataclasses.field(default_factory=dict, hash=False, metadata={"valid": Valid(words, passes)})
 
 
 def check(instance: Any) -> None:

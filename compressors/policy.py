@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import compressors
-from compressors import parameters
+from compressors import counts, parameters
 from compressors.base import Compressor, element_count
 from compressors.parameters import InvalidParameter, boolean, choice, integer, number, sequence
 
@@ -116,6 +116,8 @@ class Policy:
         options = [field.name for field in dataclasses.fields(compressor)]
         if self.warmup != "none" and "ratio" not in options:
             raise InvalidParameter("warmup", self.warmup, f"none with compressor={compressor.name}, which has no ratio")
+        if self.warmup == "exponential" and self.warmup_coefficient is None and part_kept(compressor) == 0:
+            raise InvalidParameter("warmup_coefficient", None, "a number where the compressor's ratio drops everything")
         if self.accordion.option is not None:
             if self.accordion.option not in options:
                 valid = f"an option of compressor={compressor.name}: {', '.join(options)}"
@@ -138,7 +140,7 @@ class Policy:
             raise InvalidParameter("accordion.relaxed", value, error.valid) from error
 
     def ratio(self, epoch: int, final: float) -> float:
-        """The fraction to keep in `epoch` (from 1) of a compressor that keeps `final` in the end.
+        """The part to keep in `epoch` (from 1) of a compressor that keeps the part `final` in the end.
 
         `exponential` (Lin et al., ICLR 2018, section 3.3): c^epoch, but not below `final`, where c is
         `warmup_coefficient` or, where that is null, final^(1 / (warmup_epochs + 1)). `list`: an entry an epoch.
@@ -160,6 +162,22 @@ class Policy:
         fully = fully or (self.warmup == "exponential" and self.warmup_coefficient == 1)
         others = [exception for _, exception in self.exceptions()]
         return [compressor, *others, *([dense] if gated or fully else [])]
+
+
+def part_kept(compressor: Compressor) -> float:
+    """The part of the elements that a compressor with a `ratio` keeps: what a warm-up speaks of."""
+    return float(counts.part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
+
+
+def keeping(compressor: Compressor, part: float) -> Compressor:
+    """The same method with the `ratio` that keeps `part`, above 0 and below 1."""
+    ratio = counts.ratio_keeping(part, _rule(compressor))
+    return dataclasses.replace(compressor, ratio=ratio)  # type: ignore[call-arg]
+
+
+def _rule(compressor: Compressor) -> str:
+    """How the compressor counts; without a rule (ATOMO) the ratio is the part that is kept."""
+    return getattr(compressor, "count", "ceil")
 
 
 class Selector:
@@ -217,10 +235,11 @@ class Selector:
         if self._critical[index]:
             return self._variant(self.policy.relaxed(self.compressor))
         if self.policy.warmup != "none":
-            ratio = self.policy.ratio(epoch, self.compressor.ratio)  # type: ignore[attr-defined]
-            if ratio >= 1:
+            final = part_kept(self.compressor)
+            part = self.policy.ratio(epoch, final)
+            if part >= 1:
                 return self._variant(self._dense)
-            return self._variant(dataclasses.replace(self.compressor, ratio=ratio))  # type: ignore[call-arg]
+            return self._variant(self.compressor if part == final else keeping(self.compressor, part))
         return self._variant(self.compressor)
 
     def _variant(self, compressor: Compressor) -> Compressor:

@@ -104,6 +104,8 @@ class RedSyncTrimmed(Sparsifier):
         backend.load("sums", "cpu")
 
 
+_DRIFT = 2
+"""A threshold that gives so many times more or fewer elements than it should is searched for again."""
 _SIDES = {0: "both", 1: "above", -1: "below"}
 
 
@@ -117,15 +119,18 @@ class RedSyncThreshold(Sparsifier, Stateful):
     accepted, `double`: k <= number < 2k, or `half`: k/2 < number < 3k/2, or until the interval is no longer than
     `precision`. All elements that reach the last threshold tried are sent, or the largest one where none does.
 
-    A threshold is used in `reuse` steps, the one of its search included, whatever number of elements it gives
-    there; it is searched for again when it gives none. State per unit: the step of the last search, and the
-    bits of its threshold as float32, rounded up.
+    A threshold is used in `reuse` steps, the one of its search included. The paper does so whatever number of
+    elements it gives there; here it is searched for again before that when the gradient has outgrown it, as under
+    error feedback that would send more and more, up to everything: when more than twice the accepted number reach
+    it, or fewer than half. (Where the search ended outside of what is accepted, because of `precision`, these are
+    twice and half of what it found.) State per unit: the step of the last search, the bits of its threshold as
+    float32, rounded up, and how many elements reached it.
 
     k is `ratio` of n by the rule `count` (see `counts`). With `values: mean`, RedSync's same-sign quantisation, the
     search is among the elements of the step's sign, and each sign has its own threshold.
 
-    Payload and values: see `Sparsifier`. Where there are NaN or Inf, and no threshold to be used again, exactly the
-    k largest are sent, NaN before Inf before numbers; with one, all of them are.
+    Payload and values: see `Sparsifier`. Where there are NaN or Inf, and no threshold that can be used again, exactly
+    the k largest are sent, NaN before Inf before numbers; with one, all of them are.
     """
 
     name: ClassVar[str] = "redsync_threshold"
@@ -155,25 +160,33 @@ class RedSyncThreshold(Sparsifier, Stateful):
 
         kernels, name = backend.load("selection", x.device), _SIDES[side]
         candidates = magnitudes.Candidates(kernels, x, side)
+        k = counts.kept(len(x), self.ratio, self.count)
         state = self.memory.setdefault(key.unit, {})
         if name in state:
-            step, threshold = state[name].tolist()
-            if 0 <= key.step - step < self.reuse:
-                found = candidates.all_above(threshold)
-                if len(found):
-                    return found
+            step, threshold, number = state[name].tolist()
+            if 0 <= key.step - step < self.reuse and self._still_gives(number, candidates.count(threshold), k):
+                return candidates.all_above(threshold)
         mean, largest = _mean_and_largest(x, side)
         if not largest > 0.0:  # a NaN, or nothing but zeros on this side
-            k = counts.kept(len(x), self.ratio, self.count) if math.isnan(largest) else 0
-            exact: torch.Tensor = kernels.topk(x, k, side)
+            exact: torch.Tensor = kernels.topk(x, k if math.isnan(largest) else 0, side)
             return exact
-        threshold = self._search(candidates, mean, largest, counts.kept(len(x), self.ratio, self.count))
-        state[name] = torch.tensor([key.step, threshold])
-        return candidates.at_least_one(threshold)
+        threshold = self._search(candidates, mean, largest, k)
+        found = candidates.at_least_one(threshold)
+        state[name] = torch.tensor([key.step, threshold, len(found)])
+        return found
+
+    def _accepted(self, k: int) -> tuple[int, int]:
+        """The least number of elements that ends the search, and the least number above it that doesn't."""
+        return (k, 2 * k) if self.accept == "double" else (k // 2 + 1, -(-3 * k // 2))
+
+    def _still_gives(self, before: int, now: int, k: int) -> bool:
+        """Whether a threshold that `before` elements reached at its search can be used where `now` do."""
+        fewest, most = self._accepted(k)
+        return now > 0 and min(before, fewest) <= _DRIFT * now and now <= _DRIFT * max(before, most)
 
     def _search(self, candidates: magnitudes.Candidates, mean: float, largest: float, k: int) -> int:
         """The last threshold tried, as bits."""
-        fewest, most = (k, 2 * k) if self.accept == "double" else (k // 2 + 1, -(-3 * k // 2))
+        fewest, most = self._accepted(k)
         low, high = 0.0, 1.0
         while True:
             p = (low + high) / 2.0

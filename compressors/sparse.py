@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from compressors import positions
 from compressors.base import Compressor, CorruptPayload, Key, Law, Stateful, element_count, splitmix64
 from compressors.elementwise import Elementwise
-from compressors.parameters import Valid, choice
+from compressors.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
 
 if TYPE_CHECKING:
     import torch
 
 _PLAIN = {"fp32": 4, "fp16": 2}
+_NOT_CHAINED = (*_PLAIN, "mean")
 _CHAINED_DRAWS = 0x6368_6169_6E65_6421
 _HALF_ERROR = 2.0**-21
 
@@ -35,7 +36,7 @@ def _chained(name: Any) -> type[Elementwise] | None:
 
 def _values() -> Any:
     words = "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd"
-    valid = Valid(words, lambda value: value in ("fp32", "fp16", "mean") or _chained(value) is not None)
+    valid = Valid(words, lambda value: value in _NOT_CHAINED or _chained(value) is not None)
     return dataclasses.field(default="fp32", metadata={"valid": valid})
 
 
@@ -46,7 +47,8 @@ class Sparsifier(Compressor):
     Options of all sparsifiers:
         values    how the kept values travel: `fp32` exactly; `fp16` rounded; `mean` as one number for all of
                   them, RedSync's same-sign quantisation; or by any compressor that codes every element on
-                  its own (with that one's defaults), which then works on the vector of the kept values
+                  its own, which then works on the vector of the kept values
+        values_options    options of that compressor which are not at their default, such as {levels: 3}
         indices   the coding of their positions (see `positions`): `auto` takes the smallest
 
     Payload, for k kept of n elements:
@@ -63,12 +65,25 @@ class Sparsifier(Compressor):
     odd number the positive ones, in the others the negative ones. `select_side` gives them. A NaN or Inf
     anywhere makes the mean NaN, which makes every element NaN at the receiver.
     With the other values a kept NaN or Inf arrives as the coding lets it arrive: exactly in fp32 and fp16.
-    Selections take NaN for the largest magnitude and Inf for the next; what they do not keep stays in the
-    memory. float64 is rounded to float32 first.
+    Selections take NaN for the largest magnitude and Inf for the next, so that at least one arrives. What they do
+    not keep is zero at the receiver, whatever it was, and stays in the memory where there is one. float64 is
+    rounded to float32 first.
     """
 
     values: str = _values()
+    values_options: dict[str, Any] = mapping("a mapping with options of the compressor that `values` names")
     indices: str = choice("auto", *positions.OPTIONS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # A copy of its own: nobody can change it, and options in another order make no other compressor.
+        object.__setattr__(self, "values_options", dict(sorted(self.values_options.items())))
+        if self.values_options and self.values in _NOT_CHAINED:
+            raise InvalidParameter("values_options", self.values_options, f"empty with values={self.values}")
+        try:
+            _ = self.chained
+        except InvalidParameter as error:
+            raise InvalidParameter(f"values_options.{error.name}", error.value, error.valid) from error
 
     @abstractmethod
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
@@ -99,8 +114,9 @@ class Sparsifier(Compressor):
     @property
     def chained(self) -> Elementwise | None:
         """The compressor of the kept values, where there is one."""
-        method = None if self.values in ("fp32", "fp16", "mean") else _chained(self.values)
-        return method() if method else None
+        method = None if self.values in _NOT_CHAINED else _chained(self.values)
+        chained: Elementwise | None = from_mapping(method, self.values_options) if method else None
+        return chained
 
     def law(self, shape: Sequence[int]) -> Law:
         n = element_count(shape)

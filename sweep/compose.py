@@ -13,7 +13,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from sweep import run as names
@@ -35,9 +35,16 @@ def schema(cls: type, name: str | None = None) -> type:
         if dataclasses.is_dataclass(kind):
             nested = schema(typing.cast(type, kind))
             fields.append((field.name, nested, dataclasses.field(default_factory=nested)))
+        elif typing.get_origin(kind) is dict:
+            fields.append((field.name, kind, dataclasses.field(default_factory=_open_mapping)))
         else:
             fields.append((field.name, kind, _default(field)))
     return dataclasses.make_dataclass(cls.__name__, fields)
+
+
+def _open_mapping() -> DictConfig:
+    """Empty; takes new keys, which need no + on the command line. Whoever has the field checks them."""
+    return DictConfig({}, flags={"struct": False})
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

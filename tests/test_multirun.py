@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import compressors
+from compressors.commands.parsing import default
 from sweep import run as names
 from sweep.run import runs_of
 from tests.conftest import QUICK, ROOT, Program
@@ -36,6 +37,19 @@ Multirun = Callable[..., tuple[int, str, str]]
         ("compressor.levels=0", "compressor.levels=0: unknown key; valid is one of name"),
         ("compressor=qsgd compressor.levels=0", "compressor.levels=0: valid is an integer from 1 to 32767"),
         ("compressor=svd compressor.rank=0", "compressor.rank=0: valid is an integer from 1 up"),
+        (
+            "compressor=topk compressor.values=qsgd compressor.values_options.levels=0",
+            "compressor.values_options.levels=0: valid is an integer from 1 to 32767",
+        ),
+        (
+            "compressor=topk compressor.values=qsgd +compressor.values_options.lev=1",
+            "compressor.values_options.lev=1: valid is one of the keys levels, .*",
+        ),
+        (
+            "compressor=topk compressor.values_options={levels:3}",
+            "compressor.values_options={'levels': 3}: valid is empty with values=fp32",
+        ),
+        ("compressor=topk compressor.values_options=3", "compressor.values_options=3: valid is a mapping with .*"),
         ("wrokers=2", "wrokers=2: unknown key; valid is one of workers, .*did you mean workers.*"),
         ("+foo=1", "foo=1: unknown key; valid is one of workers, .*"),
         (
@@ -95,6 +109,12 @@ def test_cfg_job_is_a_config_with_every_default(multirun: Multirun) -> None:
         assert config[section] == dataclasses.asdict(cls()), section
 
 
+@pytest.mark.parametrize("word", ["compressor.values_options.levels=3", "+compressor.values_options={levels:3}"])
+def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> None:
+    code, out, err = multirun("--cfg", "job", "compressor=topk", "compressor.values=qsgd", word)
+    assert (code, err) == (0, "") and yaml.safe_load(out)["compressor"]["values_options"] == {"levels": 3}
+
+
 def test_tab_completion() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "multirun.py", "--shell-completion", "query=bash"],
@@ -120,7 +140,7 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
         for name, cls in members.items():
             text = (ROOT / "conf" / group / f"{name}.yaml").read_text()
             written = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}
-            fields = {field.name: field.default for field in dataclasses.fields(cls) if field.init}
+            fields = {field.name: default(field) for field in dataclasses.fields(cls) if field.init}
             assert written == fields, (group, name)
             assert text.startswith("# "), (group, name)
 

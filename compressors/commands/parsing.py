@@ -89,7 +89,7 @@ def check_name(name: str) -> None:
 
 
 def parse(text: str) -> Compressor:
-    """`NAME` or `NAME,option=value,...` as a compressor.
+    """`NAME` or `NAME,option=value,...` as a compressor; `option.key=value` for what is in a mapping.
 
     Raises:
         UsageError: the name or an option is not known, given twice, or a value is out of range.
@@ -101,11 +101,13 @@ def parse(text: str) -> Compressor:
         key, equals, value = option.partition("=")
         if not equals:
             raise UsageError(f"{shown(text)}: {shown(option) or 'an empty option'} is not of the form option=value")
-        if key in values:
-            raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
         if key == "name":
             raise UsageError(f"{shown(text)}: name is no option; the name stands in front")
-        values[key] = _value(value)
+        outer, dot, inner = key.partition(".")
+        given = values.setdefault(outer, {}) if dot else values
+        if not isinstance(given, dict) or (inner or outer) in given:
+            raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
+        given[inner or outer] = _value(value)
     try:
         return compressors.build(name, **values)
     except InvalidParameter as error:

@@ -23,8 +23,13 @@ def other_names(method: type[Compressor]) -> str:
 
 
 def options_of(options: Mapping[str, Any]) -> str:
-    """Options as they are typed behind a name."""
-    return ",".join(f"{option}={written(value)}" for option, value in options.items())
+    """Options as they are typed behind a name; what is in a mapping as `option.key`."""
+    flat: dict[str, Any] = {}
+    for option, value in options.items():
+        flat.update(
+            {f"{option}.{key}": one for key, one in value.items()} if isinstance(value, Mapping) else {option: value}
+        )
+    return ",".join(f"{option}={written(value)}" for option, value in flat.items())
 
 
 def written(value: object) -> str:

@@ -89,6 +89,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.1, "values": "fp16", "indices": "int32"},
         {"ratio": 0.3, "values": "mean", "count": "floor_plus_one"},
         {"ratio": 0.2, "values": "qsgd", "indices": "delta"},
+        {"ratio": 0.2, "values": "qsgd", "values_options": {"levels": 3, "coding": "elias"}},
         {"ratio": 0.05, "indices": "bitmap", "count": "at_least_one_floor"},
         {"ratio": 0.02, "count": "drop_ratio"},
     ],
@@ -100,9 +101,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.25, "unbiased": True},
         {"ratio": 0.7, "count": "floor_plus_one"},
         {"ratio": 0.5, "unbiased": True, "count": "drop_ratio"},
+        {"ratio": 0.3, "values": "fp16"},
+        {"ratio": 0.3, "values": "fp16", "unbiased": True},
     ],
     "block_randomk": [
         {"ratio": 0.25, "unbiased": True},
+        {"ratio": 0.3, "values": "fp16"},
         {"ratio": 0.7, "count": "floor_plus_one"},
     ],
     "thresholdv": [

@@ -44,6 +44,9 @@ def test_a_label_is_what_can_be_typed(case: tuple[str, dict[str, object]]) -> No
 
 def test_options_are_read_as_in_a_config() -> None:
     assert parse("qsgd,levels=1,norm=l2") == build("qsgd", levels=1, norm="l2")
+    chained = build("topk", values="qsgd", values_options={"levels": 3, "norm": "l2"})
+    assert parse("topk,values_options.norm=l2,values=qsgd,values_options.levels=3") == chained
+    assert label(chained) == "topk,values=qsgd,values_options.levels=3,values_options.norm=l2"
     assert parse("svd,budget=2.5") == build("svd", budget=2.5)
     assert parse("svd,budget=null") == build("svd")
     for alias, name in aliases().items():

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compressors import InvalidParameter, build, counts
+from compressors import InvalidParameter, build, counts, registry
+from tests.compressors.cases import gaussian, key
+
+
+def fields_of(member: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(member)}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,39 @@ def test_a_ratio_is_the_decimal_number_that_was_written(n: int, ratio: Decimal, 
         "drop_ratio": max(1, math.floor(n * (1 - ratio))),
     }
     assert counts.kept(n, float(ratio), rule) == min(n, exact[rule])
+
+
+@pytest.mark.parametrize("ratio", [0.001, 0.1, 0.25, 0.9, 0.999])
+def test_a_ratio_and_the_part_that_it_keeps_are_told_apart(ratio: float) -> None:
+    dropped = float(1 - Decimal(str(ratio)))
+    for rule in ("ceil", "floor_plus_one", "at_least_one_floor"):
+        assert counts.part_kept(ratio, rule) == Fraction(str(ratio))
+        assert counts.ratio_keeping(ratio, rule) == ratio
+    assert counts.part_kept(dropped, "drop_ratio") == Fraction(str(ratio))
+    assert counts.ratio_keeping(ratio, "drop_ratio") == dropped
+
+
+@pytest.mark.parametrize("name", [name for name, member in registry().items() if "count" in fields_of(member)])
+@pytest.mark.parametrize("n", [200, 5000, 30_000])
+def test_dropping_nine_tenths_is_keeping_one(name: str, n: int) -> None:
+    """Wherever a method works with a ratio, and not only for the number that it keeps."""
+    x = gaussian((n,), n)
+    keeping, dropping = build(name, ratio=0.1, count="at_least_one_floor"), build(name, ratio=0.9, count="drop_ratio")
+    for step in range(3):
+        assert torch.equal(dropping.compress(x, key(step)), keeping.compress(x, key(step)))
+    for shape in ((n,), (7,), (3, 5)):
+        assert dropping.law(shape) == keeping.law(shape)
+        assert dropping.payload_bound(shape) == keeping.payload_bound(shape)
+
+
+@pytest.mark.parametrize("name", [name for name, member in registry().items() if "count" in fields_of(member)])
+def test_dropping_everything_keeps_something(name: str) -> None:
+    compressor = build(name, ratio=1.0, count="drop_ratio")
+    for n in (1, 50, 30_000):
+        x = gaussian((n,), 1)
+        q = compressor.decompress(compressor.compress(x, key()), x, key())
+        assert 1 <= int(q.count_nonzero()) <= max(1, n // 2)
+        assert 0 < compressor.law((n,)).delta <= 1
 
 
 @pytest.mark.parametrize("rule", counts.RULES)

@@ -6,6 +6,7 @@ import itertools
 import math
 import struct
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import pytest
@@ -63,6 +64,45 @@ def test_kernels_agree_on_large_subsets(n: int, part: float) -> None:
     found = randomk().subset(key().bits(), n, k, CPU)
     assert torch.equal(found, randomk("torch").subset(key().bits(), n, k, CPU))
     assert len(found) == k and bool((found.diff() > 0).all()) and found[0] >= 0 and found[-1] < n
+
+
+def test_a_subset_does_not_depend_on_those_before_it_nor_on_other_threads() -> None:
+    """The room for the map is used again by the same thread."""
+    sizes = [(100_000, 1000), (50, 20), (100_000, 99_000), (64, 1), (150_000, 1500), (100_000, 1000)]
+    expected = [randomk("torch").subset(key().bits(), n, k, CPU) for n, k in sizes]
+    kernels = randomk()
+
+    def draw(_: int) -> list[torch.Tensor]:
+        return [kernels.subset(key().bits(), n, k, CPU) for _ in range(20) for n, k in sizes]
+
+    with ThreadPoolExecutor(4) as threads:
+        for found in [draw(0), *threads.map(draw, range(8))]:
+            assert all(torch.equal(one, other) for one, other in zip(found, 20 * expected, strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 3, 65_535, 65_536, 65_539, 200_003])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_everything_is_gathered_and_searched(n: int, dtype: torch.dtype) -> None:
+    """The compiled kernel works on four parts at once, in blocks of 16384, and on a rest."""
+    x, kernels, selection = gaussian((n,), n), randomk(), backend.load("selection", "cpu")
+    part = n // 65_536 * 16_384
+    edges = sorted({place + by for place in (0, part, 2 * part, 3 * part, 4 * part, 16_384, n) for by in (-1, 0)})
+    edges = [place for place in edges if 0 <= place < n]
+    for indices in (torch.arange(n), torch.arange(n)[::7], torch.tensor(edges), torch.arange(n)[n // 2 :]):
+        values = torch.empty(len(indices))
+        assert kernels.take(x, indices.to(dtype).contiguous(), values)
+        assert torch.equal(values, x[indices])
+    for place in edges:
+        for bad in (math.nan, -math.nan, math.inf, -math.inf):
+            y = x.clone()
+            y[place] = bad
+            values = torch.empty(1)
+            assert not kernels.take(y, torch.tensor([n // 2]).to(dtype), values)
+            assert not selection.is_finite(y)
+        y = x.clone()
+        y[place] = -1e30
+        assert kernels.take(y, torch.tensor([place]).to(dtype), values) and float(values) == float(y[place])
+        assert selection.largest(y) == selection.largest(y, -1) == selection.largest(y[place : place + 1])
 
 
 def test_numbers_beyond_31_bits_are_drawn_too() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import pickle
 import struct
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +23,7 @@ X = torch.tensor([0.0, 3.0, -1.0, 0.5, 0.0, 0.0, 0.0, -4.0])
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 
-def topk(**options: object) -> Sparsifier:
+def topk(**options: Any) -> Sparsifier:
     compressor = build("topk", **options)
     assert isinstance(compressor, Sparsifier)
     return compressor
@@ -293,6 +296,53 @@ def test_kept_values_can_be_compressed_once_more() -> None:
     assert ((decoded[kept] - x[kept]).abs() <= step * 1.001).all()
     decoded[kept] = 0
     assert not decoded.any()
+
+
+@pytest.mark.parametrize(
+    "options", [{"levels": 1, "bucket_size": 50}, {"levels": 100}, {"levels": 3, "coding": "elias"}], ids=str
+)
+def test_the_compressor_of_the_values_has_options(options: dict[str, Any]) -> None:
+    x = gaussian((2000,))
+    compressor = topk(ratio=0.1, values="qsgd", values_options=options, indices="int32")
+    inner = build("qsgd", **options)
+    payload = compressor.compress(x, key())
+    assert compressor.chained == inner
+    decoded, kept = compressor.decompress(payload, x, key()), x.abs().topk(200).indices.sort().values
+    if "coding" in options:
+        assert len(payload) < compressor.payload_bound(x.shape) and compressor.payload_size(x.shape) is None
+    else:
+        expected = 8 + 4 * 200 + inner.payload_bound((200,))
+        assert len(payload) == compressor.payload_size(x.shape) == expected != topk_size("qsgd")
+    # as many values as there are levels, of both signs, for each bucket
+    assert len(decoded[kept].abs().unique()) <= (options["levels"] + 1) * -(-200 // options.get("bucket_size", 512))
+    assert compressor.law((1000,)).delta == pytest.approx(0.1 * max(0.0, 1 - (inner.law((100,)).omega or 0))) or (
+        compressor.law((1000,)).delta is None and (inner.law((100,)).omega or 0) >= 1
+    )
+
+
+def topk_size(values: str) -> int | None:
+    return topk(ratio=0.1, values=values, indices="int32").payload_size((2000,))
+
+
+def test_options_of_the_values_are_checked_and_compared() -> None:
+    for options, line in (
+        ({"values": "qsgd", "values_options": {"levels": 0}}, "values_options.levels=0: valid is an integer from 1 to"),
+        ({"values": "qsgd", "values_options": {"lev": 1}}, "values_options.lev=1: valid is one of the keys levels,"),
+        ({"values_options": {"levels": 3}}, "values_options={'levels': 3}: valid is empty with values=fp32"),
+        ({"values": "mean", "values_options": {"a": 3}}, "values_options={'a': 3}: valid is empty with values=mean"),
+        ({"values": "qsgd", "values_options": {3: 3}}, "values_options={3: 3}: valid is a mapping with options of"),
+        ({"values": "qsgd", "values_options": None}, "values_options=None: valid is a mapping with options of"),
+    ):
+        with pytest.raises(InvalidParameter) as error:
+            topk(**options)
+        assert str(error.value).startswith(line)
+    given = {"levels": 3, "bucket_size": 100}
+    one = topk(values="qsgd", values_options=given)
+    other = topk(values="qsgd", values_options={"bucket_size": 100, "levels": 3})
+    assert one == other and repr(one) == repr(other) and hash(one) == hash(other)
+    assert one != topk(values="qsgd", values_options={"levels": 3})
+    given["levels"] = 100
+    assert one == other == pickle.loads(pickle.dumps(one)) == dataclasses.replace(one)
 
 
 def test_only_compressors_of_single_elements_can_be_chained() -> None:

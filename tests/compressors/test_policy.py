@@ -80,6 +80,35 @@ def test_a_ratio_of_one_is_dense_and_every_epoch_has_its_own_compressor() -> Non
     assert names(one, 4, 3) == ["topk"] * 4 and one.selected[0].ratio == 0.01  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("name", ["topk", "dgc", "randomk", "sidco"])
+@pytest.mark.parametrize(
+    "options",
+    [{"warmup": "list", "warmup_ratios": [1.0, 0.25, 0.0625]}, {"warmup": "exponential", "warmup_epochs": 3}],
+    ids=lambda options: options["warmup"],
+)
+def test_a_warm_up_is_of_what_is_kept_also_where_the_ratio_is_what_is_dropped(
+    name: str, options: dict[str, Any]
+) -> None:
+    keeping = selector(build(name, ratio=0.01, count="at_least_one_floor"), **options)
+    dropping = selector(build(name, ratio=0.99, count="drop_ratio"), **options)
+    for epoch in range(1, 6):
+        assert names(keeping, epoch, epoch) == names(dropping, epoch, epoch)
+        for index, (_, shape) in enumerate(UNITS):
+            x = gaussian(shape, index)
+            assert torch.equal(keeping.selected[index].compress(x, key()), dropping.selected[index].compress(x, key()))
+        if epoch > 1:
+            parts = [one.selected[0].ratio for one in (keeping, dropping)]  # type: ignore[attr-defined]
+            assert parts[0] + parts[1] == pytest.approx(1.0) and parts[0] < 0.5
+    assert dropping.selected[0].ratio == 0.99  # type: ignore[attr-defined]
+
+
+def test_nothing_can_be_warmed_up_to_from_a_ratio_that_drops_everything() -> None:
+    with pytest.raises(InvalidParameter, match="warmup_coefficient=None: valid is a number where"):
+        selector(build("topk", ratio=1.0, count="drop_ratio"), warmup="exponential")
+    given = selector(build("topk", ratio=1.0, count="drop_ratio"), warmup="exponential", warmup_coefficient=0.5)
+    assert names(given) == ["topk"] * 4 and given.selected[0].ratio == 0.5  # type: ignore[attr-defined]
+
+
 def accordion(**options: Any) -> Selector:
     return selector(accordion=Accordion(option="levels", relaxed=127, **{"interval": 2, **options}))
 

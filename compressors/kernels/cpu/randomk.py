@@ -1,9 +1,12 @@
 """Random subsets in time k + n / 64: members are bits of a map of the tensor (3 % of its bytes), which is then
 read in ascending order. `kernels.reference.randomk` defines which subset a key stands for.
+
+Positions are unsigned where they are indices: numba looks whether a signed index is below zero.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,17 +17,22 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.selection import largest_of, largest_of_four
 from compressors.kernels.cpu.streams import draw, stream_bits
 
 CHUNK = 1024
 _FITS = 2**31
 _RESOLUTION = 2.0**-53
-_ONE = np.uint64(1)
+_ZERO, _ONE, _6, _63, _64 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(64)
 _ALL = np.uint64(2**64 - 1)
 _32 = np.uint64(32)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _INFINITY = np.int32(0x7F800000)
-_BLOCK = 8192
+_NO_FLIP = np.int32(0)
+_PARTS = 4
+_BLOCK = 16384
+"""Elements of each part that are in the cache together."""
+_room = threading.local()
 
 
 def _trailing_zeros(context: Any, bits: Any) -> Any:
@@ -33,7 +41,7 @@ def _trailing_zeros(context: Any, bits: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.false_bit)
 
-    return types.int64(types.uint64), generate
+    return types.uint64(types.uint64), generate
 
 
 _lowest: Any = intrinsic(_trailing_zeros)
@@ -62,7 +70,8 @@ def _numbers(key: np.uint64, n: int, chunk: int, numbers: npt.NDArray[np.int64])
 
 @helper
 def _find(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indices: npt.NDArray[Any]) -> None:
-    """`members` are zeros, a bit for each number; `indices` has room for k and one more."""
+    """`members` has a bit for each number; `indices` has room for k and one more."""
+    members[:] = _ZERO
     numbers = np.empty(CHUNK, np.int64)
     left = min(k, n - k)
     chunk = 0
@@ -72,25 +81,27 @@ def _find(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], indic
         for at in range(CHUNK):
             if left == 0:
                 break
-            word = numbers[at] >> 6
-            bit = _ONE << np.uint64(numbers[at] & 63)
-            left -= np.int64((members[word] & bit) == 0)
-            members[word] |= bit
+            number = np.uint64(numbers[at])
+            word, bit = number >> _6, _ONE << (number & _63)
+            known = members[word]
+            left -= np.int64((known & bit) == _ZERO)
+            members[word] = known | bit
     invert = np.uint64(0) if k <= n - k else _ALL
     if n & 63:  # no number is behind n: as the members of the complement these are not left over
         members[-1] |= (invert >> np.uint64(n & 63)) << np.uint64(n & 63)
-    found = 0
-    for word in range(members.size):
-        bits = members[word] ^ invert
+    found = start = _ZERO
+    for place in range(members.size):
+        bits = members[place] ^ invert
         # Most words have few bits: two are stored whether they are there or not, as nobody could guess that.
         for _ in range(2):
-            indices[found] = 64 * word + _lowest(bits)
-            found += np.int64(bits != 0)
+            indices[found] = np.int64(start + _lowest(bits))
+            found += np.uint64(bits != _ZERO)
             bits &= bits - _ONE
-        while bits != 0:
-            indices[found] = 64 * word + _lowest(bits)
-            found += 1
+        while bits != _ZERO:
+            indices[found] = np.int64(start + _lowest(bits))
+            found += _ONE
             bits &= bits - _ONE
+        start += _64
 
 
 @kernel("void(uint64, int64, int64, uint64[::1], int32[::1])")
@@ -104,6 +115,19 @@ def _subset64(key: np.uint64, n: int, k: int, members: npt.NDArray[np.uint64], i
 
 
 @helper
+def _first_from(indices: npt.NDArray[Any], number: int) -> int:
+    """How many of ascending `indices` are below `number`."""
+    low, high = 0, indices.size
+    while low < high:
+        middle = (low + high) >> 1
+        if indices[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@helper
 def _gather(
     x: npt.NDArray[np.float32],
     bits: npt.NDArray[np.int32],
@@ -111,20 +135,23 @@ def _gather(
     values: npt.NDArray[np.float32],
 ) -> bool:
     """Gathers from every block while it is in the cache from being searched for NaN and Inf."""
+    part = bits.size // (_PARTS * _BLOCK) * _BLOCK
+    at = np.empty(_PARTS, np.int64)
+    for number in range(_PARTS):
+        at[number] = _first_from(indices, number * part)
     largest = np.int32(0)
-    at = 0
-    for first in range(0, bits.size, _BLOCK):
-        last = min(first + _BLOCK, bits.size)
-        for index in range(first, last):
-            largest = max(largest, np.int32(bits[index] & _MAGNITUDE))
-        stop = at
-        while stop + 16 <= indices.size and indices[stop + 15] < last:
-            stop += 16
-        while stop < indices.size and indices[stop] < last:
-            stop += 1
-        for kept in range(at, stop):
-            values[kept] = x[indices[kept]]
-        at = stop
+    for first in range(0, part, _BLOCK):
+        last = first + _BLOCK
+        largest = max(largest, largest_of_four(bits, part, first, last, _MAGNITUDE, _NO_FLIP))
+        for number in range(_PARTS):
+            kept, end = at[number], number * part + last
+            while kept < indices.size and indices[kept] < end:
+                values[kept] = x[indices[kept]]
+                kept += 1
+            at[number] = kept
+    for kept in range(_first_from(indices, _PARTS * part), indices.size):
+        values[kept] = x[indices[kept]]
+    largest = max(largest, largest_of(bits[_PARTS * part :], _MAGNITUDE, _NO_FLIP))
     return bool(largest < _INFINITY)
 
 
@@ -152,8 +179,16 @@ def subset(key: int, n: int, k: int, device: torch.device) -> torch.Tensor:
     small = n < _FITS
     indices = torch.empty(k + 1, dtype=torch.int32 if small else torch.int64)
     find = _subset32 if small else _subset64
-    find(np.uint64(key), n, k, np.zeros((n + 63) // 64, np.uint64), indices.numpy())
+    find(np.uint64(key), n, k, _words((n + 63) // 64), indices.numpy())
     return indices[:k]
+
+
+def _words(count: int) -> npt.NDArray[np.uint64]:
+    """This thread's room for a map: new memory for every unit would cost more than to draw the numbers."""
+    known: npt.NDArray[np.uint64] | None = getattr(_room, "words", None)
+    if known is None or known.size < count:
+        known = _room.words = np.empty(count, np.uint64)
+    return known[:count]
 
 
 def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:

@@ -44,9 +44,28 @@ def largest_of(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> n
     return largest
 
 
+@helper
+def largest_of_four(
+    bits: npt.NDArray[np.int32], part: int, first: int, last: int, mask: np.int32, flip: np.int32
+) -> np.int32:
+    """The largest magnitude of the elements first ... last - 1 of each of four parts of `part` elements.
+
+    One core that reads in four places at once gets about half as much again from memory as in one.
+    """
+    one, two = bits[first:last], bits[part + first : part + last]
+    three, four = bits[2 * part + first : 2 * part + last], bits[3 * part + first : 3 * part + last]
+    largest = np.int32(0)
+    for index in range(last - first):
+        left = max(np.int32((one[index] & mask) ^ flip), np.int32((two[index] & mask) ^ flip))
+        right = max(np.int32((three[index] & mask) ^ flip), np.int32((four[index] & mask) ^ flip))
+        largest = max(largest, max(left, right))
+    return largest
+
+
 @kernel("int32(int32[::1], int32, int32)")
 def _largest(bits: npt.NDArray[np.int32], mask: np.int32, flip: np.int32) -> np.int32:
-    return largest_of(bits, mask, flip)
+    part = bits.size // 4
+    return max(largest_of_four(bits, part, 0, part, mask, flip), largest_of(bits[4 * part :], mask, flip))
 
 
 @kernel("int64(int32[::1], int32, int32, int32)")
