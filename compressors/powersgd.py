@@ -37,7 +37,8 @@ class PowerSGD(Cooperative, Stateful):
     authors' code and torch's hook; `local` is P (M^T P)^T, what this worker has contributed, as in
     the paper's Algorithm 2. Over all workers both keep the same in sum.
 
-    Bases are found by Gram-Schmidt, repeated, or by `qr`. `epsilon` is added to the norm that a column of P is
+    Bases are found by Gram-Schmidt, repeated, or by Householder's reflections (`qr`), on every worker from the same
+    sums, and with the same bits whatever processor it has. `epsilon` is added to the norm that a column of P is
     divided by, as in torch's hook; at zero nothing is lost of small gradients, and columns of zeros stay zeros.
 
     Payload, little-endian float32, for r = min(rank, rows, columns):
