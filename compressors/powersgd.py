@@ -53,6 +53,7 @@ class PowerSGD(Cooperative, Stateful):
     paper: ClassVar[str] = "Vogels et al., PowerSGD, NeurIPS 2019"
     needs_matrix: ClassVar[bool] = True
     shared_draws: ClassVar[bool] = True
+    remembers: ClassVar[tuple[str, ...]] = ("q",)
 
     rank: int = integer(2, low=1)
     warm_start: bool = boolean(True)
@@ -110,7 +111,7 @@ class PowerSGD(Cooperative, Stateful):
 
         buffers.check_floating(x)
         payload = buffers.outgoing(out, self._size(x.shape, key.step), x.device)
-        return payload.copy_(self.alone(x, key))
+        return payload.copy_(self.alone([(x, key)])[0].own)
 
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import positions
 from compressors.base import Compressor, CorruptPayload, Key, Law, Stateful, element_count, splitmix64
@@ -66,6 +66,8 @@ class Sparsifier(Compressor):
     Selections take NaN for the largest magnitude and Inf for the next; what they do not keep stays in the
     memory. float64 is rounded to float32 first.
     """
+
+    sparse: ClassVar[bool] = True
 
     values: str = _values()
     indices: str = choice("auto", *positions.OPTIONS)

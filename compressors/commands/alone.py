@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from compressors.base import Compressor, Cooperative, Key, Reduction, Sum
+from compressors.base import Compressor, Key
 
 if TYPE_CHECKING:
     import torch
@@ -30,15 +29,3 @@ def quantised(compressor: Compressor, x: torch.Tensor, key: Key) -> torch.Tensor
     """Q(x), by a compressor that remembers nothing."""
     one = fresh(compressor)
     return one.decompress(encode(one, x, key), x, key)
-
-
-def reduce(compressor: Cooperative, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
-    """All rounds of a cooperative method for the units of `batch` together."""
-    rounds = compressor.rounds(batch, 0, 1)
-    try:
-        request = next(rounds)
-        while True:
-            request = rounds.send(request.tensor if isinstance(request, Sum) else request.payload[:0])
-    except StopIteration as result:
-        reductions: list[Reduction] = result.value
-    return reductions

@@ -89,7 +89,7 @@ def levels(one: Selector, epoch: int, scale: list[float], lr: float = 0.1) -> li
     for step in range(3):
         one.begin(3 * epoch + step, epoch, lr)
         for index, (_, shape) in enumerate(UNITS):
-            one.observe(index, torch.full(shape, scale[index]))
+            one.observe(index, torch.full(shape, float(scale[index])))
     return [compressor.levels for compressor in one.selected]  # type: ignore[attr-defined]
 
 
@@ -193,4 +193,4 @@ def test_norms_of_nothing_are_zero() -> None:
     one = accordion(interval=1)
     one.begin(1, 1, 0.1)
     one.begin(2, 2, 0.1)
-    assert one.state_dict()["norms"] == [0.0] * 4 and math.isfinite(one.state_dict()["lr"])
+    assert one.state_dict()["regimes"]["norms"] == [0.0] * 4 and math.isfinite(one.state_dict()["lr"])
