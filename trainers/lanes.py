@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from compressors import Compressor, CorruptPayload, Key
@@ -158,6 +159,11 @@ def _summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
     return MPI.UINT16_T, _half_sums[dtype]
 
 
+def payload_sizes(sizes: Sequence[int]) -> npt.NDArray[np.uint32]:
+    """The sizes as they travel."""
+    return np.array([countable(size, LARGEST_SIZE, "bytes in a payload") for size in sizes], dtype=np.uint32)
+
+
 class GatherLane(MessageLane):
     """Every worker gets every message and decodes all of them: each sends its own W - 1 times.
 
@@ -174,7 +180,7 @@ class GatherLane(MessageLane):
 
         workers = self.comm.size
         fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
-        sizes = np.array([countable(size, LARGEST_SIZE, "bytes in a payload") for size in self.sizes], dtype=np.uint32)
+        sizes = payload_sizes(self.sizes)
         self._all_sizes = np.tile(sizes, (workers, 1))
         countable(self.used // ALIGNMENT, LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
         with self.watch("communicate"):
