@@ -40,7 +40,7 @@ def splitmix64(state: int) -> int:
 class Key:
     """Names one random stream: every draw is a function of the key and a counter, of nothing else.
 
-    So a resumed run and a re-run draw the same numbers, and the global torch RNG is never touched.
+    So a run that is repeated, or goes on from its state, draws the same numbers. The global torch RNG is never touched.
     """
 
     seed: int

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from compressors import memory
 from compressors.kernels.reference import sums
 from compressors.memory import Keeping
 from compressors.policy import Policy, Selector
+from sweep.run import UsageError
+from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, exchange_for, main
+from tests.trainers.test_config import composed
 from trainers import config as options
-from trainers import exchange, lanes
+from trainers import exchange, lanes, loop
 from trainers.flat import Unit
 from trainers.sizes import MessageTooLarge
 from trainers.stopwatch import Stopwatch
@@ -360,6 +364,30 @@ def too_large() -> None:
         finally:
             lanes.LARGEST_COUNT = before
         COMM.Barrier()
+
+
+def never_acting() -> None:
+    """What can act nowhere in this model, or not in so few steps, is one line before the first step."""
+    loop.data.load = lambda *_: random_arrays(256)  # two steps an epoch
+    accordion = {"option": "ratio", "relaxed": 0.5, "interval": 2}
+    for changes, words in (
+        (
+            {"policy": {"patterns": [{"match": "weigth", "compressor": {"name": "none"}}]}},
+            "policy.patterns.match=weigth: valid is a regular expression found in the name of a tensor (",
+        ),
+        ({"policy": {"start_step": 17}}, "policy.start_step=17: valid is an integer up to the number of steps (16)"),
+        (
+            {"policy": {"accordion": accordion}, "max_steps": 5},
+            "policy.accordion.interval=2: valid is an integer from 1 to 1 with 3 epochs, or 5 epochs or more",
+        ),
+    ):
+        config = options.parse(options.resolve(composed(compressor="topk", **changes)))
+        try:
+            loop.train(config, COMM, Path("no such directory"))
+        except UsageError as error:
+            assert str(error).startswith(words) and "\n" not in str(error), str(error)
+        else:
+            raise AssertionError(changes)
 
 
 if __name__ == "__main__":

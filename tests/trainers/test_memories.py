@@ -36,6 +36,10 @@ def test_movement_and_norms_do_not_depend_on_the_host() -> None:
     mpirun(2, "movement", module=MODULE)
 
 
+def test_what_can_never_act_is_one_line_before_the_first_step() -> None:
+    mpirun(2, "never_acting", module=MODULE)
+
+
 def test_what_mpi_cannot_count_is_one_line() -> None:
     mpirun(2, "too_large", module=MODULE)
 
