@@ -25,7 +25,7 @@ def step(compressor: Compressor, gradients: timing.Gradients, number: int) -> in
     """Encode all units, then decode them; the bytes of the payloads."""
     batch = [(x, Key(0, 0, number, unit)) for unit, x in enumerate(gradients.steps[number % 2])]
     if isinstance(compressor, Cooperative):
-        payloads = [one.mean for one in compressor.reduce_alone(batch)]
+        payloads = [one.mean for one in compressor.alone(batch)]
     else:
         payloads = [alone.encode(compressor, x, key) for x, key in batch]
     for payload, mean, (_, key) in zip(payloads, gradients.means, batch, strict=True):

@@ -53,6 +53,7 @@ class Atomo(Compressor):
 
     name: ClassVar[str] = "atomo"
     paper: ClassVar[str] = "Wang et al., ATOMO, NeurIPS 2018"
+    sparse: ClassVar[bool] = True
 
     ratio: float = number(0.01, low=0, high=1, above=True)
     budget: float | None = number(None, low=0, above=True, optional=True)

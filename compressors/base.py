@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors import parameters
+from compressors import parameters, states
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ def splitmix64(state: int) -> int:
 class Key:
     """Names one random stream: every draw is a function of the key and a counter, of nothing else.
 
-    So a resumed run and a re-run draw the same numbers, and the global torch RNG is never touched.
+    So a run that is repeated, or goes on from its state, draws the same numbers. The global torch RNG is never touched.
     """
 
     seed: int
@@ -115,6 +115,8 @@ class Compressor(ABC):
     """Of x only directions are kept (signs): Q(x) is not of the size of x."""
     shared_draws: ClassVar[bool] = False
     """All workers draw the same random numbers: a key's worker does not matter."""
+    sparse: ClassVar[bool] = False
+    """Elements of x are sent or not, and Q(x) is zero where they are not: a sparsifier."""
     lossless: ClassVar[bool] = False
     """Q(x) = x: a memory has nothing to keep."""
     needs_movement: ClassVar[bool] = False
@@ -217,13 +219,20 @@ class Compressor(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"{self.name} keeps no state, but was given a {type(state).__name__}")
         if state:
-            raise ValueError(f"{self.name} keeps no state, but was given the keys {sorted(state)}")
+            raise ValueError(f"{self.name} keeps no state, but was given the keys {sorted(map(str, state))}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Stateful(Compressor):
     """Remembers, for every unit, a few tensors by name: `self.memory[unit][name]`."""
+
+    remembers: ClassVar[tuple[str, ...]]
+    """The names of the tensors."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Those of them that a unit may lack."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,9 +245,7 @@ class Stateful(Compressor):
         return memory
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in self.memory.items()
-        }
+        return states.saved(self.memory)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave.
@@ -246,13 +253,7 @@ class Stateful(Compressor):
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
         """
-        try:
-            taken = {
-                int(unit): {str(name): tensor.clone() for name, tensor in named.items()}
-                for unit, named in state.items()
-            }
-        except (AttributeError, ValueError) as error:
-            raise ValueError(f"{self.name} keeps tensors by unit, but was given the keys {sorted(state)}") from error
+        taken = states.loaded(self.name, state, self.remembers, self.optional)
         self.memory.clear()
         self.memory.update(taken)
 
@@ -305,12 +306,8 @@ class Cooperative(Compressor):
         partner's payload (an empty one for a partner of None). The tensors of `batch` are only read.
         """
 
-    def alone(self, x: torch.Tensor, key: Key) -> torch.Tensor:
-        """The payload of a worker without others."""
-        return self.reduce_alone([(x, key)])[0].own
-
-    def reduce_alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
-        """What `rounds` gives for a worker without others."""
+    def alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
+        """All rounds of a worker without others."""
         rounds = self.rounds(batch, 0, 1)
         try:
             request = next(rounds)

@@ -21,23 +21,37 @@ class Residual(Keeping):
     Seide et al., "1-bit SGD", Interspeech 2014; Stich et al., "Sparsified SGD with memory", NeurIPS 2018;
     beta and gamma as in GRACE (Xu et al., ICDCS 2021). Makes biased compressors converge. It costs one
     tensor of the size of the unit: `p` is formed in the place of `e`, and the payload is decoded straight into it.
+    A unit that is sent exactly costs nothing: it has no `e`, or sends it and is without from then on.
     """
 
     name: ClassVar[str] = "residual"
     withheld: ClassVar[str] = "residual"
+    remembers: ClassVar[tuple[str, ...]] = ("residual",)
 
     beta: float = number(1.0, low=0, high=10)
     gamma: float = number(1.0, low=0, high=10**6, above=True)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()
+        if unit not in self.kept and _nothing_is_left(gradient, lossless):
+            return gradient if self.gamma == 1.0 else gradient.float() * self.gamma
         (residual,) = self.tensors(unit, gradient, "residual")
         if self.beta != 1.0:
             residual.mul_(self.beta)
         return residual.add_(gradient, alpha=self.gamma)
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)
+        if _nothing_is_left(x, compressor.lossless):
+            self.kept.pop(key.unit, None)
+        else:
+            compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)
+
+
+def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
+    """Whether what a lossless compressor sends is `x` to the bit: float64 is rounded on the way."""
+    import torch
+
+    return lossless and x.dtype != torch.float64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +69,7 @@ class ScaledResidual(Keeping):
 
     name: ClassVar[str] = "scaled_residual"
     withheld: ClassVar[str] = "residual"
+    remembers: ClassVar[tuple[str, ...]] = ("residual", "lr")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +87,7 @@ class ScaledResidual(Keeping):
         import torch
 
         gradient = gradient.detach()
-        if self._rate == 0.0:
+        if self._rate == 0.0 or (unit not in self.kept and _nothing_is_left(gradient, lossless)):
             return gradient
         (residual,) = self.tensors(unit, gradient, "residual")
         rate = self.kept[unit].setdefault("lr", torch.tensor(self._rate, dtype=torch.float64))
@@ -82,7 +97,11 @@ class ScaledResidual(Keeping):
         return residual.add_(gradient)
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        if self._rate != 0.0:
+        if self._rate == 0.0:
+            return
+        if _nothing_is_left(x, compressor.lossless):
+            self.kept.pop(key.unit, None)
+        else:
             compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)
 
 
@@ -98,10 +117,15 @@ class EF21(Keeping):
     Every worker adds the decoded mean of the c to the same sum, which `finish` puts in the place of the mean. It
     costs three tensors of the size of the unit: h, the mean of all h, and gradient - h, of which what the payload
     carries is taken off, so that the norm of what was withheld is known.
+
+    The sum is the mean of the h only as long as the mean of the c that arrives is the mean of what the workers have
+    added to their h. Sums that the network rounds to 16 bits are not: their errors would stay in the sum for good.
     """
 
     name: ClassVar[str] = "ef21"
     withheld: ClassVar[str] = "difference"
+    remembers: ClassVar[tuple[str, ...]] = ("estimate", "difference", "mean")
+    optional: ClassVar[tuple[str, ...]] = ("mean",)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         import torch

@@ -62,6 +62,7 @@ class GTopK(Cooperative):
     name: ClassVar[str] = "gtopk"
     aliases: ClassVar[tuple[str, ...]] = ("global_topk",)
     paper: ClassVar[str] = "Shi et al., ICDCS 2019"
+    sparse: ClassVar[bool] = True
 
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("ceil")

@@ -53,6 +53,8 @@ class IntSGD(Stateful):
     name: ClassVar[str] = "intsgd"
     paper: ClassVar[str] = "Mishchenko et al., IntSGD, ICLR 2022"
     needs_movement: ClassVar[bool] = True
+    remembers: ClassVar[tuple[str, ...]] = ("movement", "lr", "alpha", "step")
+    optional: ClassVar[tuple[str, ...]] = remembers
 
     bits: int = _width()
     beta: float = number(0.9, low=0, high=1, below=True)

@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors import parameters
+from compressors import parameters, states
 from compressors.base import Compressor, Key
 from compressors.parameters import InvalidParameter, from_mapping
 
@@ -69,13 +69,15 @@ class Memory(ABC):
         return 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what is withheld, for a checkpoint. Call it between `update` and `compensate`."""
+        """A copy of everything kept. Call it between two steps."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"memory {self.name} keeps no state, but was given a {type(state).__name__}")
         if state:
-            raise ValueError(f"memory {self.name} keeps no state, but was given the keys {sorted(state)}")
+            raise ValueError(f"memory {self.name} keeps no state, but was given the keys {sorted(map(str, state))}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +102,10 @@ class Keeping(Memory):
 
     withheld: ClassVar[str]
     """The tensor that holds what was not sent."""
+    remembers: ClassVar[tuple[str, ...]]
+    """The names of all tensors."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Those of them that a unit may lack."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,9 +142,7 @@ class Keeping(Memory):
         return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in self.kept.items()
-        }
+        return states.saved(self.kept)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave.
@@ -146,12 +150,7 @@ class Keeping(Memory):
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
         """
-        try:
-            taken = {
-                int(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in state.items()
-            }
-        except (AttributeError, ValueError) as error:
-            raise ValueError(f"{self.name} keeps tensors by unit, but was given the keys {sorted(state)}") from error
+        taken = states.loaded(f"memory {self.name}", state, self.remembers, self.optional)
         self.kept.clear()
         self.kept.update(taken)
 

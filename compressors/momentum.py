@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
+from compressors import norms
 from compressors.base import Compressor, Key
 from compressors.memory import Keeping
 from compressors.parameters import boolean, choice, number
@@ -30,10 +31,15 @@ class DGC(Keeping):
     What was sent is what `compressor.sent_indices(payload, count, key)` names, where there is such a method and it does
     not answer None, else the elements that do not decode to zero, which takes one more tensor for a while. Values that
     are sent rounded leave their error in v. It costs two tensors of the size of the unit, u and v.
+
+    Masking is made for sparsifiers (`Compressor.sparse`). Of a method that sends something of every element it would
+    leave no momentum at all, in every step; with such a one, `momentum_masking` has to be false.
     """
 
     name: ClassVar[str] = "dgc"
     withheld: ClassVar[str] = "velocity"
+    remembers: ClassVar[tuple[str, ...]] = ("momentum", "velocity")
+    optional: ClassVar[tuple[str, ...]] = ("velocity",)
 
     momentum: float = number(0.9, low=0, high=1, below=True)
     nesterov: bool = boolean(False)
@@ -73,15 +79,10 @@ class DGC(Keeping):
 
     def _factor(self, gradient: torch.Tensor) -> float:
         """What the gradient is multiplied by to be short enough."""
-        import torch
-
         if self.clip is None:
             return 1.0
         limit = self.clip / math.sqrt(self._current.workers)
-        if self.clip_per == "unit":
-            norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
-        else:
-            norm = self._current.norm()
+        norm = math.sqrt(norms.squares(gradient)) if self.clip_per == "unit" else self._current.norm()
         return limit / norm if norm > limit else 1.0
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:

@@ -7,6 +7,7 @@ alike; so all workers pick the same. Importing this module loads neither torch n
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import re
@@ -14,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import compressors
-from compressors import counts, parameters
+from compressors import counts, parameters, patterns
+from compressors.accordion import Accordion, Regimes
 from compressors.base import Compressor, element_count
 from compressors.parameters import InvalidParameter, boolean, choice, integer, number, sequence
 
@@ -22,42 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 
-def _is_rule(item: Any) -> bool:
-    return (
-        isinstance(item, Mapping)
-        and set(item) == {"match", "compressor"}
-        and isinstance(item["match"], str)
-        and isinstance(item["compressor"], Mapping)
-        and "name" in item["compressor"]
-    )
-
-
 def _is_ratio(item: Any) -> bool:
     return isinstance(item, (int, float)) and not isinstance(item, bool) and 0 < item <= 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Accordion:
-    """Accordion (Agarwal et al., MLSys 2021, Algorithm 1): compress less in critical regimes.
-
-    Every `interval` epochs a unit's gradient, summed over the epoch that has just ended, is compared with
-    that of the last comparison: where the norm has changed by the fraction `threshold` or more, or where the
-    learning rate has fallen below `lr_drop` times that of the epoch before, the regime is critical, and
-    `option` (`ratio`, `rank`, `levels`, ...) gets the value `relaxed`; else the compressor's own. The first
-    epochs are critical. Null for `option`: off.
-    """
-
-    option: str | None = None
-    relaxed: float | None = number(None, low=0, above=True, optional=True)
-    threshold: float = number(0.5, low=0, above=True)
-    interval: int = integer(10, low=1)
-    lr_drop: float = number(0.5, low=0, high=1)
-
-    def __post_init__(self) -> None:
-        parameters.check(self)
-        if (self.option is None) != (self.relaxed is None):
-            name = "relaxed" if self.relaxed is None else "option"
-            raise InvalidParameter(name, None, "given where the other of accordion.option and accordion.relaxed is")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +44,7 @@ class Policy:
     warmup_epochs: int = integer(5, low=0)
     warmup_coefficient: float | None = number(None, low=0, high=1, above=True, optional=True)
     warmup_ratios: list[float] = sequence("a list of ratios above 0 up to 1, one an epoch", _is_ratio)
-    patterns: list[Any] = sequence("a list of {match: a regular expression, compressor: {name: ..., ...}}", _is_rule)
+    patterns: list[Any] = sequence(patterns.WORDS, patterns.is_rule)
     accordion: Accordion = dataclasses.field(default_factory=Accordion)
 
     def __post_init__(self) -> None:
@@ -85,27 +53,15 @@ class Policy:
             raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), "a list with warmup=list, else empty")
         if self.warmup != "none" and self.accordion.option is not None:
             raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
-        for rule in self.patterns:
-            try:
-                re.compile(rule["match"])
-            except re.error as error:
-                raise InvalidParameter("patterns", rule["match"], f"a regular expression ({error})") from error
         self.exceptions()
 
     def exceptions(self) -> list[tuple[str, Compressor]]:
         """The entries of `patterns`: a regular expression and the compressor for what it finds.
 
         Raises:
-            InvalidParameter: a compressor is not known, or an option of it out of range.
+            InvalidParameter: one of them cannot be built.
         """
-        found = []
-        for rule in self.patterns:
-            try:
-                found.append((rule["match"], compressors.build(**rule["compressor"])))
-            except InvalidParameter as error:
-                key = f"patterns.compressor.{error.name}"
-                raise InvalidParameter(key, error.value, error.valid) from error
-        return found
+        return patterns.built(self.patterns)
 
     def check(self, compressor: Compressor) -> None:
         """Refuse what this compressor has no option for.
@@ -114,15 +70,38 @@ class Policy:
             InvalidParameter: names the option of the policy.
         """
         options = [field.name for field in dataclasses.fields(compressor)]
-        if self.warmup != "none" and "ratio" not in options:
-            raise InvalidParameter("warmup", self.warmup, f"none with compressor={compressor.name}, which has no ratio")
-        if self.warmup == "exponential" and self.warmup_coefficient is None and part_kept(compressor) == 0:
-            raise InvalidParameter("warmup_coefficient", None, "a number where the compressor's ratio drops everything")
-        if self.accordion.option is not None:
-            if self.accordion.option not in options:
+        budget = getattr(compressor, "budget", None)
+        overruled = f"{compressor.name} with budget={budget}, which overrules"  # `ratio` and `rank`
+        if self.warmup != "none":
+            if "ratio" not in options:
+                valid = f"none with compressor={compressor.name}, which has no ratio"
+                raise InvalidParameter("warmup", self.warmup, valid)
+            if self.warmup == "exponential" and self.warmup_coefficient is None and part_kept(compressor) == 0:
+                valid = "a number where the compressor's ratio drops everything"
+                raise InvalidParameter("warmup_coefficient", None, valid)
+            if budget is not None:
+                raise InvalidParameter("warmup", self.warmup, f"none with compressor={overruled} the ratio")
+        option = self.accordion.option
+        if option is not None:
+            if option not in options:
                 valid = f"an option of compressor={compressor.name}: {', '.join(options)}"
-                raise InvalidParameter("accordion.option", self.accordion.option, valid)
+                raise InvalidParameter("accordion.option", option, valid)
+            if budget is not None and option in ("ratio", "rank"):
+                raise InvalidParameter("accordion.option", option, f"budget with compressor={overruled} the {option}")
             self.relaxed(compressor)
+
+    def check_length(self, epochs: int, steps: int | None = None) -> None:
+        """Refuse what cannot come into force in a run of so many epochs, and steps where they are known.
+
+        Raises:
+            InvalidParameter: names the option of the policy.
+        """
+        if steps is not None and self.start_step > steps:
+            raise InvalidParameter("start_step", self.start_step, f"an integer up to the number of steps ({steps})")
+        try:
+            self.accordion.check_length(epochs)
+        except InvalidParameter as error:
+            raise InvalidParameter(f"accordion.{error.name}", error.value, error.valid) from error
 
     def relaxed(self, compressor: Compressor) -> Compressor:
         """The compressor for critical regimes.
@@ -188,20 +167,22 @@ class Selector:
         compressor: what is compressed with where the policy says nothing else.
         units: name and shape of every unit, by index.
         workers: whose payloads are combined.
+
+    Raises:
+        InvalidParameter: the compressor has no option for the policy, or a pattern finds no unit.
     """
 
     def __init__(
         self, policy: Policy, compressor: Compressor, units: Sequence[tuple[str, Sequence[int]]], workers: int
     ) -> None:
         policy.check(compressor)
+        patterns.check_names(policy.patterns, [name for name, _ in units])
         self.policy, self.compressor, self.units, self.workers = policy, compressor, units, workers
         self._dense = compressors.build("none")
         self._exceptions = policy.exceptions()
         self._variants: dict[str, Compressor] = {}  # by what they are: each keeps its own state
         self._saved: dict[str, Any] = {}  # states of variants that are still to come
-        self._critical = [policy.accordion.option is not None] * len(units)
-        self._sums: list[torch.Tensor | None] = [None] * len(units)  # of the mean gradients of this epoch
-        self._norms: list[float | None] = [None] * len(units)  # at the last comparison
+        self._regimes = Regimes(policy.accordion, [shape for _, shape in units])
         self._epoch, self._lr = 0, math.inf
         self._choices: tuple[object, ...] | None = None
         self.selected: list[Compressor] = []
@@ -213,9 +194,13 @@ class Selector:
         """
         if epoch != self._epoch:
             if self._epoch:
-                self._judge(lr)
+                self._regimes.judge(self._epoch, self._lr, lr)
             self._epoch, self._lr = epoch, lr
-        choices = (step >= self.policy.start_step, epoch if self.policy.warmup != "none" else 0, tuple(self._critical))
+        choices = (
+            step >= self.policy.start_step,
+            epoch if self.policy.warmup != "none" else 0,
+            tuple(self._regimes.critical),
+        )
         if choices == self._choices:
             return False
         self._choices = choices
@@ -232,7 +217,7 @@ class Selector:
                 return self._variant(exception)
         if element_count(shape) < self.policy.min_elements or (self.policy.dense_1d and len(shape) <= 1):
             return self._variant(self._dense)
-        if self._critical[index]:
+        if self._regimes.critical[index]:
             return self._variant(self.policy.relaxed(self.compressor))
         if self.policy.warmup != "none":
             final = part_kept(self.compressor)
@@ -255,47 +240,63 @@ class Selector:
 
     def observe(self, index: int, mean: torch.Tensor) -> None:
         """Take note of a unit's mean gradient, which is the same on all workers."""
-        accordion = self.policy.accordion
-        if accordion.option is None or self._epoch % accordion.interval:
-            return
-        total = self._sums[index]
-        self._sums[index] = mean.detach().clone() if total is None else total.add_(mean)
-
-    def _judge(self, lr: float) -> None:
-        """Accordion's decision, at the end of the epoch `self._epoch`; `lr` is that of the next one."""
-        accordion = self.policy.accordion
-        if accordion.option is None:
-            return
-        if lr < accordion.lr_drop * self._lr:
-            self._critical = [True] * len(self.units)
-        if self._epoch % accordion.interval:
-            return
-        for index, total in enumerate(self._sums):
-            norm = float(total.double().norm()) if total is not None else 0.0
-            before = self._norms[index]
-            changed = before is None or not abs(before - norm) < accordion.threshold * before
-            self._critical[index] = changed or lr < accordion.lr_drop * self._lr
-            self._norms[index], self._sums[index] = norm, None
+        self._regimes.observe(index, mean, self._epoch)
 
     def warm_up(self) -> None:
-        """Load or compile the kernels of every compressor that may come to be used."""
-        for compressor in self.policy.possible(self.compressor):
+        """Load or compile the kernels of every compressor that may come to be used, and of the decisions."""
+        from compressors.kernels import backend
+
+        possible = self.policy.possible(self.compressor)
+        for compressor in possible:
             compressor.warm_up()
+        if self.policy.accordion.option is not None or any(one.needs_movement for one in possible):
+            backend.load("sums", "cpu")
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of what decides the coming selections, and of the state of every compressor."""
         return {
+            "units": self._described(),
             "epoch": self._epoch,
             "lr": self._lr,
-            "critical": list(self._critical),
-            "norms": list(self._norms),
-            "sums": [None if total is None else total.clone() for total in self._sums],
-            "compressors": {**self._saved, **{key: one.state_dict() for key, one in self._variants.items()}},
+            "regimes": self._regimes.state_dict(),
+            "compressors": {
+                **copy.deepcopy(self._saved),
+                **{key: one.state_dict() for key, one in self._variants.items()},
+            },
         }
 
+    def _described(self) -> list[list[Any]]:
+        return [[name, list(shape)] for name, shape in self.units]
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` of the same policy, compressor and units gave."""
+        """Take back what `state_dict` of the same policy, compressor and units gave.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        self.check_state(state)
+        self._regimes.load_state_dict(state["regimes"])
         self._epoch, self._lr = state["epoch"], state["lr"]
-        self._critical, self._norms = list(state["critical"]), list(state["norms"])
-        self._sums = [None if total is None else total.clone() for total in state["sums"]]
-        self._choices, self._variants, self._saved = None, {}, dict(state["compressors"])
+        self._choices, self._variants, self._saved = None, {}, copy.deepcopy(dict(state["compressors"]))
+
+    def check_state(self, state: Any) -> None:
+        """Raise ValueError where `state` is not what `state_dict` of the same policy, compressor and units gives."""
+        keys = ("units", "epoch", "lr", "regimes", "compressors")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a selector has the keys {', '.join(keys)}, but was given {given}")
+        units, saved = self._described(), state["compressors"]
+        if state["units"] != units:
+            theirs = f"{len(state['units'])} other units" if isinstance(state["units"], list) else "no units"
+            raise ValueError(f"the state is that of {theirs}, not of these {len(units)}")
+        if type(state["epoch"]) is not int or type(state["lr"]) not in (int, float):
+            raise ValueError(f"epoch={state['epoch']} and lr={state['lr']} of a selector's state must be numbers")
+        if not isinstance(saved, Mapping):
+            raise ValueError(f"compressors of a selector's state is a {type(saved).__name__}, not a mapping")
+        self._regimes.check_state(state["regimes"])
+        for key, one in saved.items():
+            kinds = [self._dense, self.compressor, *(exception for _, exception in self._exceptions)]
+            kind = next((kind for kind in kinds if str(key).startswith(f"{type(kind).__qualname__}(")), None)
+            if kind is None:
+                raise ValueError(f"the state is that of {key}, which is not in use here")
+            dataclasses.replace(kind).load_state_dict(one)

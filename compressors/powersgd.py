@@ -37,7 +37,8 @@ class PowerSGD(Cooperative, Stateful):
     authors' code and torch's hook; `local` is P (M^T P)^T, what this worker has contributed, as in
     the paper's Algorithm 2. Over all workers both keep the same in sum.
 
-    Bases are found by Gram-Schmidt, repeated, or by `qr`. `epsilon` is added to the norm that a column of P is
+    Bases are found by Gram-Schmidt, repeated, or by Householder's reflections (`qr`), on every worker from the same
+    sums, and with the same bits whatever processor it has. `epsilon` is added to the norm that a column of P is
     divided by, as in torch's hook; at zero nothing is lost of small gradients, and columns of zeros stay zeros.
 
     Payload, little-endian float32, for r = min(rank, rows, columns):
@@ -52,6 +53,7 @@ class PowerSGD(Cooperative, Stateful):
     paper: ClassVar[str] = "Vogels et al., PowerSGD, NeurIPS 2019"
     needs_matrix: ClassVar[bool] = True
     shared_draws: ClassVar[bool] = True
+    remembers: ClassVar[tuple[str, ...]] = ("q",)
 
     rank: int = integer(2, low=1)
     warm_start: bool = boolean(True)
@@ -114,7 +116,7 @@ class PowerSGD(Cooperative, Stateful):
 
         buffers.check_floating(x)
         payload = buffers.outgoing(out, self._size(x.shape, key.step), x.device)
-        return payload.copy_(self.alone(x, key))
+        return payload.copy_(self.alone([(x, key)])[0].own)
 
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int

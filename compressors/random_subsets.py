@@ -42,6 +42,7 @@ class SharedSubset(Compressor):
     """
 
     shared_draws: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
 
     ratio: float = counts.ratio(0.01)
     count: str = counts.rule("ceil")

@@ -136,6 +136,8 @@ class RedSyncThreshold(Sparsifier, Stateful):
     name: ClassVar[str] = "redsync_threshold"
     aliases: ClassVar[tuple[str, ...]] = ("threshold_binary_search",)
     paper: ClassVar[str] = "Fang et al., RedSync, JPDC 2019"
+    remembers: ClassVar[tuple[str, ...]] = tuple(_SIDES.values())
+    optional: ClassVar[tuple[str, ...]] = remembers
 
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("floor_plus_one")

@@ -45,6 +45,7 @@ class SIDCo(Sparsifier, Stateful):
 
     name: ClassVar[str] = "sidco"
     paper: ClassVar[str] = "Abdelmoniem et al., SIDCo, MLSys 2021"
+    remembers: ClassVar[tuple[str, ...]] = ("stages", "steps", "kept")
 
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("at_least_one_floor")

@@ -68,12 +68,13 @@ class Signum(_Votes, Stateful):
     """signSGD of a momentum that each worker keeps (Bernstein et al., "signSGD", ICML 2018, Algorithm 2).
 
     m <- beta m + (1 - beta) x, from m = 0 on, and Q = sign(m); vote, zeros and payload are those of `sign`,
-    with m for x. The momentum takes one float32 tensor of the size of the unit, and belongs to a checkpoint.
+    with m for x. The momentum takes one float32 tensor of the size of the unit.
     A NaN or Inf of x stays in m: the receiver sees NaN everywhere, from then on.
     """
 
     name: ClassVar[str] = "signum"
     paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
+    remembers: ClassVar[tuple[str, ...]] = ("momentum",)
 
     beta: float = number(0.9, low=0, high=1, below=True)
 

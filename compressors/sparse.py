@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import positions
 from compressors.base import Compressor, CorruptPayload, Key, Law, Stateful, element_count, splitmix64
@@ -69,6 +69,8 @@ class Sparsifier(Compressor):
     not keep is zero at the receiver, whatever it was, and stays in the memory where there is one. float64 is
     rounded to float32 first.
     """
+
+    sparse: ClassVar[bool] = True
 
     values: str = _values()
     values_options: dict[str, Any] = mapping("a mapping with options of the compressor that `values` names")

@@ -20,8 +20,7 @@ def read(
     """The rows of all files, in the order of the files and within one in that of `key`, as `float64`.
 
     Columns are `PLACE`, the position of the row's file in `paths`, and `columns`; those that a file
-    lacks are NaN. A `key` that is in a file twice, from an attempt that was killed and from the one
-    that continued from an earlier checkpoint, counts as it was written last. `leave_out` is told of
+    lacks are NaN. A `key` that is in a file twice counts as it was written last. `leave_out` is told of
     what was not read: a file, or lines of it; a torn last line is nothing to speak of.
     """
     bodies: dict[str, list[str]] = {}

@@ -1,59 +1,124 @@
-"""Which compressor, exchange, memory and granularity go together: one table, checked before a start.
+"""Which compressor, exchange, granularity and memory go together: tables of rules, checked before a start.
 
-`python -m trainers.compatibility` prints it as Markdown (docs/compatibility.md is that output).
+`python -m trainers.compatibility` prints them as Markdown (docs/compatibility.md is that output).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import compressors
 from compressors import Compressor
+from compressors import memory as memories
 from compressors.base import Cooperative
+from compressors.memory import Memory
+from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers.config import GROUPS, Allgather, Allreduce, RunConfig, name_of
+from trainers.config import GROUPS, Allgather, Allreduce, Exchange, RunConfig, name_of
+
+_SIZES = ("layer", "bucket", "model")
+
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """What is to work together."""
+
+    compressor: Compressor
+    exchange: type
+    granularity: str
+    memory: Memory
+
+    def words(self, parts: Iterable[str]) -> str:
+        """These parts as they stand on a command line."""
+        given = {
+            "compressor": self.compressor.name,
+            "exchange": next(name for name, cls in GROUPS["exchange"].items() if cls is self.exchange),
+            "exchange.granularity": self.granularity,
+            "memory": self.memory.name,
+        }
+        first, *others = (f"{part}={given[part]}" for part in parts)
+        return f"{first} with {', '.join(others)}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A combination that cannot work, why, and what would."""
+    """A combination that cannot work, why, and what would; `parts` are those that make it fail."""
 
-    forbids: Callable[[Compressor, type, str], bool]  # compressor, class of the exchange, granularity
+    forbids: Callable[[Together], bool]
     why: str
     instead: str
-
-
-RULES = (
-    Rule(
-        lambda compressor, exchange, granularity: issubclass(exchange, Allreduce) and not _reducible(compressor),
-        "the network cannot add its payloads",
-        "exchange=allgather, or exchange=allreduce with compressor={reducible}",
-    ),
-    Rule(
-        lambda compressor, exchange, granularity: (
-            issubclass(exchange, Allgather) and isinstance(compressor, Cooperative)
-        ),
-        "its mean takes rounds of its own",
-        "exchange=allreduce",
-    ),
-    Rule(
-        lambda compressor, exchange, granularity: compressor.needs_matrix and granularity != "layer",
-        "it works on the matrix of a layer",
-        "exchange.granularity=layer",
-    ),
-)
+    parts: tuple[str, ...] = ("compressor", "exchange", "exchange.granularity")
 
 
 def _reducible(compressor: Compressor) -> bool:
     return compressor.summable or isinstance(compressor, Cooperative)
 
 
+def _sends_everything(compressor: Compressor) -> bool:
+    """It says something about every element in every step."""
+    return not compressor.sparse or compressor.law((1024, 1024)).omega == 0.0
+
+
+def _masks(memory: Memory) -> bool:
+    return isinstance(memory, DGC) and memory.momentum_masking and memory.momentum > 0.0
+
+
+RULES = (
+    Rule(
+        lambda one: issubclass(one.exchange, Allreduce) and not _reducible(one.compressor),
+        "the network cannot add its payloads",
+        "exchange=allgather, or exchange=allreduce with compressor={reducible}",
+    ),
+    Rule(
+        lambda one: issubclass(one.exchange, Allgather) and isinstance(one.compressor, Cooperative),
+        "its mean takes rounds of its own",
+        "exchange=allreduce",
+    ),
+    Rule(
+        lambda one: one.compressor.needs_matrix and one.granularity != "layer",
+        "it works on the matrix of a layer",
+        "exchange.granularity=layer",
+    ),
+)
+
+MEMORY_RULES = (
+    Rule(
+        lambda one: one.compressor.scale_free and one.memory.name != "none",
+        "it sends directions only, so what was not sent cannot be told",
+        "memory=none",
+        ("compressor", "memory"),
+    ),
+    Rule(
+        lambda one: _masks(one.memory) and not one.compressor.lossless and _sends_everything(one.compressor),
+        "momentum is cleared where something was sent, which is almost everywhere in every step",
+        "memory.momentum_masking=false, or a sparsifier ({sparse})",
+        ("compressor", "memory"),
+    ),
+    Rule(
+        lambda one: (
+            one.memory.name == "ef21"
+            and one.compressor.sum_dtype in ("float16", "bfloat16")
+            and not issubclass(one.exchange, Allgather)
+        ),
+        "the network rounds its sums to 16 bits, and what all workers hold in common would drift away for good from "
+        "what each of them has sent",
+        "exchange=allgather, or another memory",
+        ("compressor", "memory", "exchange"),
+    ),
+)
+"""Numbered on behind RULES."""
+
+_MOMENTUM_TWICE = "the memory has the momentum; valid is optimizer.momentum=0 optimizer.nesterov=false"
+_SINGLE_TENSORS = "it looks at single tensors; valid is exchange.granularity=layer"
+
+
 def _instead(rule: Rule) -> str:
-    return rule.instead.format(
-        reducible=",".join(name for name in compressors.registry() if _reducible(compressors.build(name)))
-    )
+    def names(test: Callable[[Compressor], bool]) -> str:
+        return ",".join(name for name in compressors.registry() if test(compressors.build(name)))
+
+    return rule.instead.format(reducible=names(_reducible), sparse=names(lambda one: one.sparse))
 
 
 def check_together(run: RunConfig) -> None:
@@ -64,32 +129,20 @@ def check_together(run: RunConfig) -> None:
     """
     try:
         run.policy.check(run.compressor)
+        run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
     except InvalidParameter as error:
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
-    for compressor in run.policy.possible(run.compressor):
-        for rule in RULES:
-            if rule.forbids(compressor, type(run.exchange), run.exchange.granularity):
-                raise UsageError(
-                    f"compressor={name_of(compressor)} with exchange={name_of(run.exchange)}, "
-                    f"exchange.granularity={run.exchange.granularity}: {rule.why}; valid is {_instead(rule)}"
-                )
-        if compressor.scale_free and name_of(run.memory) != "none":
-            raise UsageError(
-                f"compressor={name_of(compressor)} with memory={name_of(run.memory)}: it sends directions only, so "
-                "what was not sent cannot be told; valid is memory=none"
-            )
+    for compressor in (*run.policy.possible(run.compressor), run.policy.relaxed(run.compressor)):
+        one = Together(compressor, type(run.exchange), run.exchange.granularity, run.memory)
+        for rule in (*RULES, *MEMORY_RULES):
+            if rule.forbids(one):
+                raise UsageError(f"{one.words(rule.parts)}: {rule.why}; valid is {_instead(rule)}")
     for option, given in (("dense_1d", run.policy.dense_1d), ("patterns", bool(run.policy.patterns))):
         if given and run.exchange.granularity != "layer":
-            raise UsageError(
-                f"policy.{option} with exchange.granularity={run.exchange.granularity}: it looks at single tensors; "
-                "valid is exchange.granularity=layer"
-            )
+            raise UsageError(f"policy.{option} with exchange.granularity={run.exchange.granularity}: {_SINGLE_TENSORS}")
     momentum = getattr(run.optimizer, "momentum", 0.0)
     if name_of(run.memory) == "dgc" and momentum:
-        raise UsageError(
-            f"memory=dgc with optimizer.momentum={momentum}: the memory has the momentum; valid is "
-            "optimizer.momentum=0 optimizer.nesterov=false"
-        )
+        raise UsageError(f"memory=dgc with optimizer.momentum={momentum}: {_MOMENTUM_TWICE}")
     if run.kernels == "triton":
         raise bad_value("kernels", run.kernels, "auto, numba or torch where training is on the CPU")
     if run.global_batch < run.workers:
@@ -98,21 +151,64 @@ def check_together(run: RunConfig) -> None:
         )
 
 
-def table() -> str:
-    """The rules applied to every compressor, exchange and granularity: a Markdown table and the numbered reasons."""
-    exchanges = {name: cls for name, cls in GROUPS["exchange"].items() if name != "auto"}
-    head = [f"{exchange}, {size}" for exchange in exchanges for size in ("layer", "bucket", "model")]
+def _broken(one: Together, rules: Iterable[Rule], first: int) -> list[str]:
+    return [str(number) for number, rule in enumerate(rules, first) if rule.forbids(one)]
+
+
+def _exchanges() -> dict[str, type[Exchange]]:
+    return {name: cls for name, cls in GROUPS["exchange"].items() if name != "auto"}
+
+
+def _of_exchanges(compressor: Compressor) -> list[str]:
+    """A cell for each exchange and granularity."""
+    cells = []
+    for cls in _exchanges().values():
+        for size in _SIZES:
+            broken = _broken(Together(compressor, cls, size, memories.build("none")), RULES, 1)
+            cells.append("no: " + ", ".join(broken) if broken else "yes")
+    return cells
+
+
+def _of_memories(compressor: Compressor) -> list[str]:
+    """A cell for each memory, over the exchanges that can carry the compressor."""
+    cells = []
+    for name in memories.registry():
+        every = [Together(compressor, cls, "layer", memories.build(name)) for cls in _exchanges().values()]
+        possible = [one for one in every if not _broken(one, RULES, 1)]
+        broken = {one.exchange: _broken(one, MEMORY_RULES, 1 + len(RULES)) for one in possible}
+        reasons = ", ".join(sorted({number for numbers in broken.values() for number in numbers}))
+        works = [exchange for exchange, cls in _exchanges().items() if broken.get(cls) == []]
+        if not reasons:
+            cells.append("yes")
+        else:
+            cells.append(f"{', '.join(works)}; else no: {reasons}" if works else f"no: {reasons}")
+    return cells
+
+
+def _markdown(head: list[str], cells: Callable[[Compressor], list[str]]) -> list[str]:
     lines = ["| compressor | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
     for name in compressors.registry():
-        compressor = compressors.build(name)
-        cells = []
-        for cls in exchanges.values():
-            for granularity in ("layer", "bucket", "model"):
-                broken = [str(n) for n, rule in enumerate(RULES, 1) if rule.forbids(compressor, cls, granularity)]
-                cells.append("no: " + ", ".join(broken) if broken else "yes")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    reasons = [f"{n}. {rule.why}; valid is {_instead(rule)}" for n, rule in enumerate(RULES, 1)]
-    return "\n".join([*lines, "", *reasons])
+        lines.append(f"| {name} | " + " | ".join(cells(compressors.build(name))) + " |")
+    return lines
+
+
+def table() -> str:
+    """The rules applied to every compressor with its defaults: Markdown tables, the numbered reasons, other rules."""
+    lines = [
+        *_markdown([f"{exchange}, {size}" for exchange in _exchanges() for size in _SIZES], _of_exchanges),
+        "",
+        "And with the memories, as far as the first table allows; where only some exchanges work, they are named:",
+        "",
+        *_markdown([f"memory={name}" for name in memories.registry()], _of_memories),
+        "",
+        *(f"{n}. {rule.why}; valid is {_instead(rule)}" for n, rule in enumerate((*RULES, *MEMORY_RULES), 1)),
+        "",
+        "Options can change that: `compressor.values=fp16` has sums of 16 bits, too. Whatever the compressor is:",
+        "",
+        f"- memory=dgc with optimizer.momentum above 0: {_MOMENTUM_TWICE}",
+        f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

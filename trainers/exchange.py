@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compressors import Compressor, Key
+from compressors import Compressor, Key, norms
 from compressors.base import Cooperative
 from compressors.memory import Memory
 from compressors.policy import Selector
 from trainers import config as options
 from trainers.flat import Unit
-from trainers.lanes import GatherLane, Lane, MessageLane, Parcel, RoundsLane, SumLane, aligned, allreduce_bytes
+from trainers.lanes import GatherLane, Lane, MessageLane, Parcel, RoundsLane, SumLane
+from trainers.sizes import aligned, allreduce_bytes
 from trainers.stopwatch import MEASURE, Stopwatch
 
 if TYPE_CHECKING:
@@ -127,13 +128,12 @@ class Exchange:
             if before is None:
                 self._before[unit.index] = unit.values.clone()
             else:
-                compressor.moved(unit.index, float((unit.values - before).double().square().sum()), lr)
+                compressor.moved(unit.index, norms.squares(unit.values - before), lr)
                 before.copy_(unit.values)
 
     def _gradient_norm(self) -> float:
         """l2 norm of this worker's whole gradient."""
-        norms = (torch.linalg.vector_norm(unit.gradient, dtype=torch.float64) for unit in self.units)
-        return math.hypot(*(float(norm) for norm in norms))
+        return math.sqrt(sum(norms.squares(unit.gradient) for unit in self.units))
 
     def submit(self, unit: Unit) -> None:
         """Encode the unit's gradient. Every worker submits in the same order."""
@@ -204,6 +204,48 @@ class Exchange:
             sum(lane.sent_bytes for lane in lanes) + self._extra_sent,
             error,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of all that this worker remembers from step to step; call it between two steps.
+
+        Another exchange that is given it goes on as this one would: the same payloads to the bit, the same means.
+        Parameters, the optimizer's state and the number of the step are not part of it.
+        """
+        return {
+            "memory": repr(self.memory),
+            "kept": self.memory.state_dict(),
+            "selector": self.selector.state_dict(),
+            "before": {str(unit): values.clone() for unit, values in self._before.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave for the same units, policy, compressor and memory.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        keys = ("memory", "kept", "selector", "before")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of an exchange has the keys {', '.join(keys)}, but was given {given}")
+        if state["memory"] != repr(self.memory):
+            raise ValueError(f"the state is that of {state['memory']}, but the memory is {self.memory!r}")
+        self.selector.check_state(state["selector"])
+        dataclasses.replace(self.memory).load_state_dict(state["kept"])
+        before = self._checked(state["before"])
+        self.memory.load_state_dict(state["kept"])
+        self.selector.load_state_dict(state["selector"])
+        self._before = before
+
+    def _checked(self, before: Any) -> dict[int, torch.Tensor]:
+        """A copy of the parameters in a state, by unit."""
+        shapes = {str(unit.index): unit.values.shape for unit in self.units}
+        if not isinstance(before, Mapping) or not all(
+            unit in shapes and isinstance(values, torch.Tensor) and values.shape == shapes[unit]
+            for unit, values in before.items()
+        ):
+            raise ValueError("before in the state of an exchange holds something else than parameters of the units")
+        return {int(unit): values.clone() for unit, values in before.items()}
 
 
 def build(

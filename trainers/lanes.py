@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from compressors import Compressor, CorruptPayload, Key
 from compressors.base import Cooperative, Reduction, Sum
 from trainers.flat import Unit
+from trainers.sizes import ALIGNMENT, LARGEST_COUNT, LARGEST_SIZE, aligned, allreduce_bytes, countable
 from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-ALIGNMENT = 4  # bytes: a payload starts where a kernel may read a float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,24 +34,6 @@ class Parcel:
     compressor: Compressor
     key: Key
     x: torch.Tensor
-
-
-def aligned(size: int) -> int:
-    """The next multiple of ALIGNMENT."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def allreduce_bytes(count: int, itemsize: int, workers: int) -> float:
-    """What a worker sends, on average, in an allreduce of `count` elements.
-
-    By a ring (Patarasuk and Yuan, 2009) 2 (W - 1) / W times the data; Open MPI takes recursive doubling where
-    there are fewer elements than workers: one message a round, and two for each worker beyond a power of two.
-    """
-    if count >= workers:
-        return 2 * (workers - 1) / workers * count * itemsize
-    rounds = workers.bit_length() - 1
-    beyond = workers - 2**rounds
-    return (2**rounds * rounds + 2 * beyond) / workers * count * itemsize
 
 
 class Lane(ABC):
@@ -140,13 +122,14 @@ class SumLane(MessageLane):
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         from mpi4py import MPI
 
-        if self.used:
+        itemsize = self._kind.Get_size()
+        count = countable(self.used // itemsize, LARGEST_COUNT, "numbers in a sum of all workers")
+        if count:
             with self.watch("communicate"):
-                message = [self.message.numpy()[: self.used], self.used // self._kind.Get_size(), self._kind]
+                message = [self.message.numpy()[: self.used], count, self._kind]
                 self.comm.Allreduce(MPI.IN_PLACE, message, self._operation)
         self.payload_bytes = self.used
-        itemsize = self._kind.Get_size()
-        self.sent_bytes = allreduce_bytes(self.used // itemsize, itemsize, self.comm.size)
+        self.sent_bytes = allreduce_bytes(count, itemsize, self.comm.size)
         yield from ()
 
     def decode(self) -> None:
@@ -176,11 +159,16 @@ def _summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
     return MPI.UINT16_T, _half_sums[dtype]
 
 
+def payload_sizes(sizes: Sequence[int]) -> npt.NDArray[np.uint32]:
+    """The sizes as they travel."""
+    return np.array([countable(size, LARGEST_SIZE, "bytes in a payload") for size in sizes], dtype=np.uint32)
+
+
 class GatherLane(MessageLane):
     """Every worker gets every message and decodes all of them: each sends its own W - 1 times.
 
-    Where the size of a payload depends on the data, the sizes (int32 a unit) are gathered first; they count
-    as part of the message.
+    Where the size of a payload depends on the data, the sizes (uint32 a unit) are gathered first; they count
+    as part of the message. MPI counts words of ALIGNMENT bytes, so that messages of some GiB can be told.
     """
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
@@ -192,21 +180,24 @@ class GatherLane(MessageLane):
 
         workers = self.comm.size
         fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
-        sizes = np.array(self.sizes, dtype=np.int32)
+        sizes = payload_sizes(self.sizes)
         self._all_sizes = np.tile(sizes, (workers, 1))
+        countable(self.used // ALIGNMENT, LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
         with self.watch("communicate"):
             if not fixed:
                 self.comm.Allgather(sizes, self._all_sizes)
-            lengths = (-(-self._all_sizes.astype(np.int64) // ALIGNMENT) * ALIGNMENT).sum(axis=1)
-            self._starts = np.concatenate(([0], lengths.cumsum()))
+            lengths = (-(-self._all_sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
+            starts = np.concatenate(([0], lengths.cumsum()))
+            countable(int(starts[-1]), LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers")
+            self._starts = starts * ALIGNMENT
             if self._starts[-1] > self._received.numel():
                 self._received = torch.empty(int(self._starts[-1]), dtype=torch.uint8)
-            sent = [self.message.numpy()[: self.used], MPI.BYTE]
+            sent = [self.message.numpy()[: self.used], self.used // ALIGNMENT, MPI.INT32_T]
             received = self._received.numpy()[: self._starts[-1]]
             if fixed:
-                self.comm.Allgather(sent, [received, self.used, MPI.BYTE])
+                self.comm.Allgather(sent, [received, self.used // ALIGNMENT, MPI.INT32_T])
             else:
-                self.comm.Allgatherv(sent, [received, lengths, self._starts[:-1], MPI.BYTE])
+                self.comm.Allgatherv(sent, [received, lengths, starts[:-1], MPI.INT32_T])
         self.payload_bytes = self.used + (0 if fixed else sizes.nbytes)
         self.sent_bytes = (workers - 1) * self.payload_bytes
         yield from ()
@@ -254,6 +245,7 @@ class RoundsLane(Lane):
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
         from mpi4py import MPI
 
+        countable(tensor.numel(), LARGEST_COUNT, "numbers in a sum of all workers")
         self.comm.Allreduce(MPI.IN_PLACE, [tensor.numpy(), MPI.FLOAT])
         self.payload_bytes += 4 * tensor.numel()
         self.sent_bytes += allreduce_bytes(tensor.numel(), 4, self.comm.size)
@@ -264,6 +256,7 @@ class RoundsLane(Lane):
 
         if partner is None:
             return payload[:0]
+        countable(payload.numel(), LARGEST_COUNT, "bytes in a message")
         sending = self.comm.Isend([payload.numpy(), MPI.BYTE], partner)
         status = MPI.Status()
         self.comm.Probe(partner, status=status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from compressors.kernels import backend
+from compressors.parameters import InvalidParameter
 from compressors.policy import Selector
-from sweep.run import DIVERGED, DONE, FORMAT
+from sweep.run import DIVERGED, DONE, FORMAT, bad_value
 from trainers import data, exchange, models, schedules
 from trainers.config import RunConfig, name_of
 from trainers.data.batches import Batch, Shard
@@ -57,7 +59,11 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     watch = Stopwatch()
     units = flat.units(config.exchange.granularity, config.exchange.bucket_mib)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
-    selector = Selector(config.policy, config.compressor, described, comm.size)
+    try:
+        config.policy.check_length(math.ceil(steps / shard.steps_per_epoch), steps)
+        selector = Selector(config.policy, config.compressor, described, comm.size)
+    except InvalidParameter as error:  # only now the names of the tensors and the number of samples are known
+        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
         selector.warm_up()
     exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)

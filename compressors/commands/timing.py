@@ -151,7 +151,7 @@ class Worker:
             for unit, squared in enumerate(self.gradients.squared[turn]):
                 self.compressor.moved(unit, _RATE**2 * squared, _RATE)
         if isinstance(self.compressor, Cooperative):
-            reductions = self.compressor.reduce_alone(batch)
+            reductions = self.compressor.alone(batch)
             self.payloads = [one.mean for one in reductions]
             self.weights = [one.weight for one in reductions]
             return

@@ -24,7 +24,7 @@ _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: 
 
 
 def products(device: torch.device) -> Any:
-    """What has `left_product`, `right_product`, `add_product` and `orthonormal` for tensors on `device`."""
+    """What has the products, `orthonormal` and `householder` for tensors on `device`."""
     return backend.load("powersgd", device) if device.type == "cpu" else Library
 
 
@@ -80,6 +80,12 @@ class Library:
                 lengths[:, row].masked_fill_(lost, 0.0)
         return lengths
 
+    @staticmethod
+    def householder(vectors: torch.Tensor) -> None:
+        """As `kernels.reference.powersgd.householder`, with sums in any order."""
+        basis, _ = torch.linalg.qr(vectors.mT)
+        vectors.copy_(basis.mT)
+
 
 def _normalise(vectors: torch.Tensor) -> torch.Tensor:
     """Divide the rows (b, 1, n) by their norms, and return those, (b,); zeros stay zeros, one NaN or Inf makes all."""
@@ -102,9 +108,12 @@ def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
 
 
 def orthonormal_by_qr(vectors: torch.Tensor) -> None:
-    """The same by Householder's QR; for what lies in the span of the others it takes any vector outside of it."""
-    basis, _ = torch.linalg.qr(vectors.mT)
-    vectors.copy_(basis.mT)
+    """The same by Householder's reflections; for what lies in the span of the others it takes any vector outside of it.
+
+    Every worker does this for itself, with the sum of all: so on the CPU the bits must not depend on the host's
+    linear algebra library, or the workers would drift apart.
+    """
+    products(vectors.device).householder(vectors)
 
 
 def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tensor:

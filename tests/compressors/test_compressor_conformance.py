@@ -289,9 +289,32 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(compressor: Compressor) -
 
 
 @every_compressor
-def test_a_state_of_something_else_is_refused(compressor: Compressor) -> None:
-    with pytest.raises(ValueError, match="nonsense"):
-        compressor.load_state_dict({"nonsense": 1})
+def test_what_is_no_state_is_refused_and_changes_nothing(compressor: Compressor) -> None:
+    compressor = fresh(compressor)
+    compressor.compress(gaussian(MATRIX), key())
+    state = compressor.state_dict()
+    wrong: list[Any] = [
+        None,
+        [],
+        3,
+        {"nonsense": 1},
+        {"0": None},
+        {"0": {"elsewhere": torch.zeros(2)}},
+        {0: {}},
+        {"one": {}},
+    ]
+    if state:
+        assert isinstance(compressor, Stateful) and set(state["0"]) <= set(compressor.remembers)
+        for name in state["0"]:
+            wrong += [{"0": {**state["0"], name: value}} for value in (None, 1.0, [1.0])]
+            if name not in compressor.optional and len(state["0"]) > 1:
+                wrong.append({"0": {other: value for other, value in state["0"].items() if other != name}})
+    for one in wrong:
+        with pytest.raises(ValueError, match=rf"^{compressor.name} keeps .*, but was given "):
+            compressor.load_state_dict(one)
+        after = compressor.state_dict()
+        assert after.keys() == state.keys()
+        assert all(torch.equal(after[unit][name], value) for unit in state for name, value in state[unit].items())
 
 
 # Decoding

@@ -429,6 +429,49 @@ def test_bases_have_the_same_bits_in_kernels_and_plain_torch(size: int, scale: f
     assert not found[0][1][2, 1:].any() and found[0][1][0].all()
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(1, 6), st.integers(0, 60), st.integers(0, 1000), st.sampled_from([1e-36, 1.0, 1e36]), st.data())
+def test_reflections_give_whole_bases_that_span_the_same(
+    rank: int, more: int, seed: int, scale: float, data: st.DataObject
+) -> None:
+    """Orthonormal whatever the rows are, dependent ones and zeros included; square matrices, too."""
+    rows = gaussian((2, rank, rank + more), seed) * scale
+    for row in range(rank):
+        kind = data.draw(st.sampled_from(["free", "near", "same", "zero"]))
+        if kind == "zero" or (kind != "free" and not row):
+            rows[:, row] = 0.0
+        elif kind != "free":
+            rows[:, row] = rows[:, row - 1] * 0.3 + (1e-5 * rows[:, row] if kind == "near" else 0.0)
+    wide = rows.double() / scale
+    for library in (kernels.Library, kernels.products(rows.device)):
+        basis = rows.clone()
+        library.householder(basis)
+        gram = basis.double() @ basis.double().mT
+        assert torch.allclose(gram, torch.eye(rank, dtype=torch.float64).expand(2, -1, -1), atol=3e-6)
+        rest = wide - wide @ basis.double().mT @ basis.double()
+        assert float(rest.norm()) <= 1e-5 * float(wide.norm()) + 1e-43 / scale  # denormals have few bits
+
+
+@pytest.mark.parametrize("size", [4, 8, 255, 1700])
+@pytest.mark.parametrize("scale", [1e-41, 1.0, 1e37])
+def test_reflections_have_the_same_bits_in_kernels_and_plain_torch(
+    size: int, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no linear algebra library has a part in them: each worker does them for itself, on whatever host."""
+    monkeypatch.delattr(torch.linalg, "qr")
+    rows = gaussian((4, 4, size)) * scale
+    rows[1, 2], rows[2, 3], rows[2, 1], rows[3, 0] = rows[1, 0], 0.0, math.nan, 0.0
+    found = []
+    for choice in ("auto", "torch"):
+        with backend.use(choice):
+            basis = rows.clone()
+            kernels.orthonormal_by_qr(basis)
+            found.append(basis.nan_to_num(7.0))
+    assert torch.equal(found[0], found[1])
+    assert torch.allclose(found[0][0] @ found[0][0].T, torch.eye(4), atol=1e-6)
+    assert bool((found[0][2, 1] == 7.0).all()) and not found[0][3].isnan().any()
+
+
 @pytest.mark.parametrize("rank", [1, 2, 5])
 @pytest.mark.parametrize(("count", "columns"), [(600, 30), (601, 30), (29, 30), (5000, 1100), (7 * 2300 + 1200, 2300)])
 def test_kernels_and_libraries_multiply_alike(rank: int, count: int, columns: int) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, InvalidParameter, Key, build, memory
+from compressors.kernels.reference import sums
 from compressors.memory import Keeping, Memory
 from compressors.plain import NoCompression
 from tests.compressors.cases import every_compressor, fresh, gaussian, key
@@ -102,6 +103,55 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
 
 
 @every_memory
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (None, "but was given (nothing|a NoneType)$"),
+        ([1], "but was given a list$"),
+        ({"0": None}, "but was given (nothing for unit 0|the keys .'0'.)"),
+        ({0: {}}, "but was given the key(s \\['0'\\]| 0, which is not a unit's number)"),
+        ({"-1": {}}, "but was given the key"),
+        ({"0": {"elsewhere": torch.zeros(2)}}, "but was given (elsewhere for unit 0|the keys)"),
+        ({"0": {"residual": None, "lr": 1.0, "momentum": 3, "estimate": 1, "difference": 2}}, "but was given"),
+    ],
+    ids=str,
+)
+def test_what_is_no_state_is_refused_and_changes_nothing(name: str, state: object, message: str) -> None:
+    kept = memory.build(name)
+    step(kept, build("qsgd", levels=1), gaussian(SHAPE), 0)
+    before = kept.state_dict()
+    with pytest.raises(ValueError, match=rf"^memory {name} keeps .*{message}"):
+        kept.load_state_dict(state)  # type: ignore[arg-type]
+    after = kept.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[unit][one], tensor) for unit in before for one, tensor in before[unit].items())
+
+
+@every_keeping_memory
+def test_tensors_have_to_be_tensors(name: str) -> None:
+    kept = memory.build(name)
+    step(kept, build("qsgd", levels=1), gaussian(SHAPE), 0)
+    for value, words in ((None, "nothing"), (1.5, "a float"), ([1.0], "a list")):
+        state = kept.state_dict()
+        state["0"][kept.withheld] = value  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match=f"but was given {words} for {kept.withheld} of unit 0"):  # type: ignore[attr-defined]
+            kept.load_state_dict(state)
+
+
+@every_keeping_memory
+def test_the_state_of_another_memory_is_refused(name: str) -> None:
+    for other in memory.registry():
+        theirs = memory.build(other)
+        step(theirs, build("qsgd", levels=1), gaussian(SHAPE), 0)
+        state = theirs.state_dict()
+        if other not in (name, "none"):
+            with pytest.raises(
+                ValueError, match=f"memory {name} keeps tensors by unit, called .*, but was given .* for"
+            ):
+                memory.build(name).load_state_dict(state)
+
+
+@every_memory
 def test_out_of_range_is_refused(name: str) -> None:
     for field in dataclasses.fields(memory.registry()[name]):
         valid = field.metadata["valid"]
@@ -162,7 +212,7 @@ def test_what_was_sent_and_what_is_kept_is_everything(compressor: Compressor) ->
         g = gaussian(SHAPE, number)
         total += g
         sent += step(kept, compressor, g, number)
-    residual = kept.state_dict()["0"]["residual"]
+    residual = kept.state_dict().get("0", {"residual": torch.zeros(SHAPE)})["residual"]
     assert torch.allclose(sent + residual, total, atol=1e-3 * max(1.0, float(residual.abs().max())))
 
 
@@ -187,6 +237,39 @@ def test_units_are_kept_apart_and_counted_together() -> None:
             g = gaussian((100 * unit,), number)
             assert torch.equal(step(both, compressor, g, number, unit), step(alone, compressor, g, number, unit))
     assert both.norm() == pytest.approx(math.hypot(one.norm(), two.norm()))
+
+
+@pytest.mark.parametrize("name", ["residual", "scaled_residual"])
+def test_what_is_sent_exactly_costs_a_residual_nothing(name: str) -> None:
+    """No tensor is kept for such a unit; one that was kept is sent, and is gone."""
+    kept, exact = memory.build(name), build("none")
+    g = gaussian(SHAPE)
+    for number in range(2):
+        x = kept.compensate(0, g, lossless=True)
+        assert x is g or x.data_ptr() == g.data_ptr()
+        kept.update(key(number), x, exact.compress(x, key(number)), exact)
+        assert kept.state_dict() == {}
+    sent = step(kept, Largest(), g, 2)
+    assert kept.norm() > 0.0
+    x = kept.compensate(0, g, lossless=True)
+    assert torch.equal(x, g - sent + g)
+    kept.update(key(3), x, exact.compress(x, key(3)), exact)
+    assert kept.state_dict() == {} and kept.norm() == 0.0
+    assert torch.equal(kept.compensate(0, g), g)
+
+
+def test_what_is_sent_exactly_has_its_weight() -> None:
+    kept = memory.build("residual", gamma=0.5)
+    assert torch.equal(kept.compensate(0, gaussian(SHAPE), lossless=True), 0.5 * gaussian(SHAPE))
+
+
+@pytest.mark.parametrize("name", ["residual", "scaled_residual"])
+def test_float64_is_not_sent_exactly(name: str) -> None:
+    kept, exact = memory.build(name), build("none")
+    g = gaussian(SHAPE).double() * (1.0 + 1e-12)
+    x = kept.compensate(0, g, lossless=True)
+    kept.update(key(), x, exact.compress(x, key()), exact)
+    assert 0.0 < kept.norm() == pytest.approx(float((g - g.float().double()).norm()), rel=1e-9)
 
 
 # Memories that keep something
@@ -432,6 +515,15 @@ def test_clipping_bounds_the_local_gradient(nesterov: bool) -> None:
         kept.begin(0.1, 4, lambda: math.nan)
         assert torch.equal(kept.compensate(0, torch.tensor([math.nan, 7.0])).isnan(), torch.tensor([True, False]))
         assert float(kept.compensate(0, torch.tensor([math.nan, 7.0]))[1]) > 7.0
+
+
+def test_clipping_does_not_depend_on_how_torch_adds() -> None:
+    """The same bits on every host: the norm is a sum in an order of our own."""
+    g = gaussian((70_001,))
+    norm = math.sqrt(sums.moments(g)[2])
+    assert norm != float(torch.linalg.vector_norm(g, dtype=torch.float64))
+    kept = memory.build("dgc", clip=1.0, clip_per="unit", momentum=0.0)
+    assert torch.equal(kept.compensate(0, g), torch.zeros_like(g).add_(g, alpha=1.0 / norm))
 
 
 def test_clipping_needs_the_norm_of_the_step() -> None:

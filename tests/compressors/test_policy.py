@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from compressors import Compressor, InvalidParameter, build
+from compressors.kernels.reference import sums
 from compressors.policy import Accordion, Policy, Selector
 from tests.compressors.cases import gaussian, key
 
@@ -118,7 +120,7 @@ def levels(one: Selector, epoch: int, scale: list[float], lr: float = 0.1) -> li
     for step in range(3):
         one.begin(3 * epoch + step, epoch, lr)
         for index, (_, shape) in enumerate(UNITS):
-            one.observe(index, torch.full(shape, scale[index]))
+            one.observe(index, torch.full(shape, float(scale[index])))
     return [compressor.levels for compressor in one.selected]  # type: ignore[attr-defined]
 
 
@@ -218,8 +220,133 @@ def test_all_kinds_that_may_be_used_are_named() -> None:
     assert kinds(patterns=[{"match": "a", "compressor": {"name": "svd"}}]) == ["qsgd", "svd"]
 
 
+def patterns(*found: str) -> list[dict[str, Any]]:
+    return [{"match": one, "compressor": {"name": "none"}} for one in found]
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (
+            ["weigth"],
+            r"patterns.match=weigth: valid is a regular expression found in the name of a tensor \(conv.weight, ",
+        ),
+        (
+            ["^fc", "fc.bias"],
+            r"fc.bias: valid is .* of a tensor that no pattern before it finds \(conv.weight, conv.bias\)",
+        ),
+        (["", "conv"], r"conv: valid is .* that no pattern before it finds \(none is left\)"),
+    ],
+)
+def test_a_pattern_that_decides_nothing_is_refused(found: list[str], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        selector(patterns=patterns(*found))
+    many = [(f"layer{number}.weight", (2, 2)) for number in range(9)]
+    with pytest.raises(InvalidParameter, match=r"\(layer0.weight, layer1.weight, layer2.weight, layer3.weight, ...\)$"):
+        Selector(Policy(patterns=patterns("q")), build("none"), many, 2)
+    selector(patterns=patterns("fc.bias", "^fc"))
+
+
+@pytest.mark.parametrize("interval", [1, 3, 4])
+def test_accordion_is_refused_where_it_could_not_act(interval: int) -> None:
+    """In the shortest run that is not refused, the compressor's own option comes into force in the last epoch."""
+    policy = Policy(accordion=Accordion("levels", 127, interval=interval))
+    one = selector(accordion=policy.accordion)
+    epochs = 1
+    while levels(one, epochs, [1, 1, 1, 1]) == [127] * 4:
+        epochs += 1
+    assert epochs == 2 * interval + 1
+    policy.check_length(epochs)
+    for fewer in range(1, epochs):
+        with pytest.raises(
+            InvalidParameter, match=rf"^accordion.interval={interval}: valid is .*{epochs} epochs or more"
+        ):
+            policy.check_length(fewer)
+    Policy().check_length(1)
+
+
+def test_a_start_behind_the_end_is_refused() -> None:
+    Policy(start_step=7).check_length(1, 7)
+    with pytest.raises(InvalidParameter, match=r"start_step=8: valid is an integer up to the number of steps \(7\)"):
+        Policy(start_step=8).check_length(1, 7)
+
+
+def test_an_option_that_another_overrules_is_refused() -> None:
+    for compressor, policy, message in (
+        (
+            build("atomo", budget=5.0),
+            Policy(warmup="list", warmup_ratios=[0.5]),
+            "warmup=list: valid is none with compr",
+        ),
+        (
+            build("atomo", budget=5.0),
+            Policy(accordion=Accordion("ratio", 0.5)),
+            "accordion.option=ratio: valid is budget",
+        ),
+        (build("svd", budget=5.0), Policy(accordion=Accordion("rank", 5)), "accordion.option=rank: valid is budget"),
+    ):
+        with pytest.raises(InvalidParameter, match=message):
+            policy.check(compressor)
+        policy.check(dataclasses.replace(compressor, budget=None))  # type: ignore[call-arg]
+    Policy(accordion=Accordion("budget", 5)).check(build("svd", budget=2.0))
+
+
+def test_accordion_compares_norms_that_are_the_same_on_every_host() -> None:
+    """Sums in an order of our own: torch's depends on the processor and the number of threads."""
+    mean = gaussian((70_001,))
+    norm = math.sqrt(sums.moments(mean)[2])
+    assert norm != float(mean.double().norm())
+    one = Selector(Policy(accordion=Accordion("levels", 9, interval=1)), build("qsgd"), [("w", (70_001,))], 2)
+    one.begin(1, 1, 0.1)
+    one.observe(0, mean)
+    one.begin(2, 2, 0.1)
+    assert one.state_dict()["regimes"]["norms"] == [norm]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"units": [["conv.weight", [8, 4, 3, 3]]]},
+        {"units": None},
+        {"epoch": None},
+        {"epoch": "3"},
+        {"lr": None},
+        {"regimes": None},
+        {"regimes": {"critical": [True] * 3, "norms": [None] * 4, "sums": [None] * 4}},
+        {"regimes": {"critical": [1] * 4, "norms": [None] * 4, "sums": [None] * 4}},
+        {"regimes": {"critical": [True] * 4, "norms": ["1"] * 4, "sums": [None] * 4}},
+        {"regimes": {"critical": [True] * 4, "norms": [None] * 4, "sums": [torch.zeros(3)] * 4}},
+        {"regimes": {"critical": [True] * 4, "norms": [None] * 4}},
+        {"compressors": None},
+        {"compressors": {"TopK(ratio=0.1)": {}}},
+        {"compressors": {"Signum(beta=0.9)": None}},
+        {"compressors": {"Signum(beta=0.9)": {"0": {"q": torch.zeros(3)}}}},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_what_is_no_state_is_refused_and_changes_nothing(changes: dict[str, Any]) -> None:
+    policy = {"accordion": Accordion("beta", 0.5, interval=2)}
+    one, other = selector(build("signum"), **policy), selector(build("signum"), **policy)
+    one.begin(1, 1, 0.1)
+    one.selected[0].compress(gaussian((8, 4, 3, 3)), key(1))
+    state = one.state_dict()
+    one.begin(2, 2, 0.1)
+    one.observe(0, gaussian((8, 4, 3, 3)))
+    before = one.state_dict()
+    for wrong in ({**state, **changes}, None, [], {}):
+        with pytest.raises(ValueError, match="state|keeps tensors"):
+            one.load_state_dict(wrong)  # type: ignore[arg-type]
+        assert str(one.state_dict()) == str(before)
+        assert one.begin(2, 2, 0.1) is False
+    other.load_state_dict(state)
+    other.begin(2, 2, 0.1)
+    x = gaussian((8, 4, 3, 3))
+    assert torch.equal(one.selected[0].compress(x, key(2)), other.selected[0].compress(x, key(2)))
+
+
 def test_norms_of_nothing_are_zero() -> None:
     one = accordion(interval=1)
     one.begin(1, 1, 0.1)
     one.begin(2, 2, 0.1)
-    assert one.state_dict()["norms"] == [0.0] * 4 and math.isfinite(one.state_dict()["lr"])
+    assert one.state_dict()["regimes"]["norms"] == [0.0] * 4 and math.isfinite(one.state_dict()["lr"])

@@ -136,10 +136,15 @@ def uneven_bytes() -> None:
     assert all((unit.gradient == 1).all() for unit in units)
 
 
-if __name__ == "__main__":
+def main(functions: dict[str, Any]) -> None:
+    """Call the one of `functions` that the command line names; a failure ends all ranks."""
     try:
-        globals()[sys.argv[1]](*sys.argv[2:])
+        functions[sys.argv[1]](*sys.argv[2:])
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
         MPI.COMM_WORLD.Abort(1)
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -10,6 +10,8 @@ import pytest
 from sweep.run import UsageError
 from trainers import config
 
+NO_MOMENTUM = {"momentum": 0.0, "nesterov": False}
+
 
 def composed(**changes: Any) -> dict[str, Any]:
     """A whole config with the defaults; `changes` name the part of a group (with its options) or a value."""
@@ -82,6 +84,53 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
             },
             "compressor=sign with memory=residual: it sends directions",
         ),
+        (
+            {"compressor": "fp16", "memory": "ef21"},
+            "compressor=fp16 with memory=ef21, exchange=allreduce: the network rou",
+        ),
+        (
+            {"compressor": {"name": "randomk", "values": "fp16"}, "memory": "ef21", "exchange": "mixed"},
+            "16 bits, and what all workers hold in common would drift away for good from what each of them has sent; "
+            "valid is exchange=allgather, or another memory",
+        ),
+        (
+            {"memory": "ef21", "policy": {"patterns": [{"match": "w", "compressor": {"name": "bf16"}}]}},
+            "compressor=bf16 with memory=ef21, exchange=allreduce",
+        ),
+        (
+            {"compressor": "qsgd", "memory": "dgc", "optimizer": NO_MOMENTUM},
+            "compressor=qsgd with memory=dgc: momentum is cleared where something was sent, which is almost everywhere "
+            "in every step; valid is memory.momentum_masking=false, or a sparsifier (adaptive_threshold,atomo,",
+        ),
+        (
+            {"compressor": "powersgd", "memory": "dgc", "optimizer": NO_MOMENTUM},
+            "compressor=powersgd with memory=dgc: mom",
+        ),
+        (
+            {"compressor": {"name": "topk", "ratio": 1.0}, "memory": "dgc", "optimizer": NO_MOMENTUM},
+            "compressor=topk with memory=dgc: momentum is cleared",
+        ),
+        (
+            {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1}}},
+            "policy.accordion.interval=10: valid is an integer from 1 to 3 with 8 epochs, or 21 epochs or more, as "
+            "ratio=0.1 is in force until then",
+        ),
+        (
+            {"compressor": "topk", "max_steps": 2, "policy": {"accordion": {"option": "ratio", "relaxed": 0.1}}},
+            "policy.accordion.interval=10: valid is 21 epochs or more, as ratio=0.1",
+        ),
+        (
+            {"policy": {"start_step": 9}, "max_steps": 8},
+            "policy.start_step=9: valid is an integer up to the number of st",
+        ),
+        (
+            {"compressor": {"name": "atomo", "budget": 9.0}, "policy": {"warmup": "exponential"}},
+            "policy.warmup=exponential: valid is none with compressor=atomo with budget=9.0, which overrules the ratio",
+        ),
+        (
+            {"compressor": {"name": "svd", "budget": 2.0}, "policy": {"accordion": {"option": "rank", "relaxed": 4}}},
+            "policy.accordion.option=rank: valid is budget with compressor=svd with budget=2.0, which overrules",
+        ),
         ({"memory": "dgc"}, "memory=dgc with optimizer.momentum=0.9: the memory has the momentum; valid is optimizer."),
         ({"compressor": "signum", "memory": "residual"}, "compressor=signum with memory=residual: it sends directions"),
     ],
@@ -90,3 +139,26 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
     with pytest.raises(UsageError) as error:
         config.resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compressor": "fp16", "memory": "ef21", "exchange": "allgather"},
+        {"compressor": "fp16", "memory": "residual"},
+        {"compressor": "intsgd", "memory": "ef21"},
+        {"compressor": "topk", "memory": "dgc", "optimizer": NO_MOMENTUM, "policy": {"dense_1d": True}},
+        {"compressor": "none", "memory": "dgc", "optimizer": NO_MOMENTUM},
+        {"compressor": "qsgd", "memory": {"name": "dgc", "momentum_masking": False}, "optimizer": NO_MOMENTUM},
+        {"compressor": "qsgd", "memory": {"name": "dgc", "momentum": 0.0}, "optimizer": NO_MOMENTUM},
+        {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1, "interval": 3}}},
+        {
+            "compressor": {"name": "atomo", "budget": 9.0},
+            "policy": {"accordion": {"option": "budget", "relaxed": 99.0, "interval": 2}},
+        },
+        {"policy": {"start_step": 8}, "max_steps": 8},
+    ],
+    ids=str,
+)
+def test_what_can_work_is_not_refused(changes: dict[str, Any]) -> None:
+    config.resolve(composed(**changes))

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.mpi
 OPENMPI = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text())
 
 
-def mpirun(workers: int, *arguments: str, **environment: str) -> None:
-    """Run a function of tests/trainers/ranks.py with the MPI settings that users get."""
+def mpirun(workers: int, *arguments: str, module: str = "tests.trainers.ranks", **environment: str) -> None:
+    """Run a function of a module with the MPI settings that users get."""
     command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).program()]
     done = subprocess.run(
-        [*command, sys.executable, "-m", "tests.trainers.ranks", *arguments],
+        [*command, sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env={
             **clean_environment(os.environ),

@@ -124,6 +124,36 @@ def _orthonormal(vectors: npt.NDArray[np.float32], lengths: npt.NDArray[np.float
             lengths[number, row] = length
 
 
+@helper
+def _reflect(x: _Floats, across: _Floats, lanes: _Floats) -> None:
+    """x - 2 (x . v) v for the unit vector v = `across`."""
+    _add1(x, np.float32(-2.0) * _dot(x, across, lanes), across)
+
+
+@kernel("void(float32[:, :, ::1])")
+def _householder(vectors: npt.NDArray[np.float32]) -> None:
+    rank = vectors.shape[1]
+    lanes = np.empty(LANES, np.float32)
+    sums = np.empty(_SQUARES, np.float64)
+    reflectors = np.empty(vectors.shape[1:], np.float32)
+    for number in range(vectors.shape[0]):
+        reflectors[:] = vectors[number]
+        for row in range(rank):
+            one = reflectors[row][row:]
+            for _ in range(2):
+                length = _normalise(one, sums)
+            if length != 0.0:
+                one[0] += np.float32(-1.0) if one[0] < 0.0 else np.float32(1.0)
+                _normalise(one, sums)
+            for other in range(row + 1, rank):
+                _reflect(reflectors[other][row:], one, lanes)
+        vectors[number] = 0.0
+        for row in range(rank - 1, -1, -1):
+            vectors[number, row, row] = 1.0
+            for other in range(row, rank):
+                _reflect(vectors[number, other][row:], reflectors[row][row:], lanes)
+
+
 @kernel("void(float32[::1], float32[:, ::1], float32[:, ::1])")
 def _left(x: _Floats, right: _Floats, out: _Floats) -> None:
     columns = right.shape[1]
@@ -200,3 +230,7 @@ def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
     lengths = torch.empty(vectors.shape[:2], dtype=torch.float64)
     _orthonormal(vectors.numpy(), lengths.numpy())
     return lengths
+
+
+def householder(vectors: torch.Tensor) -> None:
+    _householder(vectors.numpy())

@@ -72,6 +72,35 @@ def orthonormal(vectors: torch.Tensor) -> torch.Tensor:
     return lengths
 
 
+def householder(vectors: torch.Tensor) -> None:
+    """Make the rows of every matrix of `vectors` (b, r, n), r <= n, orthonormal, in place, by reflections.
+
+    Householder's method: what is left of row i in coordinates i to n - 1 is taken to their first axis by the
+    reflection across v = x / ||x|| + (1 or -1, as the first of x) along it, and the rows below go through the same
+    reflection. The basis is what the reflections, the last one first, make of the first r axes. A row that lies in
+    the span of those before it gives any direction outside of it. NaN and Inf make a matrix NaN from that row on.
+    """
+    reflectors = vectors.clone()
+    for row in range(vectors.shape[1]):
+        one = reflectors[:, row, row:]
+        for _ in range(2):  # a second time, as the norm of denormals has few bits
+            length = _normalise(one)
+        one[:, 0] += torch.where(length == 0, 0.0, torch.where(one[:, 0] < 0, -1.0, 1.0))
+        _normalise(one)
+        for other in range(row + 1, vectors.shape[1]):
+            _reflect(reflectors[:, other, row:], one)
+    vectors.zero_()
+    for row in reversed(range(vectors.shape[1])):
+        vectors[:, row, row] = 1.0
+        for other in range(row, vectors.shape[1]):
+            _reflect(vectors[:, other, row:], reflectors[:, row, row:])
+
+
+def _reflect(x: torch.Tensor, across: torch.Tensor) -> None:
+    """x - 2 (x . v) v, in place, for the unit vectors v = `across` (b, n)."""
+    x += (-2.0 * _dots(x, across))[:, None] * across
+
+
 def _normalise(vectors: torch.Tensor) -> torch.Tensor:
     """Divide the vectors (b, n) by their norms, and return those; zeros stay zeros, one NaN or Inf makes all NaN."""
     norm = lane_sums(vectors.double().square()).sqrt()

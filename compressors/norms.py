@@ -1,0 +1,19 @@
+"""Norms that are the same on all hosts: workers that decide by them decide alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def squares(x: torch.Tensor) -> float:
+    """The sum of the squares of `x` as float32, in float64 and in the order of `kernels.reference.sums`.
+
+    torch adds in an order that depends on the processor and the number of threads.
+    """
+    from compressors.kernels import backend, buffers
+
+    square: float = backend.load("sums", x.device).moments(buffers.as_float32(x))[2]
+    return square

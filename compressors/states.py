@@ -1,0 +1,51 @@
+"""What is kept from step to step as a `state_dict` holds it: for every unit, a few tensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensors = Mapping[int, Mapping[str, torch.Tensor]]
+
+
+def saved(tensors: Tensors) -> dict[str, Any]:
+    """A copy of `tensors` with strings for keys."""
+    return {str(unit): {name: tensor.clone() for name, tensor in named.items()} for unit, named in tensors.items()}
+
+
+def loaded(
+    owner: str, state: Any, names: Sequence[str], optional: Sequence[str] = ()
+) -> dict[int, dict[str, torch.Tensor]]:
+    """A copy of what `saved` gave; in a unit there can be `names`, and but for the `optional` ones all of them.
+
+    A unit can also be empty: one about which nothing is known yet.
+
+    Raises:
+        ValueError: it is something else. It begins with `owner`, and says what was expected.
+    """
+    import torch
+
+    expected = f"{owner} keeps tensors by unit, called {', '.join(names)}"
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{expected}, but was given {_kind(state)}")
+    taken: dict[int, dict[str, torch.Tensor]] = {}
+    for unit, named in state.items():
+        if not (isinstance(unit, str) and unit.isascii() and unit.isdecimal()):
+            raise ValueError(f"{expected}, but was given the key {unit!r}, which is not a unit's number")
+        if not isinstance(named, Mapping):
+            raise ValueError(f"{expected}, but was given {_kind(named)} for unit {unit}")
+        missing = [name for name in names if name not in named and name not in optional]
+        if any(name not in names for name in named) or (named and missing):
+            raise ValueError(f"{expected}, but was given {', '.join(map(str, named))} for unit {unit}")
+        for name, tensor in named.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise ValueError(f"{expected}, but was given {_kind(tensor)} for {name} of unit {unit}")
+        taken[int(unit)] = {name: tensor.clone() for name, tensor in named.items()}
+    return taken
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
