@@ -258,10 +258,11 @@ class Selector:
             self._critical[index] = changed or lr < accordion.lr_drop * self._lr
             self._norms[index], self._sums[index] = norm, None
 
-    def warm_up(self) -> None:
-        """Load or compile the kernels of every compressor that may come to be used."""
+    def warm_up(self, device: torch.device | str = "cpu") -> None:
+        """Load or compile the kernels of every compressor that may come to be used, for the units on `device`."""
+        shapes = [shape for _, shape in self.units]
         for compressor in self.policy.possible(self.compressor):
-            compressor.warm_up()
+            compressor.warm_up(device, shapes)
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of what decides the coming selections, and of the state of every compressor."""

@@ -59,7 +59,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(config.policy, config.compressor, described, comm.size)
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
-        selector.warm_up()
+        selector.warm_up(flat.gradients.device)
     exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)
     optimizer = SGD(flat.values, flat.gradients, config.optimizer)
     recorder = Recorder(comm, directory, flat.gradients.nbytes, config.warmup_steps)

@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels import backend
+
 _LEAF = 32
 _SMALL = 64
 _SAFE_PEAK = (1e-15, 1e15)
@@ -73,6 +75,7 @@ def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
         return None
     if peak == 0.0:
         return Spectrum(np.zeros(a.shape[0]), _rows_of(np.eye(a.shape[0], dtype=np.float32)))
+    backend.used.setdefault("spectral", "torch")
     safe = _SAFE_PEAK[0] <= peak <= _SAFE_PEAK[1]
     if safe and a.shape[0] > _SMALL:
         found = _tridiagonal(gram(a).cpu(), truncate)
@@ -96,6 +99,7 @@ def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
     """From a Gram matrix in float32; None where that is not exact enough."""
     from compressors.kernels import tridiagonal  # loads numba, which small layers do without
 
+    backend.used["spectral"] = "numba"
     found = tridiagonal.tridiagonal(matrix)
     if found is None:
         return None

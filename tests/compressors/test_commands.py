@@ -333,6 +333,7 @@ def test_bench_prints_and_writes(
     assert f"output/bench/{folder.name}/bench.csv" in printed and "memory copy of 0 MB" in printed
     rows = list(csv.DictReader((folder / "bench.csv").open()))
     assert [row["method"] for row in rows] == ["memory copy", "none", "qsgd,levels=1", "topk"]
+    assert [row["kernels"] for row in rows] == ["torch", "torch", "numba", "numba"]
     assert float(rows[2]["bits_per_element"]) == pytest.approx(
         8 * build("qsgd", levels=1).payload_bound((5000,)) / 5000
     )

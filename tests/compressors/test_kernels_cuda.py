@@ -404,10 +404,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-for module, name, signature, constants in json.load(sys.stdin):
+for module, name, signature, constants, options in json.load(sys.stdin):
     kernel = getattr(importlib.import_module(module), name)
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options={{"enable_fp_fusion": False}})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options={{"enable_fp_fusion": False, **options}})
     found = sorted(set(re.findall({ROUNDED_OTHERWISE!r}, compiled.asm["ptx"], re.MULTILINE)))
     print(json.dumps([name, found]), flush=True)
 """
@@ -433,20 +433,18 @@ def test_the_kernels_compile_and_round_as_the_reference(monkeypatch: pytest.Monk
 
 
 def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
-    """Module, name, types and constants of the kernels that the methods start, a few for each kernel."""
+    """Module, name, types, constants and options of the kernels that the methods start, a few for each kernel."""
     started: dict[str, list[Any]] = {}
 
     def noting(original: Any) -> Any:
         def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+            options = {name: value for name, value in constants.items() if name == "num_warps"}
+            compiled = {name: value for name, value in constants.items() if name not in options}
             types = [triton_type(argument) for argument in arguments]
-            signature = {**dict(zip(kernel.arg_names, types, strict=False)), **dict.fromkeys(constants, "constexpr")}
+            signature = {**dict(zip(kernel.arg_names, types, strict=False)), **dict.fromkeys(compiled, "constexpr")}
             function = kernel.fn
-            started[json.dumps([function.__module__, function.__name__, signature, constants])] = [
-                function.__module__,
-                function.__name__,
-                signature,
-                constants,
-            ]
+            one = [function.__module__, function.__name__, signature, compiled, options]
+            started[json.dumps(one)] = one
             original(kernel, programs, *arguments, **constants)
 
         return launch

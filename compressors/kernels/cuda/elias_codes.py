@@ -17,10 +17,9 @@ def _bit_length(value: tl.tensor) -> tl.tensor:
     """Of int64 from 1 to 2^32 - 1."""
     length = tl.full(value.shape, 1, tl.int64)
     for step in tl.static_range(5):
-        half: tl.constexpr = 16 >> step
-        large = (value >> half) > 0
-        length += tl.where(large, half, 0)
-        value = tl.where(large, value >> half, value)
+        large = (value >> (16 >> step)) > 0
+        length += tl.where(large, 16 >> step, 0)
+        value = tl.where(large, value >> (16 >> step), value)
     return length
 
 
