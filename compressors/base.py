@@ -156,7 +156,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`, which may be on any device.
+        """out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`, on any device.
 
         `key` is the one that `compress` was given, but for its worker: that may be any, so that sums of
         payloads can be decoded.

@@ -123,7 +123,9 @@ def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
 def _copy(times: Times, kind: str, room: Gradients) -> Row:
     seconds = times.median
     rate = room.bytes / seconds / 1e9
-    return Row("memory copy", kind, room.elements, room.bytes, 32.0, 0.0, seconds, 0.0, 1.0, 0.0, 1.0, rate, None, "torch")
+    return Row(
+        "memory copy", kind, room.elements, room.bytes, 32.0, 0.0, seconds, 0.0, 1.0, 0.0, 1.0, rate, None, "torch"
+    )
 
 
 def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
@@ -158,8 +160,8 @@ def figures(rows: Sequence[Row]) -> Table:
         *("bits per element", "error", "encode, ms", "x copy", "decode, ms", "x copy", "both, x copy", "GB/s"),
         "pays below, Gbit/s",
     )
-    columns = [Column("method"), Column("units"), *(Column(name, is_number=True) for name in headings), Column("kernels")]
-    return Table(columns, [_cells(row) for row in rows])
+    columns = [Column(name, is_number=True) for name in headings]
+    return Table([Column("method"), Column("units"), *columns, Column("kernels")], [_cells(row) for row in rows])
 
 
 def _cells(row: Row) -> list[str]:
