@@ -107,7 +107,7 @@ class Atomo(Compressor):
             kernels.write_flags(is_large, bits)
         kernels.write_flags(small.signbit(), signs)
         buffers.write_floats(large, rest)
-        return payload
+        return buffers.delivered(payload, out)
 
     def scale(self, kernels: ModuleType, x: torch.Tensor) -> float:
         """t for `x` (n,) float32; 0 for a tensor of zeros, NaN where it holds NaN or Inf."""
@@ -133,7 +133,7 @@ class Atomo(Compressor):
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload)
+        payload = buffers.incoming(payload, out.device)
         kernels, sparse = backend.load("atomo", out.device), backend.load("sparse", out.device)
         n = out.numel()
         plan, kept, extra = positions.read(sparse, payload, n)
@@ -152,11 +152,8 @@ class Atomo(Compressor):
             else:
                 sparse.add_at(kept, values, weight, total)
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        backend.load("atomo", "cpu")
-        backend.load("sparse", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return "atomo", "sparse"
 
 
 def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: float, extra: int) -> torch.Tensor:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 _MASK = (1 << 64) - 1
+WARM_UP_SHAPES = ((64, 48),)
 
 
 def splitmix64(state: int) -> int:
@@ -155,14 +156,14 @@ class Compressor(ABC):
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         """Encode `x`; return the payload, a 1-D uint8 tensor on the device of `x`.
 
-        With `out` (1-D uint8, at least `payload_bound(x.shape)` long) the payload is written to its
+        With `out` (1-D uint8, at least `payload_bound(x.shape)` long, on any device) the payload is written to its
         beginning and a view of that part is returned. `x` is not changed. The same `x`, `key` and state
         give the same bytes, whatever the kernels and the number of threads.
         """
 
     @abstractmethod
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`.
+        """out += weight * Q(x), in place, for the `x` of shape `out.shape` that gave `payload`, on any device.
 
         `key` is the one that `compress` was given, but for its worker: that may be any, so that sums of
         payloads can be decoded.
@@ -180,9 +181,32 @@ class Compressor(ABC):
         self.decompress_add(payload, out, key)
         return out
 
-    def warm_up(self) -> None:
-        """Load or compile kernels now, so that the first step is not slower than the others."""
-        return None
+    def kernel_modules(self) -> tuple[str, ...]:
+        """What it works with: the names of modules that every package of kernels may have."""
+        return ()
+
+    def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
+        """Load or compile the kernels for tensors of these shapes on `device` now, so that the first step is not
+        slower than the others.
+
+        On the CPU importing them is enough. Elsewhere they are compiled when they are started, for the sizes that
+        they meet: so a copy without state encodes and decodes a tensor of each shape.
+        """
+        import torch
+
+        from compressors.kernels import backend
+
+        for module in self.kernel_modules():
+            backend.load(module, device)
+        if torch.device(device).type == "cpu":
+            return
+        for shape in dict.fromkeys(map(tuple, shapes)):
+            copy, key = dataclasses.replace(self), Key(0, 0, 1, 0)
+            copy.join(1)
+            x = torch.linspace(-1.0, 1.0, element_count(shape), device=device).view(shape)
+            if copy.needs_agreement(key):
+                copy.agree(key, copy.statistics(x, key))
+            copy.decompress(copy.compress(x, key), x, key)
 
     # What methods can ask of the exchange that carries their payloads. The order of a step is: `moved`,
     # `needs_agreement`, and where that is true `statistics` and `agree`; `compress`; after the mean of the

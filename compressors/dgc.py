@@ -139,9 +139,5 @@ class DGC(Sparsifier):
             found = kernels.collect_above(x, threshold, most)
         return found
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        super().warm_up()
-        if not self.strided_sample:
-            backend.load("sampling", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (*super().kernel_modules(), *(() if self.strided_sample else ("sampling",)))

@@ -45,12 +45,12 @@ class Elementwise(Compressor):
         values = buffers.as_float32(x)
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         self.encode(backend.load(self.kernel, x.device), values, key, payload)
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         layout = self.layout(out.shape)
         if layout and not buckets.is_padded(payload, out.shape, *layout):
             raise CorruptPayload("bits behind the codes of a bucket are not zero")
@@ -59,7 +59,5 @@ class Elementwise(Compressor):
             if wrong:
                 raise CorruptPayload(wrong)
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        backend.load(self.kernel, "cpu")  # importing its kernels compiles them, or loads them from the cache
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (self.kernel,)

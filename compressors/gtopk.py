@@ -88,8 +88,8 @@ class GTopK(Cooperative):
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         self._local.decompress_add(payload, out, key, weight)
 
-    def warm_up(self) -> None:
-        self._local.warm_up()
+    def kernel_modules(self) -> tuple[str, ...]:
+        return self._local.kernel_modules()
 
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
@@ -144,8 +144,9 @@ class GTopK(Cooperative):
         """Positions and values of the payload that `message` begins with, and the rest."""
         import torch
 
-        from compressors.kernels import backend
+        from compressors.kernels import backend, buffers
 
+        message = buffers.incoming(message, unit.kept.device)
         plan, kept, _ = positions.read(backend.load("sparse", message.device), message, unit.n)
         length = positions.HEADER + plan.size + 4 * (unit.n if plan.is_dense else plan.count)
         kept, values = self._local.unpack(message[:length], unit.n, unit.key)

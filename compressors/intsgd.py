@@ -162,19 +162,17 @@ class IntSGD(Stateful):
         if not kernels.encode(values, key.bits(), power, factor, self.limit, self.bits, payload):
             raise FloatingPointError("intsgd: a gradient holds NaN or Inf")
         named["alpha"] = torch.tensor(power * factor, dtype=torch.float64)
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         alpha = self.memory.get(key.unit, {}).get("alpha")
         if alpha is None:
             raise CorruptPayload(f"the scale of unit {key.unit} is not known: nothing has been compressed yet")
         with buffers.accumulator(out) as total:
             backend.load("intsgd", out.device).decode_add(payload, weight / float(alpha), self.bits, total)
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        backend.load("intsgd", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return ("intsgd",)

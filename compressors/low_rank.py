@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, Law, element_count
+from compressors.base import WARM_UP_SHAPES, Compressor, CorruptPayload, Key, Law, element_count
 from compressors.parameters import integer, number
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Spectral(Compressor):
         if self.is_dense(x.shape):
             payload = buffers.outgoing(out, 4 * x.numel(), x.device)
             buffers.write_floats(x, payload)
-            return payload
+            return buffers.delivered(payload, out)
         rows, columns = matrix_shape(x.shape)
         with threads.single_thread(), torch.no_grad():
             left, right = self.factors(buffers.as_float32(x).view(rows, columns), key)
@@ -86,11 +86,11 @@ class Spectral(Compressor):
             if atoms * (rows + columns) >= rows * columns:
                 payload = buffers.outgoing(out, 4 * rows * columns, x.device)
                 buffers.write_floats(left.T @ right, payload)
-                return payload
+                return buffers.delivered(payload, out)
             payload = buffers.outgoing(out, 4 * atoms * (rows + columns), x.device)
             buffers.write_floats(left, payload[: 4 * atoms * rows])
             buffers.write_floats(right, payload[4 * atoms * rows :])
-        return payload
+        return buffers.delivered(payload, out)
 
     def factors(self, matrix: torch.Tensor, key: Key) -> tuple[torch.Tensor, torch.Tensor]:
         """Left (r, rows) and right (r, columns) factors of what is sent of `matrix`. The factors of the shorter
@@ -116,7 +116,7 @@ class Spectral(Compressor):
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, self.payload_size(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_size(out.shape))
         rows, columns = matrix_shape(out.shape)
         out = out.detach()
         values = buffers.read_floats(payload) if payload.numel() % 4 == 0 else None
@@ -130,12 +130,13 @@ class Spectral(Compressor):
         right = values[atoms * rows :].view(atoms, columns)
         add_product(left, right, out, weight)
 
-    def warm_up(self) -> None:
+    def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
         import torch
 
         from compressors.kernels import spectral, tridiagonal, uniform  # noqa: F401  (now rather than in the first step)
 
-        spectral.decompose(torch.eye(8), None)
+        spectral.decompose(torch.eye(8, device=device), None)
+        super().warm_up(device, shapes)
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, weight: float) -> None:

@@ -42,12 +42,12 @@ class NoCompression(Compressor):
         buffers.check_floating(x)
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         buffers.write_floats(x, payload)
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         out.detach().add_(buffers.read_floats(payload).view(out.shape), alpha=weight)
 
 
@@ -81,14 +81,14 @@ class _Halves(Compressor):
             if x.device.type != "cpu" or math.isnan(float(values[first:last].sum())):
                 rounded.masked_fill_(rounded.isnan(), math.nan)
             payload[2 * first : 2 * last].copy_(rounded.view(torch.uint8))
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         import torch
 
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         if payload.data_ptr() % 2 or payload.storage_offset() % 2:
             payload = payload.clone()
         halves = payload.view(getattr(torch, self.sum_dtype))

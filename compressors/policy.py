@@ -242,15 +242,17 @@ class Selector:
         """Take note of a unit's mean gradient, which is the same on all workers."""
         self._regimes.observe(index, mean, self._epoch)
 
-    def warm_up(self) -> None:
-        """Load or compile the kernels of every compressor that may come to be used, and of the decisions."""
+    def warm_up(self, device: torch.device | str = "cpu") -> None:
+        """Load or compile the kernels of every compressor that may come to be used, for the units on `device`, and of
+        the decisions."""
         from compressors.kernels import backend
 
         possible = self.policy.possible(self.compressor)
+        shapes = [shape for _, shape in self.units]
         for compressor in possible:
-            compressor.warm_up()
+            compressor.warm_up(device, shapes)
         if self.policy.accordion.option is not None or any(one.needs_movement for one in possible):
-            backend.load("sums", "cpu")
+            backend.load("sums", device)
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of what decides the coming selections, and of the state of every compressor."""

@@ -116,7 +116,7 @@ class PowerSGD(Cooperative, Stateful):
 
         buffers.check_floating(x)
         payload = buffers.outgoing(out, self._size(x.shape, key.step), x.device)
-        return payload.copy_(self.alone([(x, key)])[0].own)
+        return buffers.delivered(payload.copy_(self.alone([(x, key)])[0].own), out)
 
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
@@ -182,7 +182,7 @@ class PowerSGD(Cooperative, Stateful):
         from compressors.kernels import buffers
         from compressors.kernels import powersgd as kernels
 
-        payload = buffers.incoming(payload, self._size(out.shape, key.step))
+        payload = buffers.incoming(payload, out.device, self._size(out.shape, key.step))
         values = buffers.read_floats(payload)
         factors = self._factors(out.shape, key.step)
         if factors is None:
@@ -192,12 +192,8 @@ class PowerSGD(Cooperative, Stateful):
         with _calculating(), buffers.accumulator(out) as total:
             kernels.products(out.device).add_product(left.view(factors[0]), right.view(factors[1]), weight, total)
 
-    def warm_up(self) -> None:
-        import torch
-
-        from compressors.kernels import powersgd
-
-        powersgd.products(torch.device("cpu"))  # importing its kernels compiles them, or loads them from the cache
+    def kernel_modules(self) -> tuple[str, ...]:
+        return ("powersgd",)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -107,7 +107,7 @@ class QSVD(SampledSpectral):
             for side, vector in enumerate((left[atom], right[atom])):
                 written = coder.compress(vector, _stream(key, 2 * atom + side + 1), payload[position:])
                 position += len(written)
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         import torch
@@ -115,7 +115,7 @@ class QSVD(SampledSpectral):
         from compressors.kernels import buffers
 
         coder = self.coder
-        payload = buffers.incoming(payload, self.payload_size(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_size(out.shape))
         whole = coder.payload_bound(out.shape)
         if payload.numel() == whole:
             coder.decompress_add(payload, out, key, weight)
@@ -136,9 +136,8 @@ class QSVD(SampledSpectral):
             coder.decompress_add(part[middle:], right[atom], _stream(key, 2 * atom + 2))
         add_product(left, right, out.detach(), weight)
 
-    def warm_up(self) -> None:
-        super().warm_up()
-        self.coder.warm_up()
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (*super().kernel_modules(), *self.coder.kernel_modules())
 
 
 def _stream(key: Key, number: int) -> Key:

@@ -128,7 +128,7 @@ class QSGD(Elementwise):
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         kernels = backend.load("elias", x.device)
         used = kernels.encode(values, key.bits(), self.levels, self._length(x), field, self.norm == "l2", payload)
-        return payload[:used]
+        return buffers.delivered(payload[:used], out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         weight /= self._tau(out.shape)
@@ -136,16 +136,14 @@ class QSGD(Elementwise):
             return super().decompress_add(payload, out, key, weight)
         from compressors.kernels import backend, buffers
 
-        payload, field = buffers.incoming(payload), self.length_bytes(out.shape)
+        payload, field = buffers.incoming(payload, out.device), self.length_bytes(out.shape)
         kernels = backend.load("elias", out.device)
         with buffers.accumulator(out) as total:
             if not kernels.decode_add(payload, self.levels, self._length(out), field, weight, total):
                 raise CorruptPayload("a norm is negative or infinite, or a stream is not one of Elias codes in range")
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        backend.load("qsgd" if self.coding == "fixed" else "elias", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return ("qsgd" if self.coding == "fixed" else "elias",)
 
 
 @dataclasses.dataclass(frozen=True)

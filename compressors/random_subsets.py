@@ -92,18 +92,18 @@ class SharedSubset(Compressor):
         flat = buffers.as_float32(x)
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
         if not len(flat):
-            return payload
+            return buffers.delivered(payload, out)
         with buffers.floats_of(payload, self.kept(len(flat)), _DTYPES[self.values]) as values:
             if not self.take(flat, key.shared(), values):
                 values.fill_(float("nan"))
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         import torch
 
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, self.payload_bound(out.shape))
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         if not len(payload):
             return
         values = buffers.read_floats(payload) if self.values == "fp32" else payload.clone().view(torch.float16).float()
@@ -158,11 +158,8 @@ class RandomK(SharedSubset):
         kept = self.positions(len(out), key, out.device)
         backend.load("sparse", out.device).add_at(kept, values, weight, out)
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        for module in ("randomk", "sparse"):
-            backend.load(module, "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return "randomk", "sparse"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +197,5 @@ class BlockRandomK(SharedSubset):
         out[first : first + until_end] += values[:until_end] * weight
         out[: len(values) - until_end] += values[until_end:] * weight
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        backend.load("selection", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return ("selection",)

@@ -97,11 +97,8 @@ class RedSyncTrimmed(Sparsifier):
                 low = middle + 1
         return None if best is None else candidates.above(best)
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        super().warm_up()
-        backend.load("sums", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (*super().kernel_modules(), "sums")
 
 
 _DRIFT = 2
@@ -201,8 +198,5 @@ class RedSyncThreshold(Sparsifier, Stateful):
             if fewest <= kept < most or high - low <= self.precision:
                 return threshold
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        super().warm_up()
-        backend.load("sums", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (*super().kernel_modules(), "sums")

@@ -140,9 +140,5 @@ class SIDCo(Sparsifier, Stateful):
         named = {"stages": max(1, stages), "steps": steps, "kept": total}
         self.memory[unit] = {name: torch.tensor(number) for name, number in named.items()}
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        super().warm_up()
-        for module in ("sums", "exceedances"):
-            backend.load(module, "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (*super().kernel_modules(), "sums", "exceedances")

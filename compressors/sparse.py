@@ -213,7 +213,7 @@ class Sparsifier(Compressor):
         else:
             buffers.write_floats(values, payload[start:])
         _begin(kernels, kept, plan, extra, payload)
-        return payload
+        return buffers.delivered(payload, out)
 
     def _compress_mean(self, x: torch.Tensor, key: Key, out: torch.Tensor | None) -> torch.Tensor:
         import torch
@@ -231,12 +231,12 @@ class Sparsifier(Compressor):
         payload = buffers.outgoing(out, positions.HEADER + plan.size + 4, x.device)
         buffers.write_floats(torch.tensor([mean], dtype=torch.float32, device=x.device), payload[-4:])
         _begin(kernels, kept, plan, 0, payload)
-        return payload
+        return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import backend, buffers
 
-        payload = buffers.incoming(payload)
+        payload = buffers.incoming(payload, out.device)
         kernels = backend.load("sparse", out.device)
         kept, values = self.unpack(payload, out.numel(), key)
         with buffers.accumulator(out) as total:
@@ -255,7 +255,7 @@ class Sparsifier(Compressor):
         """
         from compressors.kernels import buffers
 
-        return self.unpack(buffers.incoming(payload), count, key)[0]
+        return self.unpack(buffers.incoming(payload, payload.device), count, key)[0]
 
     def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The inverse of `pack`: the positions, None for all of them, and the values; a mean has no dimension.
@@ -286,13 +286,9 @@ class Sparsifier(Compressor):
             raise CorruptPayload("the mean of the kept values is infinite")
         return kept, values if width else values[0]
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        for module in ("sparse", "selection", *(["sums"] if self.values == "mean" else [])):
-            backend.load(module, "cpu")
-        if self.chained is not None:
-            self.chained.warm_up()
+    def kernel_modules(self) -> tuple[str, ...]:
+        mean = ("sums",) if self.values == "mean" else ()
+        return ("sparse", "selection", *mean, *(self.chained.kernel_modules() if self.chained is not None else ()))
 
 
 def _chained_key(key: Key) -> Key:

@@ -141,8 +141,5 @@ class GaussianK(Sparsifier):
                 break
         return candidates.at_least_one(magnitudes.bits_of(value))
 
-    def warm_up(self) -> None:
-        from compressors.kernels import backend
-
-        super().warm_up()
-        backend.load("sums", "cpu")
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (*super().kernel_modules(), "sums")

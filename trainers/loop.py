@@ -65,7 +65,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     except InvalidParameter as error:  # only now the names of the tensors and the number of samples are known
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
-        selector.warm_up()
+        selector.warm_up(flat.gradients.device)
     exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)
     optimizer = SGD(flat.values, flat.gradients, config.optimizer)
     recorder = Recorder(comm, directory, flat.gradients.nbytes, config.warmup_steps)

@@ -41,6 +41,7 @@ class Row:
     per_copy: float
     gigabytes_per_s: float  # float32 bytes through encode and decode
     pays_below_bit_per_s: float | None  # None where the payload is not smaller
+    kernels: str  # numba, triton or torch; several with a + between
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +134,9 @@ def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
 def _copy(times: Times, kind: str, room: Gradients) -> Row:
     seconds = times.median
     rate = room.bytes / seconds / 1e9
-    return Row("memory copy", kind, room.elements, room.bytes, 32.0, 0.0, seconds, 0.0, 1.0, 0.0, 1.0, rate, None)
+    return Row(
+        "memory copy", kind, room.elements, room.bytes, 32.0, 0.0, seconds, 0.0, 1.0, 0.0, 1.0, rate, None, "torch"
+    )
 
 
 def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
@@ -152,6 +155,7 @@ def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
         per_copy=both.ratio,
         gigabytes_per_s=room.bytes / both.median / 1e9,
         pays_below_bit_per_s=pays_below(room.bytes, size, both.median),
+        kernels="+".join(worker.kernels),
     )
 
 
@@ -167,8 +171,8 @@ def figures(rows: Sequence[Row]) -> Table:
         *("bits per element", "error", "encode, ms", "x copy", "decode, ms", "x copy", "both, x copy", "GB/s"),
         "pays below, Gbit/s",
     )
-    columns = [Column("method"), Column("units"), *(Column(name, is_number=True) for name in headings)]
-    return Table(columns, [_cells(row) for row in rows])
+    columns = [Column(name, is_number=True) for name in headings]
+    return Table([Column("method"), Column("units"), *columns, Column("kernels")], [_cells(row) for row in rows])
 
 
 def _cells(row: Row) -> list[str]:
@@ -184,6 +188,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.per_copy:.2f}",
         f"{row.gigabytes_per_s:.2f}",
         "-" if row.pays_below_bit_per_s is None else number(row.pays_below_bit_per_s / 1e9),
+        row.kernels,
     ]
 
 

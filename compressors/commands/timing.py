@@ -18,6 +18,7 @@ import torch
 from compressors.base import Compressor, Cooperative, Key
 from compressors.commands import alone
 from compressors.commands.samples import GRADIENT
+from compressors.kernels import backend
 
 Operation = Callable[[], object]
 
@@ -140,7 +141,9 @@ class Worker:
         self.step = 0
         self.payloads: list[torch.Tensor] = []
         self.weights = [1.0] * len(gradients.shapes)
-        self.error = self._error()
+        with backend.noted() as used:
+            self.error = self._error()
+        self.kernels = sorted(set(used.values())) or ["torch"]
 
     def encode(self) -> None:
         """All units of the next gradient into the message."""

@@ -70,6 +70,19 @@ def chosen(method: str, device: torch.device | str) -> str:
     return "torch"
 
 
+@contextlib.contextmanager
+def noted() -> Iterator[dict[str, str]]:
+    """What `used` would be if nothing had been loaded before the block; complete at its end."""
+    before, found = dict(used), dict[str, str]()
+    used.clear()
+    try:
+        yield found
+    finally:
+        found.update(used)
+        used.clear()
+        used.update(before | found)
+
+
 def load(method: str, device: torch.device | str) -> ModuleType:
     """The module `method` of the kernels for tensors on `device`; importing it compiles what has to be."""
     kernels = chosen(method, device)

@@ -46,8 +46,14 @@ def check_floating(x: torch.Tensor) -> None:
         raise TypeError(f"compressors take floating tensors, not {x.dtype}")
 
 
-def outgoing(out: torch.Tensor | None, size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """`size` bytes to write a payload to: the beginning of `out`, or new memory on `device`.
+def is_on(tensor: torch.Tensor, device: torch.device) -> bool:
+    """Kernels of `device` can work on the tensor's own memory."""
+    return tensor.device == device
+
+
+def outgoing(out: torch.Tensor | None, size: int, device: torch.device) -> torch.Tensor:
+    """`size` bytes on `device` to write a payload to: the beginning of `out`, or new memory where `out` is None or
+    elsewhere. What has been written is what `delivered` then gives to the caller.
 
     Raises:
         ValueError: `out` is not a contiguous 1-D uint8 tensor, or is too short.
@@ -58,11 +64,19 @@ def outgoing(out: torch.Tensor | None, size: int, device: torch.device | str = "
         raise ValueError(f"out must be a contiguous 1-D uint8 tensor, not {out.dim()}-D {out.dtype}")
     if out.numel() < size:
         raise ValueError(f"out has {out.numel()} bytes, the payload needs {size}")
-    return out[:size]
+    return out[:size] if is_on(out, device) else torch.empty(size, dtype=torch.uint8, device=device)
 
 
-def incoming(payload: torch.Tensor, size: int | None = None) -> torch.Tensor:
-    """`payload`, contiguous; `size` is the only length that it may have.
+def delivered(payload: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """`payload`, written to what `outgoing` gave for `out`, or as much of that: copied to `out` where that is on
+    another device, as a message in main memory is to a gradient on a GPU."""
+    if out is None or is_on(out, payload.device):
+        return payload
+    return out[: len(payload)].copy_(payload)
+
+
+def incoming(payload: torch.Tensor, device: torch.device, size: int | None = None) -> torch.Tensor:
+    """`payload`, contiguous and on `device`, if need be a copy; `size` is the only length that it may have.
 
     Raises:
         CorruptPayload: it is not a 1-D uint8 tensor, or not of that length.
@@ -71,7 +85,7 @@ def incoming(payload: torch.Tensor, size: int | None = None) -> torch.Tensor:
         raise CorruptPayload(f"a payload is a 1-D uint8 tensor, not a {payload.dim()}-D {payload.dtype}")
     if size is not None and payload.numel() != size:
         raise CorruptPayload(f"the payload has {payload.numel()} bytes, a tensor of this shape has {size}")
-    return payload.contiguous()
+    return payload.contiguous() if is_on(payload, device) else payload.to(device, copy=True).contiguous()
 
 
 @contextlib.contextmanager

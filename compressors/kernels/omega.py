@@ -25,3 +25,19 @@ def code(value: int) -> str:
 def length(value: int) -> int:
     """Bits of the code of `value`; grows with it."""
     return len(code(value))
+
+
+def symbols(bits: int) -> list[int]:
+    """By the next `bits` bits of a stream, the first of them lowest, the symbol - the codes of a gap, a sign and a
+    level, in this order - that they begin with: level << 10 | gap << 5 | sign << 4 | length, or 0 where they
+    don't hold a whole one. Below 2^15 for up to 15 bits."""
+    short = {number: code(number) for number in range(1, 32)}
+    table = [0] * 2**bits
+    for gap, first in short.items():
+        for level, second in short.items():
+            length = len(first) + 1 + len(second)
+            for sign in range(2 if length <= bits else 0):
+                begin = int(f"{first}{sign}{second}"[::-1], 2)
+                for place in range(begin, 2**bits, 2**length):
+                    table[place] = level << 10 | gap << 5 | sign << 4 | length
+    return table

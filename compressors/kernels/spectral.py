@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels import backend
+
 _LEAF = 32
 _SMALL = 64
 _SAFE_LENGTH = (1e-15, 1e17)
@@ -68,6 +70,7 @@ def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
     Raises:
         torch.linalg.LinAlgError: neither eigenvectors nor singular vectors converge.
     """
+    backend.used.setdefault("spectral", "torch")
     if a.shape[0] > _SMALL:
         matrix = gram(a).cpu()
         # A NaN or Inf, or a number whose square leaves float32, shows in the longest row. One pass less over `a`.
@@ -98,6 +101,7 @@ def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
     """From a Gram matrix in float32; None where that is not exact enough."""
     from compressors.kernels import tridiagonal  # loads numba, which small layers do without
 
+    backend.used["spectral"] = "numba"
     found = tridiagonal.tridiagonal(matrix)
     if found is None:
         return None

@@ -424,6 +424,7 @@ def test_bench_prints_and_writes(
     assert [row["method"] for row in rows] == ["memory copy", "none", "qsgd,levels=1", "topk"]
     assert {row["machine"] for row in rows} == {f"{timing.machine(1)}, kernels torch"}
     assert ", kernels torch; 2 interleaved" in printed
+    assert {row["kernels"] for row in rows} == {"torch"}
     assert float(rows[2]["bits_per_element"]) == pytest.approx(
         8 * build("qsgd", levels=1).payload_bound((5000,)) / 5000
     )

@@ -27,6 +27,8 @@ import torch
 
 from compressors import Compressor, CorruptPayload, build
 from compressors.kernels import backend
+from compressors.kernels import omega as codes
+from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
 from tests.compressors.cases import CASES, case_name, fresh, gaussian, key
 
 DEVICE = "cuda" if torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET") else "cpu"
@@ -55,12 +57,30 @@ with interpreter():
         module.name: importlib.import_module(f"{cuda.__name__}.{module.name}")
         for module in pkgutil.iter_modules(cuda.__path__)
     }
+    import triton.language as tl
+
+    from compressors.kernels.cuda.elias_codes import omega, or_bits, read_omega
+
+    @triton.jit
+    def write_omegas(value: tl.tensor, begin: tl.tensor, words: tl.tensor) -> None:
+        place = tl.arange(0, 64)
+        code, length = omega(tl.load(value + place))
+        or_bits(words, tl.load(begin + place), code, length > 0)
+
+    @triton.jit
+    def read_omegas(words: tl.tensor, begin: tl.tensor, value: tl.tensor, end: tl.tensor) -> None:
+        place = tl.arange(0, 64)
+        number, behind = read_omega(words, tl.load(begin + place))
+        tl.store(value + place, number)
+        tl.store(end + place, behind)
 
 
 @pytest.fixture(autouse=True)
 def triton_for_every_tensor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`backend` chooses Triton for the tensors of these tests, and what is imported late is interpreted too."""
     monkeypatch.setattr(backend, "_DEVICES", {"triton": DEVICE})
+    if DEVICE == "cpu":  # a symbol takes the interpreter half a tenth of a second
+        monkeypatch.setattr(MODULES["elias"], "_LONGEST", 100)
     with interpreter():
         yield
 
@@ -95,9 +115,11 @@ def outcome(compressor: Compressor, x: torch.Tensor, kernels: str) -> tuple[torc
     """Payload, and what decoding adds to a tensor that is not zero, with all NaN made the same; or the error."""
     backend.choose(kernels)
     try:
-        payload = compressor.compress(x, key(3))
         out = gaussian(tuple(x.shape), 9).to(x.device)
-        compressor.decompress_add(payload, out, key(3), 0.3)
+        with Arithmetic() as arithmetic:
+            payload = compressor.compress(x, key(3))
+            compressor.decompress_add(payload, out, key(3), 0.3)
+        assert not arithmetic.found or compressor.name in LINEAR_ALGEBRA
     except FloatingPointError as error:
         return str(error)
     finally:
@@ -125,8 +147,15 @@ LONG_BUCKETS: list[tuple[str, dict[str, Any]]] = [
     ("dynamic8", {"bucket_size": 8192}),
     ("onebit", {"bucket_size": 8192}),
     ("nuqsgd", {"bucket_size": 8192}),
+    ("qsgd", {"bucket_size": 8192, "coding": "elias"}),
+    ("qsgd", {"bucket_size": 8192, "coding": "elias", "levels": 1, "norm": "l2"}),
 ]
-every_case = pytest.mark.parametrize("compressor", TRITON_CASES, ids=case_name, indirect=True)
+ELIAS: list[tuple[str, dict[str, Any]]] = [
+    ("qsgd", {"bucket_size": 32, "coding": "elias"}),
+    ("qsgd", {"bucket_size": 20, "coding": "elias", "levels": 32767, "norm": "l2"}),
+]
+BITWISE = [case for case in TRITON_CASES if DEVICE == "cpu" or case[0] not in LINEAR_ALGEBRA]
+every_case = pytest.mark.parametrize("compressor", BITWISE, ids=case_name, indirect=True)
 
 
 def test_methods_have_triton_kernels() -> None:
@@ -162,7 +191,13 @@ def agree(compressor: Compressor, x: torch.Tensor) -> None:
     assert torch.equal(found[1], expected[1]), "decoded"
 
 
-@every_case
+@pytest.mark.parametrize("compressor", ELIAS, ids=case_name, indirect=True)
+def test_streams_of_elias_codes_are_those_of_the_reference(compressor: Compressor) -> None:
+    for values in ("normal", "sparse", "nan"):
+        agree(compressor, on_device(INPUTS[values]((333,))))
+
+
+@pytest.mark.parametrize("compressor", [*TRITON_CASES, *ELIAS], ids=case_name, indirect=True)
 def test_payloads_that_no_encoder_writes_are_judged_alike(compressor: Compressor) -> None:
     """Random bytes and flipped bits: refused by both or decoded alike, and nothing is written beside `out`."""
     x = on_device(gaussian((700,)))
@@ -274,6 +309,58 @@ def test_random_subsets_are_those_of_the_reference(n: int, k: int) -> None:
     assert torch.equal(found.subset(key(1).bits(), n, k, device), expected.subset(key(1).bits(), n, k, device))
 
 
+@pytest.mark.parametrize("count", [1, 4, 1000])
+def test_samples_are_those_of_the_reference(count: int) -> None:
+    found, expected = both("sampling")
+    for size in (1, 700, 2**20 + 1):
+        x = on_device(torch.arange(size, dtype=torch.float32))
+        assert torch.equal(found.sample(x, key(2).bits(), count), expected.sample(x, key(2).bits(), count))
+
+
+@pytest.mark.parametrize("values", ["normal", "equal", "sparse", "wide", "zeros"])
+def test_statistics_of_exceedances_are_those_of_the_reference(values: str) -> None:
+    found, expected = both("exceedances")
+    for count in (0, 1, 17, 4097):
+        x = on_device(INPUTS[values]((count,)))
+        assert found.logarithms(x) == expected.logarithms(x)
+        for location in (0.0, 1.7, 1e30):
+            threshold = torch.tensor(location).view(torch.int32).item()
+            assert found.moments_above(x, threshold, location) == expected.moments_above(x, threshold, location)
+
+
+def test_products_of_many_chunks_are_taken_by_the_same_rule() -> None:
+    found, expected = both("exceedances")
+    x = on_device(gaussian((90_000,)))
+    assert found.logarithms(x) == expected.logarithms(x)
+
+
+def test_histograms_that_are_counted_in_parts_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, expected = both("sketch")
+    monkeypatch.setattr(found, "_RUN", 1000)
+    payloads = on_device(torch.zeros(2, 4 * 256 + 5003, dtype=torch.uint8))
+    for values in ("normal", "equal"):
+        x = on_device(INPUTS[values]((5003,)))
+        found.encode(x, 256, payloads[0])
+        expected.encode(x, 256, payloads[1])
+        assert torch.equal(*payloads)
+
+
+def test_omega_codes_of_every_length_are_written_and_read() -> None:
+    """In a payload the largest numbers would be gaps of 2^32 elements."""
+    numbers = [1, 2, 3, 4, 15, 16, 31, 32, 255, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 2**32 - 1]
+    value = on_device(torch.tensor((numbers * 5)[:64]))
+    begin = on_device(47 * torch.arange(64) + 13)
+    words = on_device(torch.zeros(47 * 2 + 10, dtype=torch.int32))
+    found = torch.zeros_like(value), torch.zeros_like(value)
+    MODULES["launch"].launch(write_omegas, 1, value, begin, words)
+    MODULES["launch"].launch(read_omegas, 1, words, begin, *found)
+    bits = "".join(map(str, both("packing")[1].unpack(words.view(torch.uint8), 32 * len(words), 1).tolist()))
+    for number, first in zip(value.tolist(), begin.tolist(), strict=True):
+        assert bits[first : first + 47] == codes.code(number).ljust(47, "0")
+    assert torch.equal(found[0], value)
+    assert (found[1] - begin).tolist() == [codes.length(number) for number in value.tolist()]
+
+
 @pytest.mark.parametrize("values", ["normal", "equal", "wide", "nan"])
 def test_splits_and_draws_of_atomo_are_those_of_the_reference(values: str) -> None:
     found, expected = both("atomo")
@@ -289,7 +376,7 @@ def test_splits_and_draws_of_atomo_are_those_of_the_reference(values: str) -> No
 def test_modules_offer_what_their_namesakes_do() -> None:
     """The functions of the reference, with the same parameters; helpers of kernels aside."""
     for name in MODULES:
-        if name in ("launch", "streams", "packing", "buckets", "scales"):
+        if name in ("launch", "streams", "packing", "buckets", "scales", "elias_codes"):
             continue
         found, expected = both(name)
         for function, body in vars(expected).items():
@@ -322,10 +409,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-for module, name, signature, constants in json.load(sys.stdin):
+for module, name, signature, constants, options in json.load(sys.stdin):
     kernel = getattr(importlib.import_module(module), name)
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options={{"enable_fp_fusion": False}})
+    options["enable_fp_fusion"] = False
+    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options)
     found = sorted(set(re.findall({ROUNDED_OTHERWISE!r}, compiled.asm["ptx"], re.MULTILINE)))
     print(json.dumps([name, found]), flush=True)
 """
@@ -351,20 +439,18 @@ def test_the_kernels_compile_and_round_as_the_reference(monkeypatch: pytest.Monk
 
 
 def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
-    """Module, name, types and constants of the kernels that the methods start, a few for each kernel."""
+    """Module, name, types, constants and options of the kernels that the methods start, a few for each kernel."""
     started: dict[str, list[Any]] = {}
 
     def noting(original: Any) -> Any:
         def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+            options = {name: value for name, value in constants.items() if name == "num_warps"}
+            compiled = {name: value for name, value in constants.items() if name not in options}
             types = [triton_type(argument) for argument in arguments]
-            signature = {**dict(zip(kernel.arg_names, types, strict=False)), **dict.fromkeys(constants, "constexpr")}
+            signature = {**dict(zip(kernel.arg_names, types, strict=False)), **dict.fromkeys(compiled, "constexpr")}
             function = kernel.fn
-            started[json.dumps([function.__module__, function.__name__, signature, constants])] = [
-                function.__module__,
-                function.__name__,
-                signature,
-                constants,
-            ]
+            one = [function.__module__, function.__name__, signature, compiled, options]
+            started[json.dumps(one)] = one
             original(kernel, programs, *arguments, **constants)
 
         return launch
@@ -379,6 +465,9 @@ def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
             compressor.decompress(compressor.compress(x, key()), x, key())
     MODULES["packing"].unpacked(MODULES["packing"].packed(torch.ones(9, dtype=torch.int32), 3), 9, 3)
     MODULES["sums"].moments(gaussian((5000,)))
+    MODULES["sampling"].sample(gaussian((50,)), key().bits(), 7)
+    MODULES["exceedances"].logarithms(gaussian((5000,)))
+    MODULES["exceedances"].moments_above(gaussian((5000,)), 0x3F000000, 0.5)
     found, kept = [], collections.Counter[str]()
     for one in started.values():
         kept[f"{one[0]}.{one[1]}"] += 1

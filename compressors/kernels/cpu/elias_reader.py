@@ -21,24 +21,7 @@ STAGE = 512
 GUARD = 4
 """Words behind them that a symbol may reach into: it has at most 2 (64 + _LONGEST_GROUP) + 1 bits."""
 _0, _1, _63 = np.uint64(0), np.uint64(1), np.uint64(63)
-
-
-def _symbols() -> npt.NDArray[np.uint16]:
-    """By the next _PEEK bits of a stream, the symbol that they begin with: level << 10 | gap << 5 | sign << 4
-    | length, or 0 where they don't hold a whole one."""
-    short = {omega.code(value): value for value in range(1, 32)}
-    table = np.zeros(2**_PEEK, np.uint16)
-    for first, gap in short.items():
-        for second, level in short.items():
-            length = len(first) + 1 + len(second)
-            for sign in range(2):
-                if length <= _PEEK:
-                    begin = int(f"{first}{sign}{second}"[::-1], 2)
-                    table[begin :: 2**length] = level << 10 | gap << 5 | sign << 4 | length
-    return table
-
-
-_SYMBOLS = _symbols()
+_SYMBOLS = np.array(omega.symbols(_PEEK), np.uint16)
 
 
 @helper

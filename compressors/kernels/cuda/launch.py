@@ -19,8 +19,6 @@ from typing import Any
 
 import torch
 
-MOST_PROGRAMS = 2**31 - 1
-
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Run `programs` programs of `kernel` on the device of the first argument, a tensor; none where that is 0."""

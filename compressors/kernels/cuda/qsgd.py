@@ -63,13 +63,35 @@ def _euclidean(
     tl.store(norms + number, norm, mask=number * bucket < count)
 
 
-def _euclidean_norms(x: torch.Tensor, bucket: int) -> torch.Tensor:
+def euclidean_norms(x: torch.Tensor, bucket: int) -> torch.Tensor:
     buckets = -(-len(x) // bucket)
     norms = torch.empty(buckets, dtype=torch.int32, device=x.device)
     steps = -(-min(bucket, len(x)) // 8)
     unroll = 8 if steps >= 8 else 1
     launch(_euclidean, -(-buckets // _ROWS), x, norms, len(x), bucket, steps, ROWS=_ROWS, UNROLL=unroll)
     return norms
+
+
+@triton.jit
+def levels_of(
+    value: tl.tensor,
+    norm: tl.tensor,
+    number: tl.tensor,
+    inside: tl.tensor,
+    key: tl.tensor,
+    levels: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> tl.tensor:
+    """The levels, with their signs, of a tile (ROWS, COLS) of the buckets `number`, whose norms are the bits `norm`
+    (ROWS,); 0 where the norm is NAN."""
+    exact = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * levels.to(tl.float32)
+    exact = tl.where((norm == NAN)[:, None], 0.0, exact)
+    level = exact.to(tl.int32)
+    random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
+    level += rounded_up(exact, level, random)
+    sign = value.to(tl.int32, bitcast=True) >> 31
+    return (level ^ sign) - sign
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "key", "levels"])
@@ -92,20 +114,14 @@ def _encode(
     """Norms, codes and bytes of one tile; the norms, as bits, are those of `norms` where GIVEN."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     value = tl.load(x + index, mask=exists, other=0.0)
-    bits = value.to(tl.int32, bitcast=True)
     if GIVEN:
         norm = canonical(tl.load(norms + number, mask=real, other=0))
     else:
-        norm = canonical(tl.max(bits & MAGNITUDE, axis=1))
+        norm = canonical(tl.max(value.to(tl.int32, bitcast=True) & MAGNITUDE, axis=1))
     if tl.program_id(0) % across == 0:
         store_words(payload, number, norm, real)
-    exact = tl.div_rn(tl.abs(value), tl.broadcast_to(divisor_of(norm)[:, None], (ROWS, COLS))) * levels.to(tl.float32)
-    exact = tl.where((norm == NAN)[:, None], 0.0, exact)
-    level = exact.to(tl.int32)
-    random = draw(stream_bits(key, number.to(tl.uint64))[:, None], inside.to(tl.uint32)[None, :])
-    level += rounded_up(exact, level, random)
-    sign = bits >> 31
-    codes = tl.where(exists, levels + ((level ^ sign) - sign), 0)
+    level = levels_of(value, norm, number, inside, key, levels, ROWS, COLS)
+    codes = tl.where(exists, levels + level, 0)
     write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
 
 
@@ -140,7 +156,7 @@ def encode(
 ) -> None:
     tiles = tiling(len(x), bucket)
     given = euclidean or not tiles.whole
-    norms = (_euclidean_norms if euclidean else largest_magnitudes)(x, bucket) if given else payload
+    norms = (euclidean_norms if euclidean else largest_magnitudes)(x, bucket) if given else payload
     launch(
         _encode, tiles.programs, x, norms, payload, len(x), bucket, tiles.across, 4 * tiles.buckets, signed(key),
         levels, WIDTH=width, BYTES=power_of_two(width), ROWS=tiles.rows, COLS=tiles.columns, GIVEN=given,

@@ -11,6 +11,7 @@ from compressors.kernels.cuda.packing import load_words, pack_at, store_words, u
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of
 from compressors.kernels.cuda.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import bucket_moments
+from compressors.kernels.quotients import divided
 
 _BLOCK = 1024
 
@@ -127,7 +128,7 @@ def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     scale = torch.zeros(1, dtype=torch.int32, device=x.device)
     if len(x):
         total = bucket_moments(x, len(x))[1]
-        scale = torch.where(total.isfinite(), (total / len(x)).float().view(torch.int32), NAN.value)
+        scale = torch.where(total.isfinite(), divided(total, len(x)).float().view(torch.int32), NAN.value)
     programs = max(1, -(-len(x) // _BLOCK))
     launch(_encode_scaled, programs, x, scale, payload, len(x), len(payload), signed(key), BLOCK=_BLOCK)
 

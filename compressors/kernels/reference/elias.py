@@ -12,6 +12,7 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.quotients import divided
 from compressors.kernels.reference.buckets import rows
 from compressors.kernels.reference.packing import pack, unpack
 from compressors.kernels.reference.qsgd import quantised
@@ -102,7 +103,7 @@ def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weig
     factor = (norm.double() * weight).float()
     for numbers, part in rows(out, bucket):
         part[norm[numbers].isnan()] = math.nan
-    out[index] += factor[number] * (level.float() / levels)
+    out[index] += factor[number] * divided(level.float(), levels)
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.quotients import divided
 from compressors.kernels.reference.buckets import rows
 from compressors.kernels.reference.packing import pack, unpack
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, are_scales, rounded
@@ -84,13 +85,13 @@ def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, wei
         codes = unpack(packed, part.shape[1], width)
         scaled = (bounds.double() * weight).float()
         if minmax:
-            high = codes.float() / top
-            low = (top - codes).float() / top
+            high = divided(codes.float(), top)
+            low = divided((top - codes).float(), top)
             part += scaled[:, :1] * low + scaled[:, 1:] * high
         elif (codes > 2 * top).any():
             return False
         else:
-            part += scaled * ((codes - top).float() / top)
+            part += scaled * divided((codes - top).float(), top)
     return True
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.quotients import divided
 from compressors.kernels.reference.buckets import lane_sums, rows
 from compressors.kernels.reference.packing import pack, unpack
 from compressors.kernels.reference.scales import LARGEST, are_scales, norms, rounded
@@ -63,5 +64,5 @@ def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weig
         steps = unpack(codes, part.shape[1], width) - levels
         if (steps > levels).any():
             return False
-        part += (norm.double() * weight).float()[:, None] * (steps.float() / levels)
+        part += (norm.double() * weight).float()[:, None] * divided(steps.float(), levels)
     return True

@@ -7,6 +7,7 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.quotients import divided
 from compressors.kernels.reference.packing import pack, unpack
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, are_scales
 from compressors.kernels.reference.streams import draws
@@ -29,7 +30,7 @@ def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: i
 
 def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
     """Write the mean magnitude of `x`, (n,) float32, and its signs into `payload` of 4 + ceil(n / 8) bytes."""
-    scale = (total(x.double().abs()) / max(1, len(x))).float()
+    scale = divided(total(x.double().abs()), max(1, len(x))).float()
     bad = (_magnitudes(x) >= INFINITY).any()
     scale = torch.where(bad, math.nan, scale)
     write_floats(scale.view(1), payload[:4])

@@ -7,6 +7,7 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.quotients import divided
 from compressors.kernels.reference.buckets import rows
 from compressors.kernels.reference.packing import pack, unpack
 from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, rounded, sums
@@ -23,8 +24,8 @@ def scales(x: torch.Tensor, bucket: int, clip: float) -> torch.Tensor:
     for _, part in rows(x, bucket):
         scale = norms(part, False)
         if clip > 0:
-            mean = sums(part) / part.shape[1]
-            power = sums(part.double().square()) / part.shape[1]
+            mean = divided(sums(part), part.shape[1])
+            power = divided(sums(part.double().square()), part.shape[1])
             variance = power - mean * mean
             limit = (clip * variance.clamp(min=0).sqrt()).float()
             limit = torch.where(variance <= power * _ROUNDING, math.inf, limit)

@@ -1,0 +1,268 @@
+"""QSGD's levels as streams of Elias codes in Triton; `reference.elias` says what is computed.
+
+A program writes a few buckets, each from its beginning on, so many elements of every one at a time: once to find
+how long their streams are, and, when it is known where those begin, once more. The bits are put together in
+32-bit words with atomic ors. A stream can only be read from its beginning on, and each thread reads one, with a
+table of the symbols that are short; long buckets have too few streams for that, which are read by the reference: it
+finds the beginnings of all symbols by doubling.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels import omega as codes
+from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.cuda.buckets import tiling
+from compressors.kernels.cuda.elias_codes import GUARD, omega, or_bits, peek, read_omega
+from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.qsgd import euclidean_norms, levels_of
+from compressors.kernels.cuda.scales import INFINITY, NAN, add_to, canonical, factor_of, largest_magnitudes
+from compressors.kernels.reference import elias as plain
+from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.packing import pack, unpack
+
+_STREAMS = 32
+_LONGEST = 4096
+"""Streams of so many elements at most are read by one thread each: there are many of them, or they are short."""
+_PEEK = 13  # bits that are looked up at once
+
+
+@functools.cache
+def _short_symbols(device: torch.device) -> torch.Tensor:
+    return torch.tensor(codes.symbols(_PEEK), dtype=torch.int32, device=device)
+
+
+@triton.jit
+def _larger(one: tl.tensor, other: tl.tensor) -> tl.tensor:
+    return tl.maximum(one, other)
+
+
+@triton.jit
+def _levels_at(
+    x: tl.tensor,
+    norm: tl.tensor,
+    number: tl.tensor,
+    inside: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    key: tl.tensor,
+    levels: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> tl.tensor:
+    """The levels of the elements `inside` (COLS,) of the buckets `number` (ROWS,); 0 where there is none."""
+    index = number[:, None] * bucket + inside[None, :]
+    exists = (inside >= 0)[None, :] & (inside < bucket)[None, :] & (index < count)
+    value = tl.load(x + index, mask=exists, other=0.0)
+    return tl.where(exists, levels_of(value, norm, number, inside, key, levels, ROWS, COLS), 0)
+
+
+@triton.jit
+def _symbols(
+    x: tl.tensor,
+    norm: tl.tensor,
+    number: tl.tensor,
+    inside: tl.tensor,
+    before: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    key: tl.tensor,
+    levels: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> tl.tensor:
+    """The levels of the next elements of some buckets, the codes of the gaps before them, the codes of their signs
+    and heights, and the lengths of both; zero where the level is. Then the last element of each bucket that has one,
+    which is `before` (ROWS,) for those in front of these elements."""
+    level = _levels_at(x, norm, number, inside, count, bucket, key, levels, ROWS, COLS)
+    # Of the element before, too, which may be another thread's: what all threads know is only what they compute.
+    left = _levels_at(x, norm, number, inside - 1, count, bucket, key, levels, ROWS, COLS)
+    last = tl.associative_scan(tl.where(left != 0, inside[None, :] - 1, -1), 1, _larger)
+    gap, gap_length = omega(inside[None, :] - tl.maximum(last, before[:, None]))
+    height, height_length = omega(tl.maximum(tl.abs(level), 1).to(tl.int64))
+    height = (height << 1) | (level < 0).to(tl.int64)
+    some = level != 0
+    gap_length = tl.where(some, gap_length, 0)
+    height_length = tl.where(some, height_length + 1, 0)
+    before = tl.maximum(before, tl.max(tl.where(some, inside[None, :], -1), axis=1))
+    return some, gap, height, gap_length.to(tl.int32), height_length.to(tl.int32), before
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "pieces", "key", "levels"])
+def _measure(
+    x: tl.tensor,
+    norms: tl.tensor,
+    sizes: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    pieces: tl.tensor,
+    key: tl.tensor,
+    levels: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """How many bytes the streams of some buckets have."""
+    count = count.to(tl.int64)
+    bucket = bucket.to(tl.int64)
+    number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    real = number * bucket < count
+    norm = canonical(tl.load(norms + number, mask=real, other=0))
+    inside = tl.arange(0, COLS).to(tl.int64)
+    before = tl.full((ROWS,), -1, tl.int64)
+    used = tl.zeros((ROWS,), tl.int64)
+    for _ in range(pieces):
+        _, _, _, one, two, before = _symbols(
+            x, norm, number, inside, before, count, bucket, key, levels, ROWS, COLS
+        )  # fmt: skip
+        used += tl.sum(one + two, axis=1).to(tl.int64)
+        inside += COLS
+    tl.store(sizes + number, (used + 7) >> 3, mask=real)
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "pieces", "key", "levels"])
+def _write(
+    x: tl.tensor,
+    norms: tl.tensor,
+    ends: tl.tensor,
+    sizes: tl.tensor,
+    words: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    pieces: tl.tensor,
+    key: tl.tensor,
+    levels: tl.tensor,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+) -> None:
+    """The streams of some buckets, which end at the bytes `ends`, into `words`, which are zero."""
+    count = count.to(tl.int64)
+    bucket = bucket.to(tl.int64)
+    number = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    real = number * bucket < count
+    norm = canonical(tl.load(norms + number, mask=real, other=0))
+    inside = tl.arange(0, COLS).to(tl.int64)
+    before = tl.full((ROWS,), -1, tl.int64)
+    at = 8 * (tl.load(ends + number, mask=real, other=0) - tl.load(sizes + number, mask=real, other=0))
+    for _ in range(pieces):
+        some, gap, height, one, two, before = _symbols(
+            x, norm, number, inside, before, count, bucket, key, levels, ROWS, COLS
+        )  # fmt: skip
+        begin = at[:, None] + (tl.cumsum(one + two, axis=1) - one - two)
+        or_bits(words, begin, gap, some)
+        or_bits(words, begin + one, height, some)
+        at += tl.sum(one + two, axis=1).to(tl.int64)
+        inside += COLS
+    padding = (-at) & 7
+    one = tl.full((ROWS,), 1, tl.int64)
+    or_bits(words, at, (one << padding) - 1, real & (padding > 0))
+
+
+def encode(
+    x: torch.Tensor, key: int, levels: int, bucket: int, field: int, euclidean: bool, payload: torch.Tensor
+) -> int:
+    if not len(x):
+        return 0
+    tiles = tiling(len(x), bucket)
+    norms = (euclidean_norms if euclidean else largest_magnitudes)(x, bucket)
+    sizes = torch.empty(tiles.buckets, dtype=torch.int64, device=x.device)
+    programs = -(-tiles.buckets // tiles.rows)
+    numbers = len(x), bucket, tiles.across, signed(key), levels
+    launch(_measure, programs, x, norms, sizes, *numbers, ROWS=tiles.rows, COLS=tiles.columns)
+    ends = sizes.cumsum(0)
+    total = int(ends[-1])
+    words = torch.zeros(-(-total // 4), dtype=torch.int32, device=x.device)
+    launch(_write, programs, x, norms, ends, sizes, words, *numbers, ROWS=tiles.rows, COLS=tiles.columns)
+    tables = (4 + field) * tiles.buckets
+    finite = (norms >= 0) & (norms < INFINITY.value)
+    write_floats(torch.where(finite, norms, NAN.value).view(torch.float32), payload[: 4 * tiles.buckets])
+    payload[4 * tiles.buckets : tables] = pack(sizes[:, None], 8 * field).flatten()
+    payload[tables : tables + total] = words.view(torch.uint8)[:total]
+    return tables + total
+
+
+@triton.jit(do_not_specialize=["count", "bucket", "levels", "weight"])
+def _add_streams(
+    words: tl.tensor,
+    table: tl.tensor,
+    norms: tl.tensor,
+    ends: tl.tensor,
+    sizes: tl.tensor,
+    out: tl.tensor,
+    wrong: tl.tensor,
+    count: tl.tensor,
+    bucket: tl.tensor,
+    levels: tl.tensor,
+    weight: tl.tensor,
+    STREAMS: tl.constexpr,
+    PEEK: tl.constexpr,
+) -> None:
+    """Add what some streams say, a symbol of each at a time; `wrong` is set where no encoder wrote one of them."""
+    bucket = bucket.to(tl.int64)
+    number = tl.program_id(0).to(tl.int64) * STREAMS + tl.arange(0, STREAMS)
+    first = number * bucket
+    length = tl.minimum(count.to(tl.int64) - first, bucket)
+    end = 8 * tl.load(ends + number, mask=length > 0, other=0)
+    at = end - 8 * tl.load(sizes + number, mask=length > 0, other=0)
+    factor = factor_of(tl.load(norms + number, mask=length > 0, other=0), weight)
+    steps = tl.zeros((STREAMS,), tl.float32) + levels.to(tl.float32)
+    place = tl.full((STREAMS,), -1, tl.int64)
+    bad = tl.zeros((STREAMS,), tl.int32)
+    active = (at < end).to(tl.int32)
+    while tl.max(active, axis=0) > 0:
+        # What is left is padding where it is less than a byte of ones.
+        ones = (tl.full((STREAMS,), 1, tl.int64) << tl.minimum(end - at, 8)) - 1
+        bits = peek(words, at)
+        going = (active > 0) & ((end - at >= 8) | ((bits & ones) != ones))
+        symbol = tl.load(table + (bits & ((1 << PEEK) - 1))).to(tl.int64)
+        gap, negative, level, after = (symbol >> 5) & 31, (symbol >> 4) & 1, symbol >> 10, at + (symbol & 15)
+        is_long = symbol == 0
+        if tl.max((going & is_long).to(tl.int32), axis=0) > 0:
+            long_gap, middle = read_omega(words, at)
+            long_level, behind = read_omega(words, middle + 1)
+            gap = tl.where(is_long, long_gap, gap)
+            negative = tl.where(is_long, peek(words, middle) & 1, negative)
+            level = tl.where(is_long, long_level, level)
+            after = tl.where(is_long, behind, after)
+        good = (gap > 0) & (level > 0) & (level <= levels) & (after <= end) & (place + gap < length)
+        bad = tl.where(going & (good == 0), 1, bad)
+        going = going & good
+        step = tl.div_rn(tl.where(negative > 0, -level, level).to(tl.float32), steps)
+        add_to(out, first + place + gap, going, factor * step)
+        place = tl.where(going, place + gap, place)
+        at = tl.where(going, after, at)
+        active = (going & (at < end)).to(tl.int32)
+    tl.store(wrong, 1, mask=tl.max(bad, axis=0) > 0)
+
+
+def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weight: float, out: torch.Tensor) -> bool:
+    if min(len(out), bucket) > _LONGEST:
+        return plain.decode_add(payload, levels, bucket, field, weight, out)
+    buckets = -(-len(out) // bucket)
+    tables = (4 + field) * buckets
+    if len(payload) < tables:
+        return False
+    norms = read_floats(payload[: 4 * buckets]).view(torch.int32)
+    sizes = unpack(payload[4 * buckets : tables].view(buckets, field), 1, 8 * field).flatten()
+    streams = payload[tables:]
+    spoilt = norms == NAN.value
+    scales = spoilt | ((norms >= 0) & (norms < INFINITY.value))
+    fits = scales.all() & (sizes <= len(streams)).all() & (sizes.sum() == len(streams)) & ~(spoilt & (sizes > 0)).any()
+    is_written, has_spoilt = torch.stack([fits, spoilt.any()]).tolist()
+    if not is_written:
+        return False
+    words = torch.full((-(-len(streams) // 4) + GUARD,), -1, dtype=torch.int32, device=out.device)
+    words.view(torch.uint8)[: len(streams)] = streams
+    wrong = flag(out)
+    launch(
+        _add_streams, -(-buckets // _STREAMS), words, _short_symbols(out.device), norms, sizes.cumsum(0), sizes, out,
+        wrong, len(out), bucket, levels, float64_bits(weight), STREAMS=_STREAMS, PEEK=_PEEK, num_warps=1,
+    )  # fmt: skip
+    for numbers, part in rows(out, bucket) if has_spoilt else ():
+        part[spoilt[numbers]] = math.nan
+    return not raised(wrong)

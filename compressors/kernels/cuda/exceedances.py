@@ -1,0 +1,145 @@
+"""Statistics of magnitudes above a threshold in Triton; `reference.exceedances` defines their order.
+
+As in `sums`, a program works on a few chunks, and what is left of each goes through the same kernel again.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.launch import float64_bits, launch
+from compressors.kernels.cuda.scales import MAGNITUDE
+from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
+
+_CHUNKS = 8
+_FRACTION = tl.constexpr((1 << 52) - 1)
+_ONE = tl.constexpr(1023 << 52)
+
+
+@triton.jit(do_not_specialize=["count", "threshold", "location", "across", "steps", "total"])
+def _exceedances(
+    x: tl.tensor,
+    totals: tl.tensor,
+    found: tl.tensor,
+    count: tl.tensor,
+    threshold: tl.tensor,
+    location: tl.tensor,
+    across: tl.tensor,
+    steps: tl.tensor,
+    total: tl.tensor,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """The totals of the excesses and of their squares of some chunks, of which there are `total`, (2, total)
+    float64; how many magnitudes are not below the threshold is added to `found`. The location is the bits of a
+    float64."""
+    chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
+    start = location.to(tl.int64).to(tl.float64, bitcast=True)
+    plain = tl.zeros((CHUNKS, 16), tl.float64)
+    square = tl.zeros((CHUNKS, 16), tl.float64)
+    above = tl.zeros((CHUNKS, 16), tl.int32)
+    for _ in range(0, steps, UNROLL):
+        for _ in tl.static_range(UNROLL):
+            inside = place < end
+            value = tl.load(x + place, mask=inside, other=0.0)
+            excess = tl.abs(value).to(tl.float64) - start
+            excess = tl.where(inside & (excess > 0.0), excess, 0.0)
+            plain += excess
+            square += excess * excess
+            above += (inside & ((value.to(tl.int32, bitcast=True) & MAGNITUDE) >= threshold)).to(tl.int32)
+            place += 16
+    tl.store(totals + chunk, folded(plain, CHUNKS), mask=exists)
+    tl.store(totals + total.to(tl.int64) + chunk, folded(square, CHUNKS), mask=exists)
+    tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
+
+
+def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int, float, float]:
+    if not len(x):
+        return 0, 0.0, 0.0
+    chunks = chunks_of(len(x), len(x))
+    totals = torch.empty(2, chunks.across, dtype=torch.float64, device=x.device)
+    found = torch.zeros(1, dtype=torch.int64, device=x.device)
+    launch(
+        _exceedances, chunks.programs, x, totals, found, len(x), threshold, float64_bits(location), chunks.across,
+        chunks.steps, chunks.across, CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
+    )  # fmt: skip
+    count, excess, squares = torch.cat([found.double(), combined(totals)]).tolist()
+    return int(count), excess, squares
+
+
+@triton.jit
+def _split(values: tl.tensor) -> tl.tensor:
+    """Exponents (int64) and mantissas of float64 without a sign; a zero counts as a one."""
+    bits = values.to(tl.int64, bitcast=True)
+    bits = tl.where(bits == 0, _ONE, bits)
+    return (bits >> 52) - 1023, ((bits & _FRACTION) | _ONE).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _halved(lanes: tl.tensor, LANES: tl.constexpr) -> tl.tensor:
+    """(rows, LANES) -> (rows, LANES // 2): halves of the lanes are multiplied by each other."""
+    halves = tl.permute(tl.reshape(lanes, (lanes.shape[0], 2, LANES // 2)), (0, 2, 1))
+    one, other = tl.split(halves)
+    return one * other
+
+
+@triton.jit(do_not_specialize=["count", "across", "steps"])
+def _products(
+    values: tl.tensor,
+    products: tl.tensor,
+    sums: tl.tensor,
+    count: tl.tensor,
+    across: tl.tensor,
+    steps: tl.tensor,
+    CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    UNROLL: tl.constexpr,
+) -> None:
+    """The products of the mantissas of some chunks. How many magnitudes are not zero is added to `sums[0]`, and
+    all exponents that were split off to `sums[1]`."""
+    chunk, exists, place, end = first_places(count.to(tl.int64), count.to(tl.int64), across, CHUNK, CHUNKS)
+    lanes = tl.full((CHUNKS, 16), 1.0, tl.float64)
+    exponents = tl.zeros((CHUNKS, 16), tl.int64)
+    nonzero = tl.zeros((CHUNKS, 16), tl.int32)
+    for _ in range(0, steps, UNROLL):
+        for _ in tl.static_range(UNROLL):
+            value = tl.abs(tl.load(values + place, mask=place < end, other=0.0)).to(tl.float64)
+            exponent, mantissa = _split(value)
+            lanes *= mantissa
+            exponents += exponent
+            nonzero += (value.to(tl.int64, bitcast=True) != 0).to(tl.int32)
+            place += 16
+    exponent, lanes = _split(lanes)
+    exponents += exponent
+    product = tl.reshape(_halved(_halved(_halved(_halved(lanes, 16), 8), 4), 2), (CHUNKS,))
+    tl.store(products + chunk, product, mask=exists)
+    tl.atomic_add(sums, tl.sum(tl.sum(nonzero, axis=1), axis=0).to(tl.int64))
+    tl.atomic_add(sums + 1, tl.sum(tl.sum(exponents, axis=1), axis=0))
+
+
+def _multiplied(values: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """One round: a product for every chunk."""
+    chunks = chunks_of(len(values), len(values))
+    products = torch.empty(chunks.across, dtype=torch.float64, device=values.device)
+    launch(
+        _products, chunks.programs, values, products, sums, len(values), chunks.across, chunks.steps,
+        CHUNK=CHUNK, CHUNKS=_CHUNKS, UNROLL=chunks.unroll,
+    )  # fmt: skip
+    return products
+
+
+def logarithms(x: torch.Tensor) -> tuple[int, int, float]:
+    if not len(x):
+        return 0, 0, 1.0
+    sums = torch.zeros(2, 2, dtype=torch.int64, device=x.device)  # of the first round, and of those after it
+    products = _multiplied(x, sums[0])
+    while len(products) > 1:
+        products = _multiplied(products, sums[1])
+    (count, exponent), (_, more) = sums.tolist()
+    mantissa, last = math.frexp(float(products[0]))  # in [1/2, 1)
+    return count, exponent + more + last - 1, 2.0 * mantissa

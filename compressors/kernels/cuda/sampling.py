@@ -1,0 +1,32 @@
+"""Elements of a tensor at random in Triton; `reference.sampling` says which."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.launch import launch, signed
+from compressors.kernels.cuda.streams import draw, stream_bits
+
+_BLOCK = 512
+
+
+@triton.jit(do_not_specialize=["size", "key", "count"])
+def _sample(
+    x: tl.tensor, taken: tl.tensor, size: tl.tensor, key: tl.tensor, count: tl.tensor, BLOCK: tl.constexpr
+) -> None:
+    """Every place of `taken` (count,) gets one of the `size` elements of `x`."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < count
+    bits = stream_bits(key, tl.zeros((BLOCK,), tl.uint64))
+    first = draw(bits, (2 * place).to(tl.uint32)).to(tl.int64)
+    second = draw(bits, (2 * place + 1).to(tl.uint32)).to(tl.int64)
+    index = ((first << 31) | (second >> 1)) % size.to(tl.int64)
+    tl.store(taken + place, tl.load(x + index, mask=mask, other=0.0), mask=mask)
+
+
+def sample(x: torch.Tensor, key: int, count: int) -> torch.Tensor:
+    taken = torch.empty(count, dtype=torch.float32, device=x.device)
+    launch(_sample, -(-count // _BLOCK), x, taken, len(x), signed(key), count, BLOCK=_BLOCK)
+    return taken
