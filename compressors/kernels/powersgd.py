@@ -24,7 +24,7 @@ _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: 
 
 
 def products(device: torch.device) -> Any:
-    """What has `left_product`, `right_product`, `add_product`, `orthonormal` and `householder` for tensors on `device`."""
+    """What has the products, `orthonormal` and `householder` for tensors on `device`."""
     kernels = backend.load("powersgd", device)  # notes what is used, also where that is the library
     return kernels if device.type == "cpu" else Library
 
