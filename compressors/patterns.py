@@ -20,7 +20,8 @@ def is_rule(item: Any) -> bool:
         and set(item) == {"match", "compressor"}
         and isinstance(item["match"], str)
         and isinstance(item["compressor"], Mapping)
-        and "name" in item["compressor"]
+        and isinstance(item["compressor"].get("name"), str)
+        and all(isinstance(option, str) for option in item["compressor"])
     )
 
 

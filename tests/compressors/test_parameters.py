@@ -128,6 +128,12 @@ def test_memories_work_at_the_ends_of_their_ranges(name: str) -> None:
             kept.finish(0, torch.zeros_like(x))
 
 
+@pytest.mark.parametrize("compressor", [{"name": 7}, {"name": None}, {"name": ["qsgd"]}, {"name": "qsgd", 1: 2}, {}])
+def test_a_pattern_of_a_policy_that_is_no_compressor_is_refused(compressor: dict[Any, Any]) -> None:
+    with pytest.raises(InvalidParameter, match="patterns=.* valid is a list of"):
+        Policy(patterns=[{"match": "a", "compressor": compressor}])
+
+
 def test_policies_take_the_ends_of_their_ranges() -> None:
     for option, value in ends(Policy, "warmup_ratios", "patterns"):
         policy = Policy(**{option: value})
