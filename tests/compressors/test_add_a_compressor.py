@@ -53,7 +53,13 @@ def test_it_is_new_and_short() -> None:
 
 
 def test_the_conformance_suite_picks_it_up_and_passes(copy: Path) -> None:
-    suite = ("tests/compressors/test_compressor_conformance.py", "tests/compressors/test_memory.py")
+    names = (
+        "test_compressor_conformance.py",
+        "test_conformance_laws.py",
+        "test_conformance_corruption.py",
+        "test_memory.py",
+    )
+    suite = [f"tests/compressors/{name}" for name in names]
     output = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite, "-k", NAME)
     passed = re.search(r"(\d+) passed", output)
     assert passed and int(passed[1]) > 100, output

@@ -8,6 +8,7 @@ as such an argument. So this follows casts, annotations and assignments; `test_b
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 from collections.abc import Callable
@@ -119,6 +120,7 @@ def functions(source: str, module: ModuleType, returns: dict[str, str]) -> list[
     ]
 
 
+@functools.cache
 def returned() -> dict[str, str]:
     """What each helper returns."""
     nodes = [node for file in FILES for node in ast.parse(file.read_text()).body]
