@@ -289,6 +289,25 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(compressor: Compressor) -
 
 
 @every_compressor
+def test_what_a_sparsifier_does_not_send_is_zero(compressor: Compressor) -> None:
+    """The memory dgc takes what is not zero for sent."""
+    if not compressor.sparse or compressor.law(MATRIX).omega == 0.0:
+        pytest.skip("sends something of every element")
+    spiked = 1e-6 * gaussian(MATRIX)
+    spiked[3, 4] = 1.0
+    leaves_out = False
+    for x in (spiked, gaussian(MATRIX)):
+        payload = fresh(compressor).compress(x, key(1))
+        sent = compressor.decompress(payload, x, key(1)) != 0
+        leaves_out = leaves_out or not sent.all()
+        tell = getattr(compressor, "sent_indices", None)
+        told = None if tell is None else tell(payload, x.numel(), key(1))
+        if told is not None:
+            assert not torch.isin(sent.view(-1).nonzero()[:, 0], told, invert=True).any()
+    assert leaves_out
+
+
+@every_compressor
 def test_what_is_no_state_is_refused_and_changes_nothing(compressor: Compressor) -> None:
     compressor = fresh(compressor)
     compressor.compress(gaussian(MATRIX), key())
