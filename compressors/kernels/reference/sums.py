@@ -19,7 +19,7 @@ def total(values: torch.Tensor) -> torch.Tensor:
     """The sum of `values` (n,), float64, as a tensor without dimensions."""
     values = values.double()
     if not len(values):
-        return values.sum()
+        return values.new_zeros(())
     while True:
         values = torch.cat([lane_sums(part, LANES) for _, part in rows(values, CHUNK)])
         if len(values) == 1:
