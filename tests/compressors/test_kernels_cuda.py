@@ -152,7 +152,7 @@ LONG_BUCKETS: list[tuple[str, dict[str, Any]]] = [
 ]
 ELIAS: list[tuple[str, dict[str, Any]]] = [
     ("qsgd", {"bucket_size": 32, "coding": "elias"}),
-    ("qsgd", {"bucket_size": 20, "coding": "elias", "levels": 32767, "norm": "l2"}),
+    ("qsgd", {"bucket_size": 8, "coding": "elias", "levels": 32767, "norm": "l2"}),
 ]
 BITWISE = [case for case in TRITON_CASES if DEVICE == "cpu" or case[0] not in LINEAR_ALGEBRA]
 every_case = pytest.mark.parametrize("compressor", BITWISE, ids=case_name, indirect=True)
