@@ -58,6 +58,11 @@ class SharedSubset(Compressor):
         """Elements of a larger magnitude may arrive as Inf."""
         return 65504.0 if self.values == "fp16" else math.inf
 
+    @property
+    def smallest(self) -> float:  # type: ignore[override]
+        """Smaller elements lose more than half float's 2^-11 of themselves."""
+        return 2.0**-14 if self.values == "fp16" else 0.0
+
     def kept(self, n: int) -> int:
         """The number of elements of n that travel."""
         return counts.kept(n, self.ratio, self.count)

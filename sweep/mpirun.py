@@ -10,10 +10,12 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -173,9 +175,12 @@ class Attempt:
         self.status: str | None = None
         self.reason: str | None = None
         self._stopping: tuple[str, str] | None = None
+        # Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
+        self._scratch = tempfile.mkdtemp(prefix="gradsweep-")
         environment = {
             **clean_environment(os.environ),
             **python_environment(),
+            "TMPDIR": self._scratch,
             **task.environment,
             ATTEMPT_VARIABLE: str(self.directory),
             CORES_VARIABLE: ",".join(map(str, cores)),
@@ -183,16 +188,20 @@ class Attempt:
         if os.geteuid() == 0:  # Open MPI asks root twice
             environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         parent = os.getpid()
-        with (self.directory / names.STDOUT).open("wb") as out, (self.directory / names.STDERR).open("wb") as err:
-            self.process = subprocess.Popen(
-                task.arguments(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=environment,
-                start_new_session=True,
-                preexec_fn=lambda: _in_child(cores, parent),
-            )
+        try:
+            with (self.directory / names.STDOUT).open("wb") as out, (self.directory / names.STDERR).open("wb") as err:
+                self.process = subprocess.Popen(
+                    task.arguments(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=environment,
+                    start_new_session=True,
+                    preexec_fn=lambda: _in_child(cores, parent),
+                )
+        except BaseException:
+            self._tidy()
+            raise
         record = {
             "number": self.number,
             "status": names.RUNNING,
@@ -215,7 +224,7 @@ class Attempt:
         except BaseException:  # nothing may run that no state tells of
             self.process.kill()
             self.process.wait()
-            kill_processes_of(self.directory)
+            self._tidy()
             raise
 
     def poll(self) -> str | None:
@@ -241,8 +250,13 @@ class Attempt:
                 self.process.wait()
             self.poll()
 
-    def _finish(self) -> None:
+    def _tidy(self) -> None:
+        """Leave nothing of an mpirun that has ended."""
         kill_processes_of(self.directory)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _finish(self) -> None:
+        self._tidy()
         code = self.process.returncode
         result = self.run.result()
         if result is not None:

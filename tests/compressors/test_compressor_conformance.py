@@ -246,18 +246,19 @@ def test_global_generators_are_left_alone(compressor: Compressor) -> None:
 
 
 UNITS = (3, 1)
-BEFORE, AFTER = 7, 12
-"""Steps: enough for what is done in every fifth to have been done, and to show."""
+BEFORE, AFTER, SUDDENLY = 7, 12, 11
+"""Steps: enough for what is done in every fifth to have been done, and to show; first in gradients that what is
+remembered still fits, then in others."""
 
 
 def run(compressor: Compressor, steps: range) -> dict[int, list[torch.Tensor]]:
-    """Payloads and Q(x) of two units whose gradients grow, turn, get heavier tails and move the parameters."""
+    """Payloads and Q(x) of two units whose gradients grow, turn, suddenly get heavier tails and move the parameters."""
     shape = (60, 80) if isinstance(compressor, Stateful) else MATRIX
     found: dict[int, list[torch.Tensor]] = {unit: [] for unit in UNITS}
     for step in steps:
         for unit in UNITS:
             x = gaussian(shape, 100 * unit + step)
-            x = x * (1.0 + step) * x.abs() ** (step % 4 if step >= BEFORE else 0) + gaussian(shape, unit)
+            x = x * (1.0 + 0.02 * step) * x.abs() ** (step % 4 if step >= SUDDENLY else 0) + gaussian(shape, unit)
             one = key(step, unit=unit)
             if compressor.needs_movement:
                 compressor.moved(unit, float(unit + step * step), 0.5)

@@ -168,6 +168,20 @@ def test_the_environment_of_a_run(executor: SlotExecutor, make: Make, monkeypatc
     assert "SLURM_" not in text and "OMPI_COMM" not in text
 
 
+def test_every_attempt_has_a_place_of_its_own_for_temporary_files(executor: SlotExecutor, make: Make) -> None:
+    """Two mpiruns with the same pid, one after the other, must not meet what the first has left."""
+    script = 'echo "$TMPDIR"; touch "$TMPDIR/left"; exit 1'
+    places = []
+    for name in ("one", "two", "one"):
+        job = submit(executor, make(name, script))
+        assert job.exception() is not None
+        places.append(Path((job.stdout() or "").strip()))
+    assert len(set(places)) == 3
+    assert all(place.is_absolute() and not place.exists() for place in places)
+    job = submit(executor, make("where", f'test -d "$TMPDIR" && {SUCCEED}'))
+    assert job.result()
+
+
 def test_the_users_own_mpi_settings_stay_unless_an_mpirun_set_them() -> None:
     own = {"OMPI_MCA_btl": "tcp", "PATH": "/bin", "SLURM_CONF": "/etc/slurm.conf", "PMIX_RANK": "0"}
     assert clean_environment(own) == {"PATH": "/bin", "SLURM_CONF": "/etc/slurm.conf"}

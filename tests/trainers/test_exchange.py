@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,22 +23,24 @@ OPENMPI = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text())
 def mpirun(workers: int, *arguments: str, module: str = "tests.trainers.ranks", **environment: str) -> None:
     """Run a function of a module with the MPI settings that users get."""
     command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).program()]
-    done = subprocess.run(
-        [*command, sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        env={
-            **clean_environment(os.environ),
-            **OPENMPI["environment"],
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=400,  # kernels may have to be compiled
-    )
+    with tempfile.TemporaryDirectory() as scratch:  # what a killed mpirun of the same pid has left elsewhere does harm
+        done = subprocess.run(
+            [*command, sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env={
+                **clean_environment(os.environ),
+                **OPENMPI["environment"],
+                "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "OMP_NUM_THREADS": "1",
+                "TMPDIR": scratch,
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=400,  # kernels may have to be compiled
+        )
     assert done.returncode == 0, done.stderr
 
 
