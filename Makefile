@@ -16,7 +16,8 @@ sweep: install
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
 
 test: lint
-	$(VENV)/bin/python -m pytest -m "not fresh"
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 tests/compressors
+	$(VENV)/bin/python -m pytest -m "not fresh" --ignore tests/compressors
 
 lint: install
 	$(VENV)/bin/ruff check .
