@@ -213,7 +213,11 @@ class Compressor(ABC):
     # decoded payloads has been formed, `finish`.
 
     def join(self, workers: int) -> None:
-        """Called once, before the first step: so many workers' payloads are combined."""
+        """Called once, before the first step: so many workers' payloads are combined.
+
+        Raises:
+            ValueError: that many cannot be; also called, on a copy, when a config is checked.
+        """
         return None
 
     def moved(self, unit: int, squared: float, lr: float) -> None:

@@ -51,6 +51,8 @@ class Policy:
         parameters.check(self)
         if (self.warmup == "list") != bool(self.warmup_ratios):
             raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), "a list with warmup=list, else empty")
+        if self.warmup == "exponential" and not self.warmup_epochs:
+            raise InvalidParameter("warmup_epochs", 0, "an integer from 1 up with warmup=exponential")
         if self.warmup != "none" and self.accordion.option is not None:
             raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
         self.exceptions()
@@ -98,6 +100,12 @@ class Policy:
         """
         if steps is not None and self.start_step > steps:
             raise InvalidParameter("start_step", self.start_step, f"an integer up to the number of steps ({steps})")
+        if self.warmup == "exponential" and self.warmup_epochs >= epochs:
+            valid = f"an integer below the number of epochs ({epochs})"
+            raise InvalidParameter("warmup_epochs", self.warmup_epochs, valid)
+        if self.warmup == "list" and len(self.warmup_ratios) >= epochs:
+            valid = f"a list shorter than the number of epochs ({epochs})"
+            raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), valid)
         try:
             self.accordion.check_length(epochs)
         except InvalidParameter as error:
@@ -112,11 +120,18 @@ class Policy:
         option, value = self.accordion.option, self.accordion.relaxed
         if option is None or value is None:
             return compressor
-        is_whole = isinstance(getattr(compressor, option), int) and value == int(value)
+        own = getattr(compressor, option)
+        if isinstance(own, float):
+            value = float(value)
+        elif value == int(value):
+            value = int(value)  # also where it is null now, which does not tell what the option takes
         try:
-            return dataclasses.replace(compressor, **{option: int(value) if is_whole else value})
+            relaxed = dataclasses.replace(compressor, **{option: value})
         except InvalidParameter as error:
             raise InvalidParameter("accordion.relaxed", value, error.valid) from error
+        if relaxed == compressor:
+            raise InvalidParameter("accordion.relaxed", value, f"another value than the compressor's own {option}")
+        return relaxed
 
     def ratio(self, epoch: int, final: float) -> float:
         """The part to keep in `epoch` (from 1) of a compressor that keeps the part `final` in the end.

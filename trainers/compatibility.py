@@ -134,6 +134,10 @@ def check_together(run: RunConfig) -> None:
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     for compressor in (*run.policy.possible(run.compressor), run.policy.relaxed(run.compressor)):
         one = Together(compressor, type(run.exchange), run.exchange.granularity, run.memory)
+        try:
+            dataclasses.replace(compressor).join(run.workers)
+        except ValueError as error:
+            raise UsageError(f"workers={run.workers} with compressor={compressor.name}: {error}") from error
         for rule in (*RULES, *MEMORY_RULES):
             if rule.forbids(one):
                 raise UsageError(f"{one.words(rule.parts)}: {rule.why}; valid is {_instead(rule)}")

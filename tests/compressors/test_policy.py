@@ -183,6 +183,7 @@ def test_the_state_of_compressors_is_saved_with_it() -> None:
     [
         ({"min_elements": -1}, "min_elements=-1: valid is an integer from 0 up"),
         ({"warmup": "list"}, r"warmup_ratios=\[\]: valid is a list with warmup=list"),
+        ({"warmup": "exponential", "warmup_epochs": 0}, "warmup_epochs=0: valid is an integer from 1 up with"),
         ({"warmup_ratios": [0.5]}, r"warmup_ratios=\[0.5\]: valid is a list with warmup=list, else empty"),
         ({"warmup": "list", "warmup_ratios": [1.5]}, r"warmup_ratios=\[1.5\]: valid is a list of ratios above 0"),
         ({"patterns": [{"match": "("}]}, "patterns=.*valid is a list of {match: a regular expression"),
@@ -203,11 +204,33 @@ def test_a_policy_that_the_compressor_has_no_option_for_is_refused() -> None:
         (Accordion("rank", 2), "accordion.option=rank: valid is an option of compressor=qsgd: levels"),
         (Accordion("levels", 2.5), "accordion.relaxed=2.5: valid is an integer from 1"),
         (Accordion("levels", 0.5), "accordion.relaxed=0.5: valid is an integer from 1"),
+        (Accordion("levels", 7.0), "accordion.relaxed=7: valid is another value than the compressor's own levels"),
     ):
         with pytest.raises(InvalidParameter, match=message):
             Policy(accordion=accordion).check(build("qsgd"))
     with pytest.raises(InvalidParameter, match="relaxed=None: valid is given"):
         Accordion("levels")
+
+
+def test_an_integer_can_take_the_place_of_null() -> None:
+    whole = build("qsgd", bucket_size=None)
+    relaxed = Policy(accordion=Accordion("bucket_size", 64.0)).relaxed(whole)
+    assert relaxed == build("qsgd", bucket_size=64) and repr(relaxed) == repr(build("qsgd", bucket_size=64))
+    assert repr(Policy(accordion=Accordion("ratio", 1)).relaxed(build("topk"))) == repr(build("topk", ratio=1.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "message"),
+    [
+        ({"warmup": "exponential", "warmup_epochs": 8}, 9, "warmup_epochs=8: valid is an integer below .* \\(8\\)"),
+        ({"warmup": "list", "warmup_ratios": [0.5, 0.1]}, 3, "warmup_ratios=\\[0.5, 0.1\\]: valid is a list shorter"),
+    ],
+)
+def test_a_warm_up_must_come_to_its_end(options: dict[str, Any], epochs: int, message: str) -> None:
+    policy = Policy(**options)
+    policy.check_length(epochs)
+    with pytest.raises(InvalidParameter, match=message):
+        policy.check_length(epochs - 1)
 
 
 def test_all_kinds_that_may_be_used_are_named() -> None:
