@@ -90,6 +90,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.3, "values": "mean", "count": "floor_plus_one"},
         {"ratio": 0.2, "values": "qsgd", "indices": "delta"},
         {"ratio": 0.2, "values": "qsgd", "values_options": {"levels": 3, "coding": "elias"}},
+        {"ratio": 0.2, "values": "terngrad", "values_options": {"clip": 0.0, "bucket_size": 5}},
         {"ratio": 0.05, "indices": "bitmap", "count": "at_least_one_floor"},
         {"ratio": 0.02, "count": "drop_ratio"},
     ],
