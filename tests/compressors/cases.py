@@ -140,6 +140,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "sidco": [
         {"ratio": 0.05, "adapt_every": 1},
+        {"ratio": 0.05, "adapt_every": 1, "adapt": "paper"},
         {"ratio": 0.01, "stages": 3, "distribution": "gpareto", "adapt_every": None},
         {"ratio": 0.02, "stages": 2, "distribution": "gamma_gpareto", "first_ratio": 0.5},
         {"ratio": 0.6, "distribution": "gamma_gpareto", "values": "fp16"},
