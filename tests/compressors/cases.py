@@ -96,6 +96,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "gtopk": [
         {"ratio": 0.1, "indices": "int32"},
+        {"ratio": 0.1, "values": "fp16"},
         {"ratio": 0.4, "count": "floor_plus_one"},
     ],
     "randomk": [
