@@ -24,12 +24,14 @@ class _Unit:
     start: torch.Tensor
     """Positions of this worker's own k largest elements."""
     mine: torch.Tensor
-    """Those of them that are in the sums."""
+    """Those of them that are in the sums, and where this worker answers for a rounding of them."""
+    share: torch.Tensor
+    """What of the sums there is this worker's."""
     kept: torch.Tensor
     values: torch.Tensor
     """The k largest sums so far, and where they are."""
-    x: torch.Tensor
-    """The unit, to read this worker's values from."""
+    sent: torch.Tensor
+    """The payload of these sums, once they have been rounded for it."""
     guest: torch.Tensor
     theirs: torch.Tensor
     """`start` and `mine` of the worker that this one stands for; empty where there is none."""
@@ -51,9 +53,15 @@ class GTopK(Cooperative):
     back what is not among the last k. An element that lost in an early merge and whose position came back
     through other workers would then be neither in the sum nor in a memory; here it is in the memory.)
 
-    Payload: that of `topk` with float32 values. A message is the payloads of all units, one after the other;
-    to a worker from p on, each is followed by as many bits as the unit's payload of that worker had elements,
-    filled up to whole bytes: whether the element is in the result.
+    `values` is how sums travel: `fp32`, or rounded to scaled half floats, `fp16`. Both of a pair go on with what the
+    roundings have left, so that all still keep the same; of those who hold a sum, the one with the lowest number counts
+    its rounding as its own contribution. So with fp16 too contributions add up to the sums, and the roundings of
+    all rounds, the last among them, stay in memories.
+
+    Payload: that of `topk` with these values. What a worker has contributed, which does not travel, has float32
+    values in either case: in its header `extra` is 0, which it is in none with fp16 values. A message is the
+    payloads of all units, one after the other; to a worker from p on, each is followed by as many bits as the
+    unit's payload of that worker had elements, filled up to whole bytes: whether the element is in the result.
 
     A NaN is larger than Inf and Inf larger than all numbers in every merge, so up to k of them arrive; one that
     does not is still in the memory, where there is one. float64 is rounded to float32 first.
@@ -64,6 +72,7 @@ class GTopK(Cooperative):
     paper: ClassVar[str] = "Shi et al., ICDCS 2019"
     sparse: ClassVar[bool] = True
 
+    values: str = choice("fp32", "fp32", "fp16")
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("ceil")
     indices: str = choice("auto", *positions.OPTIONS)
@@ -71,7 +80,12 @@ class GTopK(Cooperative):
     @property
     def _local(self) -> TopK:
         """The format of the payloads."""
-        return TopK(values="fp32", indices=self.indices, ratio=self.ratio, count=self.count)
+        return TopK(values=self.values, indices=self.indices, ratio=self.ratio, count=self.count)
+
+    @property
+    def _exact(self) -> TopK:
+        """The format of what a worker has contributed."""
+        return dataclasses.replace(self._local, values="fp32")
 
     def law(self, shape: Sequence[int]) -> Law:
         return self._local.law(shape)
@@ -86,7 +100,8 @@ class GTopK(Cooperative):
         return self._local.compress(x, key, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        self._local.decompress_add(payload, out, key, weight)
+        is_exact = out.numel() > 0 and len(payload) >= positions.HEADER and int(payload[positions.HEADER - 1]) == 0
+        (self._exact if is_exact else self._local).decompress_add(payload, out, key, weight)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return self._local.kernel_modules()
@@ -100,6 +115,7 @@ class GTopK(Cooperative):
         stands_for = worker + power if worker + power < workers else None
         if workers > power:
             if worker >= power:
+                self._settle(units, answers=True)
                 yield Swap(worker - power, self._message(units))
             else:
                 received = yield Swap(stands_for, nothing)
@@ -109,8 +125,11 @@ class GTopK(Cooperative):
             if worker >= power:
                 yield Swap(None, nothing)
             else:
+                self._settle(units, answers=worker % (1 << bit) == 0)
                 received = yield Swap(worker ^ (1 << bit), self._message(units))
                 self._merge(units, received)
+        if worker < power:
+            self._settle(units, answers=worker == 0)
         if workers > power:
             if worker >= power:
                 received = yield Swap(worker - power, nothing)
@@ -125,30 +144,44 @@ class GTopK(Cooperative):
         flat = buffers.as_float32(x)
         kept = self._local.select(flat, key)
         values = _canonical(flat.index_select(0, kept))
-        return _Unit(len(flat), key, kept, kept, kept, values, flat, kept[:0], kept[:0])
+        return _Unit(len(flat), key, kept, kept, values, kept, values, values[:0], kept[:0], kept[:0])
 
-    def _payload(self, unit: _Unit, kept: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        return self._local.pack(kept, values, unit.n, unit.key, with_positions=True)
+    def _settle(self, units: list[_Unit], answers: bool) -> None:
+        """Round the sums to what their payloads say; who `answers` for them takes the difference for its share."""
+        import torch
+
+        for unit in units:
+            unit.sent = self._local.pack(unit.kept, unit.values, unit.n, unit.key, with_positions=True)
+            if self.values == "fp32":
+                continue
+            rounded = self._next(unit.sent, unit)[1]
+            if answers:
+                share = torch.zeros_like(unit.values)
+                share[torch.searchsorted(unit.kept, unit.mine)] = unit.share
+                unit.share = share + torch.where(unit.values.isfinite(), rounded - unit.values, 0.0)
+                unit.mine = unit.kept
+            unit.values = rounded
 
     def _message(self, units: list[_Unit], with_guest: bool = False) -> torch.Tensor:
         import torch
 
         parts = [torch.empty(0, dtype=torch.uint8)]
         for unit in units:
-            parts.append(self._payload(unit, unit.kept, unit.values))
+            parts.append(unit.sent)
             if with_guest:
                 parts.append(_bits(torch.isin(unit.guest, unit.theirs)))
         return torch.cat([part.to(parts[-1].device) for part in parts])
 
     def _next(self, message: torch.Tensor, unit: _Unit) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Positions and values of the payload that `message` begins with, and the rest."""
+        """Positions and values of the payload that `message` begins with, and the rest behind it."""
         import torch
 
         from compressors.kernels import backend, buffers
 
         message = buffers.incoming(message, unit.kept.device)
         plan, kept, _ = positions.read(backend.load("sparse", message.device), message, unit.n)
-        length = positions.HEADER + plan.size + 4 * (unit.n if plan.is_dense else plan.count)
+        width = 4 if self.values == "fp32" else 2
+        length = positions.HEADER + plan.size + width * (unit.n if plan.is_dense else plan.count)
         kept, values = self._local.unpack(message[:length], unit.n, unit.key)
         if plan.is_dense and plan.count < unit.n:
             raise CorruptPayload(f"{plan.count} elements travel as {unit.n}")
@@ -171,7 +204,8 @@ class GTopK(Cooperative):
             sums = _canonical(sums)
             best = backend.load("selection", sums.device).topk(sums, counts.kept(unit.n, self.ratio, self.count))
             unit.kept, unit.values = union[best], sums[best]
-            unit.mine = unit.mine[torch.isin(unit.mine, unit.kept)]
+            still = torch.isin(unit.mine, unit.kept)
+            unit.mine, unit.share = unit.mine[still], unit.share[still]
             unit.theirs = unit.theirs[torch.isin(unit.theirs, unit.kept)]
         if len(message):
             raise CorruptPayload(f"{len(message)} bytes behind the last unit")
@@ -179,16 +213,18 @@ class GTopK(Cooperative):
     def _accept(self, units: list[_Unit], message: torch.Tensor) -> None:
         """Take over the result from the worker that has stood for this one."""
         for unit in units:
-            unit.kept, unit.values, message = self._next(message, unit)
+            unit.kept, unit.values, rest = self._next(message, unit)
+            unit.sent, message = message[: len(message) - len(rest)].clone(), rest
             length = -(-len(unit.start) // 8)
-            unit.mine = unit.start[_unpacked(message[:length], len(unit.start))]
+            arrived = _unpacked(message[:length], len(unit.start))
+            unit.mine, unit.share = unit.start[arrived], unit.share[arrived]
             message = message[length:]
         if len(message):
             raise CorruptPayload(f"{len(message)} bytes behind the last unit")
 
     def _reduction(self, unit: _Unit, workers: int) -> Reduction:
-        own = self._payload(unit, unit.mine, unit.x.index_select(0, unit.mine))
-        return Reduction(own, self._payload(unit, unit.kept, unit.values), 1.0 / workers)
+        own = self._exact.pack(unit.mine, unit.share, unit.n, unit.key, with_positions=True)
+        return Reduction(own, unit.sent, 1.0 / workers)
 
 
 def _canonical(values: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,12 @@ class SIDCo(Sparsifier, Stateful):
     M starts at `stages`. Every `adapt_every` steps the mean number of elements that were kept is
     compared with k: above (1 + `tolerance`) k, M is reduced by one; below (1 - `tolerance`) k, increased; it
     stays between 1 and `max_stages` (null: log2(n / k), rounded up). null for `adapt_every` leaves M as it is.
-    State per unit: M, the steps since the last adaptation, and the elements kept in them.
+    That is the paper's rule, and all of `adapt: paper`. It takes more stages to keep more, which is so where the tail
+    is lighter than what is fitted. Where it is heavier, more stages keep less, and the rule stays at one stage with
+    several times k. So `adapt: reversing` turns it round, until the next time, where M cannot go the way it says, or
+    has gone it and there are still too many elements and more of them, or still too few and fewer.
+    State per unit: M, the steps since the last adaptation, and the elements kept in them; with `reversing`, 1 or -1
+    for the rule as it is or turned round, and the share of k before M was last changed (0: it was left as it is).
 
     What is sent is all that reaches the last threshold, or the largest element where none does. k is `ratio` of n by
     the rule `count` (see `counts`); where k = n all are sent.
@@ -45,7 +50,8 @@ class SIDCo(Sparsifier, Stateful):
 
     name: ClassVar[str] = "sidco"
     paper: ClassVar[str] = "Abdelmoniem et al., SIDCo, MLSys 2021"
-    remembers: ClassVar[tuple[str, ...]] = ("stages", "steps", "kept")
+    remembers: ClassVar[tuple[str, ...]] = ("stages", "steps", "kept", "direction", "before")
+    optional: ClassVar[tuple[str, ...]] = ("direction", "before")
 
     ratio: float = counts.ratio(0.001)
     count: str = counts.rule("at_least_one_floor")
@@ -55,6 +61,7 @@ class SIDCo(Sparsifier, Stateful):
     max_stages: int | None = integer(None, low=1, high=64, optional=True)
     adapt_every: int | None = integer(5, low=1, optional=True)
     tolerance: float = number(0.2, low=0, high=1)
+    adapt: str = choice("reversing", "reversing", "paper")
 
     def kept_bound(self, n: int) -> int:
         return n
@@ -118,11 +125,13 @@ class SIDCo(Sparsifier, Stateful):
         logarithms = exponent * math.log(2.0) + math.log(mantissa)
         return fits.gamma(absolute / nonzero, logarithms / nonzero, share * len(x) / nonzero)
 
+    def _most_stages(self, k: int, n: int) -> int:
+        return max(1, math.ceil(math.log2(n / k)) if self.max_stages is None else self.max_stages)
+
     def _stages(self, unit: int, k: int, n: int) -> int:
         """M of the unit, for k of n elements."""
         state = self.memory.get(unit)
-        stages = self.stages if state is None else int(state["stages"])
-        return max(1, min(stages, math.ceil(math.log2(n / k)) if self.max_stages is None else self.max_stages))
+        return min(self.stages if state is None else int(state["stages"]), self._most_stages(k, n))
 
     def _adapt(self, unit: int, kept: int, k: int, n: int) -> None:
         """Count a step that kept so many elements, and change M where it is time."""
@@ -131,14 +140,24 @@ class SIDCo(Sparsifier, Stateful):
         if self.adapt_every is None:
             return
         state = self.memory.get(unit, {})
-        stages = self._stages(unit, k, n)
+        stages, most = self._stages(unit, k, n), self._most_stages(k, n)
+        direction, before = int(state.get("direction", 1)), float(state.get("before", 0.0))
         steps, total = int(state.get("steps", 0)) + 1, int(state.get("kept", 0)) + kept
         if steps >= self.adapt_every:
-            mean = total / steps
-            stages += int(mean < (1.0 - self.tolerance) * k) - int(mean > (1.0 + self.tolerance) * k)
-            steps = total = 0
-        named = {"stages": max(1, stages), "steps": steps, "kept": total}
-        self.memory[unit] = {name: torch.tensor(number) for name, number in named.items()}
+            share = total / steps / k
+            change = int(share < 1.0 - self.tolerance) - int(share > 1.0 + self.tolerance)
+            if self.adapt == "reversing" and change:
+                worse = share < before < 1.0 if change > 0 else 1.0 < before < share
+                if worse or not 1 <= stages + direction * change <= most:
+                    direction = -direction
+            following = max(1, min(stages + direction * change, most))
+            before = share if following != stages else 0.0
+            stages, steps, total = following, 0, 0
+        named = {"stages": stages, "steps": steps, "kept": total}
+        self.memory[unit] = {name: torch.tensor(value) for name, value in named.items()}
+        if self.adapt == "reversing":
+            self.memory[unit]["direction"] = torch.tensor(direction)
+            self.memory[unit]["before"] = torch.tensor(before, dtype=torch.float64)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return (*super().kernel_modules(), "sums", "exceedances")

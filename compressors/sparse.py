@@ -22,7 +22,8 @@ _HALF_ERROR = 2.0**-21
 
 
 def _chained(name: Any) -> type[Elementwise] | None:
-    """The method `name`, where it can code a vector of kept values without knowing anything else."""
+    """The method `name`, where it can code a vector of kept values without knowing anything else; whether it asks the
+    other workers, its options decide."""
     from compressors import aliases, registry
 
     if not isinstance(name, str):
@@ -30,8 +31,9 @@ def _chained(name: Any) -> type[Elementwise] | None:
     method = registry().get(aliases().get(name, name))
     if method is None or not issubclass(method, Elementwise) or issubclass(method, Stateful):
         return None
-    asks = method.scale_free or method.needs_movement or method.agree is not Compressor.agree
-    return None if asks or method.finish is not Compressor.finish else method
+    if method.scale_free or method.needs_movement or method.finish is not Compressor.finish:
+        return None
+    return method
 
 
 def _values() -> Any:
@@ -47,7 +49,8 @@ class Sparsifier(Compressor):
     Options of all sparsifiers:
         values    how the kept values travel: `fp32` exactly; `fp16` rounded; `mean` as one number for all of
                   them, RedSync's same-sign quantisation; or by any compressor that codes every element on
-                  its own, which then works on the vector of the kept values
+                  its own, which then works on the vector of the kept values: one that asks the other workers
+                  for nothing, so terngrad without its `share_scale`, and no signs without a size
         values_options    options of that compressor which are not at their default, such as {levels: 3}
         indices   the coding of their positions (see `positions`): `auto` takes the smallest
 
@@ -83,9 +86,12 @@ class Sparsifier(Compressor):
         if self.values_options and self.values in _NOT_CHAINED:
             raise InvalidParameter("values_options", self.values_options, f"empty with values={self.values}")
         try:
-            _ = self.chained
+            chained = self.chained
         except InvalidParameter as error:
             raise InvalidParameter(f"values_options.{error.name}", error.value, error.valid) from error
+        if chained is not None and chained.needs_agreement(Key(0, 0, 0, 0)):
+            words = f"options with which {chained.name} has nothing to agree on with other workers"
+            raise InvalidParameter("values_options", self.values_options, words)
 
     @abstractmethod
     def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:

@@ -90,11 +90,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.3, "values": "mean", "count": "floor_plus_one"},
         {"ratio": 0.2, "values": "qsgd", "indices": "delta"},
         {"ratio": 0.2, "values": "qsgd", "values_options": {"levels": 3, "coding": "elias"}},
+        {"ratio": 0.2, "values": "terngrad", "values_options": {"clip": 0.0, "bucket_size": 5}},
         {"ratio": 0.05, "indices": "bitmap", "count": "at_least_one_floor"},
         {"ratio": 0.02, "count": "drop_ratio"},
     ],
     "gtopk": [
         {"ratio": 0.1, "indices": "int32"},
+        {"ratio": 0.1, "values": "fp16"},
         {"ratio": 0.4, "count": "floor_plus_one"},
     ],
     "randomk": [
@@ -139,6 +141,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "sidco": [
         {"ratio": 0.05, "adapt_every": 1},
+        {"ratio": 0.05, "adapt_every": 1, "adapt": "paper"},
         {"ratio": 0.01, "stages": 3, "distribution": "gpareto", "adapt_every": None},
         {"ratio": 0.02, "stages": 2, "distribution": "gamma_gpareto", "first_ratio": 0.5},
         {"ratio": 0.6, "distribution": "gamma_gpareto", "values": "fp16"},

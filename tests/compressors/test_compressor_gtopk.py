@@ -120,6 +120,29 @@ def test_what_the_workers_contributed_is_the_sum(workers: int) -> None:
             assert not mine[total == 0].any()
 
 
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+def test_what_half_floats_round_away_stays_in_a_memory(workers: int, scale: float) -> None:
+    """All get the same sums, and the contributions add up to them as exactly as with float32."""
+    n = 300
+    spread = torch.logspace(-5, 0, n)  # the smallest are below half float's normal numbers
+    common = gaussian((n,), 99)
+    xs = [(0.3 * gaussian((n,), seed) + common) * spread * scale for seed in range(workers)]
+    half = gtopk(ratio=0.9, values="fp16", indices="bitmap")
+    results, largest = exchange(half, [[x] for x in xs])
+    total = decoded(half, results[0][0].mean, (n,)).double()
+    own = [decoded(half, one.own, (n,)).double() for [one] in results]
+    assert all(torch.equal(one.mean, results[0][0].mean) for [one] in results)
+    assert ((sum(own[1:], own[0]) - total).abs() <= 1e-6 * workers * total.abs() + 1e-37).all()
+    assert not any(mine[total == 0].abs().max() > 1e-37 for mine in own if (total == 0).any())
+    exact = tree(xs, 270).double()
+    both = (total != 0) & (exact != 0)
+    error = (total - exact).abs()[both].max() / exact.abs().max()
+    assert 1e-6 < error < 2e-3  # rounded it is
+    if workers > 1:
+        assert largest <= 8 + 38 + 2 * 270 + 34 < exchange(gtopk(ratio=0.9, indices="bitmap"), [[x] for x in xs])[1]
+
+
 def test_who_lost_early_keeps_its_element() -> None:
     """Worker 0's element loses in the first merge; its position comes back through workers 2 and 3."""
     xs = [torch.zeros(4) for _ in range(4)]
@@ -144,12 +167,13 @@ def test_a_worker_that_others_stand_for_hears_what_became_of_its_elements() -> N
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5, 8])
-def test_units_travel_together(workers: int) -> None:
+@pytest.mark.parametrize("values", ["fp32", "fp16"])
+def test_units_travel_together(workers: int, values: str) -> None:
     shapes = [(20, 30), (0,), (7,), (), (3, 5, 2)]
     units = [
         [gaussian(shape, 10 * worker + number) for number, shape in enumerate(shapes)] for worker in range(workers)
     ]
-    compressor = gtopk(ratio=0.1)
+    compressor = gtopk(ratio=0.1, values=values)
     together, _ = exchange(compressor, units)
     for number, shape in enumerate(shapes):
         alone, _ = exchange(compressor, [[unit[number]] for unit in units])
@@ -161,11 +185,12 @@ def test_units_travel_together(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_nan_and_inf_reach_all_workers(workers: int, bad: float) -> None:
+@pytest.mark.parametrize("values", ["fp32", "fp16"])
+def test_nan_and_inf_reach_all_workers(workers: int, bad: float, values: str) -> None:
     xs = [gaussian((50,), seed) for seed in range(workers)]
     xs[-1][20] = bad
     xs[0][30] = torch.tensor(-1, dtype=torch.int32).view(torch.float32)  # a NaN with other bits
-    compressor = gtopk(ratio=0.1)
+    compressor = gtopk(ratio=0.1, values=values)
     results, _ = exchange(compressor, [[x] for x in xs])
     for [one] in results:
         assert torch.equal(one.mean, results[0][0].mean)
@@ -189,9 +214,10 @@ def test_gradients_are_only_read() -> None:
 
 
 @pytest.mark.parametrize("worker", [0, 2])
-def test_messages_that_cannot_be_are_refused(worker: int) -> None:
+@pytest.mark.parametrize("values", ["fp32", "fp16"])
+def test_messages_that_cannot_be_are_refused(worker: int, values: str) -> None:
     def answered(change: Any) -> None:
-        compressor = gtopk(ratio=0.1)
+        compressor = gtopk(ratio=0.1, values=values)
         rounds = compressor.rounds([(gaussian((100,)), key())], worker, 3 if worker else 2)
         request = next(rounds)
         if worker:  # the extra worker gets its answer in the last round

@@ -33,6 +33,9 @@ def drawn(distribution: str, n: int, seed: int = 0) -> torch.Tensor:
     values = {
         "exponential": lambda: rng.exponential(size=n),
         "gpareto": lambda: pareto_quantile(0.15, 1.0, rng.random(n)),
+        "student": lambda: np.abs(rng.standard_t(3, n)),
+        "product": lambda: np.abs(rng.normal(size=(3, n)).prod(0)),
+        "normal": lambda: np.abs(rng.normal(size=n)),
         "lomax": lambda: rng.pareto(4.0, n),
         "gamma 0.9": lambda: rng.gamma(0.9, size=n),
         "gamma 0.6": lambda: rng.gamma(0.6, size=n),
@@ -233,6 +236,51 @@ def test_the_number_of_stages_follows_the_number_of_elements(start: int) -> None
     assert found == [start] * 4 + [start + direction] * 5 + [start + 2 * direction] * 5 + [4] * 6
 
 
+def shares(compressor: SIDCo, x: torch.Tensor, steps: int) -> list[float]:
+    """How many elements each step has kept, as a share of k."""
+    return [len(kept(compressor, x, step)) / (compressor.ratio * len(x)) for step in range(steps)]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "source", "start", "stuck"),
+    [
+        ("exponential", "student", 1, 4),
+        ("exponential", "student", 2, 4),
+        ("exponential", "product", 2, 10),
+        ("gpareto", "normal", 1, 5),
+        ("gamma_gpareto", "student", 1, 3),
+    ],
+)
+def test_one_stage_with_too_many_elements_is_left(distribution: str, source: str, start: int, stuck: float) -> None:
+    """More stages keep less here: the paper's rule ends at one stage and stays there."""
+    x = drawn(source, 200_000, 11)
+    options: dict[str, Any] = {"distribution": distribution, "stages": start, "adapt_every": 1}
+    assert min(shares(SIDCo(adapt="paper", **options), x, 12)[4:]) > stuck
+    found = shares(SIDCo(**options), x, 20)
+    assert max(found[6:]) < 1.3
+    assert 0.7 < sum(found[6:]) / 14 < 1.2
+
+
+def test_the_rule_is_turned_round_where_it_made_things_worse() -> None:
+    """Four stages keep too few elements and five still fewer; three keep somewhat too many, so it swings about k."""
+    x = drawn("student", 200_000, 11) * 1e-3
+    q = SIDCo(stages=4, adapt_every=1)
+    seen = []
+    for step in range(8):
+        q.compress(x, key(step))
+        seen.append((int(q.memory[0]["stages"]), int(q.memory[0]["direction"])))
+    assert seen == [(5, 1), (4, -1), (3, -1), (4, -1), (3, -1), (4, -1), (3, -1), (4, -1)]
+
+
+def test_a_state_from_before_the_rule_could_turn_is_taken() -> None:
+    old = {"0": {name: torch.tensor(value) for name, value in (("stages", 3), ("steps", 1), ("kept", 200))}}
+    for adapt in ("paper", "reversing"):
+        q = SIDCo(adapt=adapt)
+        q.load_state_dict(old)
+        q.compress(gaussian((100_000,)), key())
+        assert int(q.memory[0]["stages"]) == 3 and ("direction" in q.memory[0]) == (adapt == "reversing")
+
+
 def test_what_is_close_enough_changes_nothing() -> None:
     x = drawn("exponential", 100_000, 7)
     q = SIDCo(ratio=0.01)
@@ -243,6 +291,8 @@ def test_what_is_close_enough_changes_nothing() -> None:
         "stages": 1,
         "steps": 2,
         "kept": 2 * len(kept(SIDCo(ratio=0.01), x)),
+        "direction": 1,
+        "before": 0,
     }
     eager = SIDCo(ratio=0.01, tolerance=0.0, adapt_every=1)
     eager.compress(x * (x.abs() < 6), key())

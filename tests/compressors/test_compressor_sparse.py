@@ -351,6 +351,22 @@ def test_only_compressors_of_single_elements_can_be_chained() -> None:
             topk(values=wrong)
 
 
+def test_only_what_asks_the_other_workers_is_refused_not_the_method() -> None:
+    x, inner = gaussian((2000,)), build("terngrad", clip=0.0)
+    compressor = topk(ratio=0.1, values="terngrad", values_options={"clip": 0.0}, indices="int32")
+    payload = compressor.compress(x, key())
+    assert len(payload) == compressor.payload_size(x.shape) == 8 + 4 * 200 + inner.payload_bound((200,))
+    decoded = compressor.decompress(payload, x, key())
+    assert not decoded[x.abs() < x.abs().topk(200).values[-1]].any()
+    assert set((decoded / x.abs().max()).tolist()) == {-1.0, 0.0, 1.0}
+    with pytest.raises(InvalidParameter) as error:
+        topk(values="terngrad", values_options={"share_scale": True})
+    assert str(error.value) == (
+        "values_options={'share_scale': True}: valid is options with which terngrad has nothing to agree on with "
+        "other workers"
+    )
+
+
 # Laws
 
 
