@@ -133,8 +133,10 @@ class Spectral(Compressor):
     def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
         import torch
 
-        from compressors.kernels import spectral, tridiagonal, uniform  # noqa: F401  (now rather than in the first step)
+        from compressors.kernels import backend, spectral, uniform  # noqa: F401  (now rather than in the first step)
 
+        if backend.on_the_host() == "numba":
+            from compressors.kernels import tridiagonal  # noqa: F401
         spectral.decompose(torch.eye(8, device=device), None)
         super().warm_up(device, shapes)
 

@@ -108,10 +108,10 @@ class Float16(_Halves):
 
     Payload: n little-endian float16; payloads of several workers can be added as float16 vectors.
 
-    Below 6.1e-5 the spacing is 6.0e-8 and 3.0e-8 and less becomes zero; from 65520 on an element arrives as
-    Inf, so that an overflow is seen and not clipped: gradients of another size want a loss scale. For that
-    reason no law is stated, though the error of an element below 65520 is never larger than the element, and
-    from 6.1e-5 on at most 2^-11 of it. NaN and Inf arrive as they are. float64 is rounded to float32 first.
+    Rounding is deterministic and not unbiased. The law is that of elements which are zero or between 6.1e-5 and
+    65504. Below, the spacing is 6.0e-8 and 3.0e-8 and less becomes zero: no element errs by more than itself. From
+    65520 on an element arrives as Inf, so that an overflow is seen and not clipped: gradients of another size want a
+    loss scale. NaN and Inf arrive as they are. float64 is rounded to float32 first.
     """
 
     name: ClassVar[str] = "fp16"
@@ -121,7 +121,8 @@ class Float16(_Halves):
     smallest: ClassVar[float] = 2.0**-14
 
     def law(self, shape: Sequence[int]) -> Law:
-        return Law()
+        # In [2^e, 2^(e + 1)) numbers are 2^(e - 10) apart, so an element moves by at most 2^-11 of itself.
+        return Law(omega=2.0**-22, delta=1.0 - 2.0**-22)
 
 
 @dataclasses.dataclass(frozen=True)

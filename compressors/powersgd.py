@@ -29,6 +29,9 @@ class PowerSGD(Cooperative, Stateful):
     left of a Q that is zero or not finite is drawn anew, so that a step with NaN or with a gradient of
     zeros has no effect on the steps after it.
 
+    With one worker Q(x) is a projection of x, so what is lost is never more than x: omega = 1. A part of x is sure
+    to arrive only where Q is drawn in every step and epsilon is zero: then delta is stated, too.
+
     1-D tensors, matrices that would not become `min_compression_rate` times smaller, and everything in
     steps before `start_step` (the first step is 1) are summed as they are. All units of a call travel
     together: dense tensors and P in the first round, Q in the second.
@@ -82,13 +85,15 @@ class PowerSGD(Cooperative, Stateful):
         factors = self._factors(shape)
         if factors is None:
             return Law(unbiased=True, omega=0.0, delta=1.0)
-        if self.warm_start or self.epsilon:  # a Q of the past may be orthogonal to the rows of M
-            return Law()
+        # M - P P^T M is no longer than M, whatever P is: its columns are orthonormal or zero, with epsilon shorter.
+        # With one worker this is all that happens, in every step; dense ones are exact.
+        if self.warm_start or self.epsilon:  # a Q of the past may be orthogonal to the rows of M: no contraction
+            return Law(omega=1.0)
         # Let B = M^T M, k = min(rows, columns) >= its rank, and G an orthonormal basis, within the row space of M, of
         # the projection of the random Q. What P P^T M has of the energy is tr((G^T B G)^-1 G^T B^2 G), and
         # G^T B^2 G >= (G^T B G)^2, so it is at least tr(G^T B G); G is isotropic: E = rank / k tr(B) at least.
         (rank, rows), (_, columns) = factors
-        return Law(delta=rank / min(rows, columns))
+        return Law(omega=1.0, delta=rank / min(rows, columns))
 
     def _factors(self, shape: Sequence[int], step: int | None = None) -> tuple[tuple[int, int], tuple[int, int]] | None:
         """The shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import compressors
+from compressors.commands import pages
 from tests.conftest import ROOT
 from trainers import compatibility
 
@@ -24,7 +25,18 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_what_goes_together_is_the_programs() -> None:
-    assert (ROOT / "docs/compatibility.md").read_text(encoding="utf-8").endswith(compatibility.table() + "\n")
+    assert pages.read(ROOT / "docs/compatibility.md", compatibility.PART) == compatibility.table()
+
+
+def test_the_table_of_what_goes_together_is_put_into_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- what goes together: how -->\noutdated\n<!-- end of what goes together -->\nafter\n")
+    assert compatibility.main(["--into", str(page)]) == 0 and compatibility.main([]) == 0
+    assert pages.read(page, compatibility.PART) == compatibility.table() == capsys.readouterr().out.strip()
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "outdated" not in text
+    assert compatibility.main(["--into", str(tmp_path / "no.md")]) == 2
+    assert re.fullmatch("python -m trainers.compatibility: .*no.md: No such file .*\n", capsys.readouterr().err)
 
 
 def test_every_compressor_is_in_the_readme() -> None:

@@ -1,12 +1,15 @@
 """Which compressor, exchange, granularity and memory go together: tables of rules, checked before a start.
 
-`python -m trainers.compatibility` prints them as Markdown (docs/compatibility.md is that output).
+`python -m trainers.compatibility` prints them as Markdown, `--into docs/compatibility.md` puts them into that page.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import compressors
 from compressors import Compressor
@@ -17,6 +20,9 @@ from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
 from trainers.config import GROUPS, Allgather, Allreduce, Exchange, RunConfig, name_of
+
+PART = "what goes together"
+"""The part of docs/compatibility.md that the tables stand in."""
 
 _SIZES = ("layer", "bucket", "model")
 
@@ -215,5 +221,23 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables, or put them into a page; 2 where that cannot be."""
+    parser = argparse.ArgumentParser("python -m trainers.compatibility", description="What goes together.")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put it between the comments in this page")
+    page = parser.parse_args(arguments).into
+    if page is None:
+        print(table())
+        return 0
+    from compressors.commands import pages, parsing
+
+    try:
+        pages.fill(page, PART, table())
+    except parsing.UsageError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    print(table())
+    sys.exit(main())

@@ -70,6 +70,11 @@ def chosen(method: str, device: torch.device | str) -> str:
     return "torch"
 
 
+def on_the_host() -> str:
+    """What works on matrices that are brought to the CPU from whatever device the tensor is on: "numba" or "torch"."""
+    return "numba" if _chosen != "torch" and _installed("numba") else "torch"
+
+
 @contextlib.contextmanager
 def noted() -> Iterator[dict[str, str]]:
     """What `used` would be if nothing had been loaded before the block; complete at its end."""

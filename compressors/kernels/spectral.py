@@ -5,7 +5,8 @@ vectors and u_i^T A = sigma_i v_i^T, so A = sum_i u_i (u_i^T A): atoms that need
 whose sum is A as soon as U is orthogonal, however inaccurate the single u_i are.
 
 Forming A A^T squares the condition number: in float32, singular values below some 1e-3 of the largest
-drown in rounding. `decompose` notices when that matters and starts again in float64.
+drown in rounding. `decompose` notices when that matters and starts again in float64. Where there is no numba, or
+kernels=torch, LAPACK finds all eigenvectors in float64 at once: slower, and the same up to rounding.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
     Raises:
         torch.linalg.LinAlgError: neither eigenvectors nor singular vectors converge.
     """
-    backend.used.setdefault("spectral", "torch")
-    if a.shape[0] > _SMALL:
+    kernels = backend.on_the_host()
+    if kernels == "torch" or "spectral" not in backend.used:  # numba is not forgotten over a small matrix
+        backend.used["spectral"] = "torch"
+    if a.shape[0] > _SMALL and kernels == "numba":
         matrix = gram(a).cpu()
         # A NaN or Inf, or a number whose square leaves float32, shows in the longest row. One pass less over `a`.
         if _SAFE_LENGTH[0] <= float(matrix.diagonal().max()) ** 0.5 <= _SAFE_LENGTH[1]:

@@ -16,7 +16,10 @@ from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "add-a-compressor.md"
 NAME = "chunk_top"
-NEEDED = ("compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "multirun.py", "pyproject.toml")
+NEEDED = (
+    *("compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "docs"),
+    *("README.md", "multirun.py", "pyproject.toml"),
+)
 
 
 def block(language: str) -> str:
@@ -73,6 +76,20 @@ def test_the_command_line_picks_it_up(copy: Path) -> None:
 
 def test_the_yaml_has_the_defaults_of_the_class(copy: Path) -> None:
     run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_multirun.py", "-k", "yaml_of_a_part")
+
+
+def test_the_pages_are_as_tests_want_them_after_the_commands(copy: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    commands = [line.split() for line in re.findall(r"^python (-m .* --into .*)$", text, re.MULTILINE)]
+    assert {command[-1] for command in commands} == {"docs/compressors.md", "docs/compatibility.md"}
+    for command in commands:
+        run(copy, *command)
+    readme = copy / "README.md"
+    before, row, after = readme.read_text(encoding="utf-8").partition("| `topk` |")
+    readme.write_text(f"{before}| `{NAME}` | one element of every chunk | | |\n{row}{after}", encoding="utf-8")
+    assert f"| `{NAME}` |" in (copy / "docs" / "compressors.md").read_text(encoding="utf-8")
+    tests = ["tests/test_docs.py", "-k", "is_the_programs or in_the_readme"]
+    assert "2 passed" in run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 
 
 def test_it_is_clean(copy: Path) -> None:

@@ -135,6 +135,41 @@ def test_the_mean_is_that_of_a_plain_computation(workers: int, options: dict[str
                 assert torch.allclose(owns[unit].double().view(expected.shape), own, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["powersgd", "batched_powersgd"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rank": 3, "iterations": 2},
+        {"warm_start": False, "error": "local"},
+        {"orthogonalisation": "qr", "rank": 4, "min_compression_rate": 1.0},
+        {"epsilon": 0.1, "start_step": 2},
+    ],
+    ids=str,
+)
+def test_what_is_lost_is_never_more_than_there_was(name: str, options: dict[str, object]) -> None:
+    """omega = 1 with any Q of the past: of other gradients, of fewer dimensions than the rank, of a step with NaN."""
+    shape = (24, 40)
+    left, right = torch.eye(24), torch.eye(40)
+    steps = [
+        torch.outer(left[0], right[0]),
+        torch.outer(left[1], right[1]),  # orthogonal to the one before, and so to what is remembered
+        torch.zeros(shape),
+        gaussian(shape),
+        gaussian(shape, 1) * torch.logspace(0, -20, 40),
+        torch.full(shape, math.nan),
+        torch.ones(shape),
+        1e30 * torch.outer(left[2], right[2] - right[3]) + gaussian(shape, 2),
+    ]
+    compressor = build(name, **options)
+    for step, x in enumerate(steps):
+        lost = compressor.decompress(compressor.compress(x, key(step)), x, key(step)).double() - x.double()
+        omega = compressor.law(shape).omega
+        assert omega == 1.0
+        if not x.isnan().any():
+            assert float(lost.norm()) <= (1 + 1e-6) * float(x.double().norm()), step
+
+
 def test_the_mean_has_the_same_bits_on_all_workers() -> None:
     ranks = [PowerSGD() for _ in range(3)]
     for step in range(1, 4):

@@ -4,6 +4,8 @@ against their definition, the payload's forms."""
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import CorruptPayload
-from compressors.kernels import spectral, tridiagonal
+from compressors import CorruptPayload, build
+from compressors.kernels import backend, spectral, tridiagonal
 from compressors.low_rank import SVD, Spectral, TruncatedSVD
 from tests.compressors.cases import critical_z, gaussian, key
+from tests.conftest import ROOT
 
 SHAPES = [(1, 1), (3, 200), (40, 40), (64, 150), (65, 150), (100, 260), (130, 130)]
 
@@ -122,6 +125,44 @@ def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch
         used.clear()
         spectral.decompose(with_spectrum(shape, spectra(100)[spectrum]), truncate)
         assert used == expected, (spectrum, truncate)
+
+
+@pytest.mark.parametrize("name", ["svd", "truncated_svd", "qsvd"])
+def test_kernels_torch_leaves_matrices_of_any_size_to_lapack(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so; the same matrices arrive, up to rounding."""
+    a = with_spectrum((100, 260), spectra(100)["power law"])
+    compressor = build(name)
+
+    def sent(kernels: str) -> tuple[torch.Tensor, str]:
+        with backend.noted() as used, backend.use(kernels):
+            compressor.warm_up()
+            found = [compressor.decompress(compressor.compress(x, key()), x, key()) for x in (a, a[:8])]
+        return found[0], used["spectral"]
+
+    (fast, by_numba), (plain, by_torch) = sent("auto"), sent("torch")
+    assert (by_numba, by_torch) == ("numba", "torch")
+    if name != "qsvd":  # whose levels are drawn: a bit more or less may take another one
+        assert torch.linalg.norm(fast - plain) < 0.01 * torch.linalg.norm(plain)  # probabilities, too, are rounded
+    monkeypatch.setattr(tridiagonal, "tridiagonal", lambda matrix: pytest.fail("not torch"))
+    sent("torch")
+
+
+@pytest.mark.parametrize("name", ["svd", "truncated_svd", "qsvd"])
+def test_without_numba_matrices_of_any_size_are_decomposed(name: str) -> None:
+    code = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import torch, compressors\n"
+        "from compressors.kernels import backend\n"
+        f"compressor, key = compressors.build({name!r}), compressors.Key(0, 0, 1, 0)\n"
+        "x = torch.linspace(-1, 1, 100)[:, None] * torch.ones(200)\n"
+        "compressor.warm_up()\n"
+        "sent = compressor.decompress(compressor.compress(x, key), x, key)\n"
+        "print(float((sent - x).norm() / x.norm()), set(backend.used.values()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    error, used = done.stdout.split()
+    assert float(error) < (0.5 if name == "qsvd" else 1e-5) and used == "{'torch'}"
 
 
 @pytest.mark.parametrize("failing", ["raises", "gives nan"])
