@@ -57,6 +57,7 @@ class GTopK(Cooperative):
     roundings have left, so that all still keep the same; of those who hold a sum, the one with the lowest number counts
     its rounding as its own contribution. So with fp16 too contributions add up to the sums, and the roundings of
     all rounds, the last among them, stay in memories.
+    (`momentum_masking` of memory=dgc clears that one's momentum there.)
 
     Payload: that of `topk` with these values. What a worker has contributed, which does not travel, has float32
     values in either case: in its header `extra` is 0, which it is in none with fp16 values. A message is the
