@@ -5,8 +5,9 @@
 One core, 11.2 M float32 (normal noise of the standard deviation 0.001), encode and decode together. Every repetition
 runs everything once, one after the other, so that whatever else the machine does hits all of them alike; ratios
 are medians of the ratios within a repetition. `svd` and `powersgd` get the layers of ResNet-18, 11.2 M elements too.
-Memory is what a step adds to the peak of a process beyond the payload, in percent of the gradient. What is
-compared with is in benchmarks/eager.py. For all methods and their options: `python -m compressors bench`.
+Memory is what two steps add to the peak of a process beyond the payload, what is kept included, in percent of the
+gradient (see benchmarks/memory.py). What is compared with is in benchmarks/eager.py. For all methods and their
+options: `python -m compressors bench`.
 """
 
 from __future__ import annotations

@@ -91,13 +91,11 @@ class Atomo(Compressor):
         if scale > 0.0:
             kept = kernels.draw_kept(flat, key.bits(), scale, _bits(scale), self._expected(n))
         values = flat[kept]
-        # by bits: a comparison of numbers may take denormals for zeros
-        is_large = (values.view(torch.int32) & _MAGNITUDE) >= (_bits(scale) if kept.numel() else 0)
+        is_large, large, negative = _parted(values, _bits(scale) if kept.numel() else 0)
         plan = positions.plan(sparse, kept, n, self.indices, None)
-        large, small = values[is_large], values[~is_large]
-        extra = 0 if not len(large) else _MIXED if len(small) else _ALL_LARGE
+        extra = 0 if not len(large) else _MIXED if len(negative) else _ALL_LARGE
         sizes = [positions.HEADER, plan.size, 4, -(-len(kept) // 8) if extra == _MIXED else 0]
-        sizes += [-(-len(small) // 8), 4 * len(large)]
+        sizes += [-(-len(negative) // 8), 4 * len(large)]
         payload = buffers.outgoing(out, sum(sizes), x.device)
         header, index, head, bits, signs, rest = payload.split(sizes)
         header.copy_(torch.tensor(list(plan.header(extra)), dtype=torch.uint8))
@@ -105,7 +103,7 @@ class Atomo(Compressor):
         buffers.write_floats(torch.tensor([scale]), head)
         if extra == _MIXED:
             kernels.write_flags(is_large, bits)
-        kernels.write_flags(small.signbit(), signs)
+        kernels.write_flags(negative, signs)
         buffers.write_floats(large, rest)
         return buffers.delivered(payload, out)
 
@@ -156,6 +154,21 @@ class Atomo(Compressor):
         return "atomo", "sparse"
 
 
+def _parted(values: torch.Tensor, threshold: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Which `values` are of at least the `threshold`, the bits of a float32; those; and which of the others are
+    negative."""
+    import torch
+
+    from compressors.kernels import buffers
+
+    parts = buffers.pieces(values)
+    # by bits: a comparison of numbers may take denormals for zeros
+    masks = [(part.view(torch.int32) & _MAGNITUDE) >= threshold for part in parts]
+    large = [part[mask] for part, mask in zip(parts, masks, strict=True)]
+    negative = [part[~mask].signbit() for part, mask in zip(parts, masks, strict=True)]
+    return torch.cat(masks), torch.cat(large), torch.cat(negative)
+
+
 def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: float, extra: int) -> torch.Tensor:
     """The values of the kept elements, from what follows the scale."""
     import torch
@@ -178,8 +191,11 @@ def _read_values(kernels: ModuleType, payload: torch.Tensor, count: int, scale: 
     if negative is None:
         raise CorruptPayload("a sign of an element that is not there")
     values = torch.empty(count, device=payload.device)
-    values[is_large] = buffers.read_floats(payload[size:])
-    values[~is_large] = torch.where(negative, -scale, scale)
+    exact, signs = buffers.read_floats(payload[size:]), negative
+    for part, mask in zip(buffers.pieces(values), buffers.pieces(is_large), strict=True):
+        found = int(mask.sum())
+        part[mask], exact = exact[:found], exact[found:]
+        part[~mask], signs = torch.where(signs[: len(part) - found], -scale, scale), signs[len(part) - found :]
     return values
 
 

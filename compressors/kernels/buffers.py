@@ -17,6 +17,7 @@ if sys.byteorder != "little":
     raise ImportError("payloads are little-endian and written as views of memory; this machine is big-endian")
 
 _FLOAT32_BYTES = 4
+_PIECE = 1 << 14
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -44,6 +45,12 @@ def check_floating(x: torch.Tensor) -> None:
     """Raise TypeError where `x` is not of a floating dtype."""
     if not x.is_floating_point():
         raise TypeError(f"compressors take floating tensors, not {x.dtype}")
+
+
+def pieces(x: torch.Tensor, width: int = 1) -> tuple[torch.Tensor, ...]:
+    """1-D `x` in parts of as many elements, each of them `width` in `x`; at least one part. What is worked out part by
+    part needs little memory on the way. Elsewhere than on the CPU, where every operation has its price, it is one."""
+    return x.split(width * _PIECE) if x.device.type == "cpu" else (x,)
 
 
 def is_on(tensor: torch.Tensor, device: torch.device) -> bool:

@@ -1,7 +1,7 @@
 """Half floats that fit any unit: all values are multiplied by one power of two on the way.
 
 Written with torch operations for every device: the vectors are short, and a product with a power of two
-in float64 is exact, so that all devices give the same bits.
+in float64 is exact, so that all devices give the same bits. In pieces, as float64 are four times what is sent.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from compressors.base import CorruptPayload
+from compressors.kernels import buffers
 
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITY = 0x7F800000
@@ -20,13 +21,18 @@ def write(values: torch.Tensor, payload: torch.Tensor) -> int:
 
     E is the exponent field of the largest finite magnitude, which comes to lie in [2^14, 2^15).
     """
-    magnitudes = values.view(torch.int32) & _MAGNITUDE
-    finite = torch.where(magnitudes < _INFINITY, magnitudes, 0)
-    exponent = max(1, int(finite.amax()) >> 23) if len(values) else 1
-    scaled = (values.double() * 2.0 ** (141 - exponent)).half()
-    scaled = torch.where(scaled.isnan(), torch.nan, scaled)
-    payload.copy_(scaled.view(torch.uint8))
+    parts = list(buffers.pieces(values))
+    exponent = max(1, max(_largest_finite(part) for part in parts) >> 23)
+    for part, sent in zip(parts, buffers.pieces(payload, 2), strict=True):
+        scaled = (part.double() * 2.0 ** (141 - exponent)).half()
+        sent.copy_(torch.where(scaled.isnan(), torch.nan, scaled).view(torch.uint8))
     return exponent
+
+
+def _largest_finite(values: torch.Tensor) -> int:
+    """The bits of the largest finite magnitude; 0 where there is none."""
+    magnitudes = values.view(torch.int32) & _MAGNITUDE
+    return int(torch.where(magnitudes < _INFINITY, magnitudes, 0).amax()) if len(values) else 0
 
 
 def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
@@ -37,6 +43,9 @@ def read(payload: torch.Tensor, exponent: int) -> torch.Tensor:
     """
     if not 1 <= exponent <= 254:
         raise CorruptPayload(f"the exponent of half floats is 1 to 254, not {exponent}")
-    halves = payload.clone().view(torch.float16)
-    wide = halves.double() * 2.0 ** (exponent - 141)
-    return torch.where(halves.isinf(), wide, wide.clamp(-_LARGEST, _LARGEST)).float()
+    values = torch.empty(len(payload) // 2, device=payload.device)
+    for sent, part in zip(buffers.pieces(payload, 2), buffers.pieces(values), strict=True):
+        halves = sent.clone().view(torch.float16)
+        wide = halves.double() * 2.0 ** (exponent - 141)
+        part.copy_(torch.where(halves.isinf(), wide, wide.clamp(-_LARGEST, _LARGEST)))
+    return values
