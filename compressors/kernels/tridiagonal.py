@@ -97,7 +97,7 @@ def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
     width = row_length(count)
     bytes_needed = 4 * (matrix.storage_offset() + count * width)
     if overwrite and matrix.stride() == (width, 1) and matrix.untyped_storage().nbytes() >= bytes_needed:
-        return matrix.as_strided((count, width), (width, 1)).numpy()  # type: ignore[no-any-return]
+        return matrix.as_strided((count, width), (width, 1)).numpy()
     work = np.empty((count, width), np.float32)
     work[:, :count] = matrix.numpy()
     return work
