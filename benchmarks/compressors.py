@@ -6,7 +6,8 @@ One core, 11.2 M float32 (normal noise of the standard deviation 0.001), encode 
 runs everything once, one after the other, so that whatever else the machine does hits all of them alike; ratios
 are medians of the ratios within a repetition. `svd` and `powersgd` get the layers of ResNet-18, 11.2 M elements too.
 Memory is what two steps add to the peak of a process beyond the payload, what is kept included, in percent of the
-gradient (see benchmarks/memory.py). What is compared with is in benchmarks/eager.py. For all methods and their options: `python -m compressors bench`.
+gradient (see benchmarks/memory.py). What is compared with is in benchmarks/eager.py. For all methods and their
+options: `python -m compressors bench`.
 """
 
 from __future__ import annotations

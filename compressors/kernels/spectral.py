@@ -26,12 +26,20 @@ _SAFE_LENGTH = (1e-15, 1e17)
 _TOLERATED = 0.05
 
 
+def row_length(count: int) -> int:
+    """Of a (count, count) matrix in float32: an odd number of cache lines from row to row. With a power of two, all
+    rows compete for a few places in the cache."""
+    return 16 * (-(-count // 16) | 1)
+
+
 def gram(a: torch.Tensor) -> torch.Tensor:
     """Lower triangle of a @ a.T (what lies above the diagonal blocks is zero); `a` is (m, n).
 
-    Half the work of a full product: only the blocks on and below the diagonal are multiplied.
+    Half the work of a full product: only the blocks on and below the diagonal are multiplied. Its rows lie
+    `row_length` apart, so that it can be made tridiagonal in place.
     """
-    out = a.new_zeros(a.shape[0], a.shape[0])
+    rows = a.shape[0]
+    out = a.new_zeros(rows, row_length(rows))[:, :rows]
     _gram_into(a, out)
     return out
 
@@ -102,7 +110,7 @@ def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
     from compressors.kernels import tridiagonal  # loads numba, which small layers do without
 
     backend.used["spectral"] = "numba"
-    found = tridiagonal.tridiagonal(matrix)
+    found = tridiagonal.tridiagonal(matrix, overwrite=True)
     if found is None:
         return None
     values = found.values[::-1]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels.cpu import eigen, householder
+from compressors.kernels.spectral import row_length
 
 _ENDS = 24
 _ROUGH = 22
@@ -90,12 +91,25 @@ class Tridiagonal:
         return found
 
 
-def tridiagonal(matrix: torch.Tensor) -> Tridiagonal | None:
-    """The symmetric `matrix` (n, n) float32, of which the lower triangle is read; None where it is not finite."""
+def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
+    """(n, `spectral.row_length(n)`) that begins with `matrix` (n, n): its own memory where that may be overwritten."""
     count = len(matrix)
-    # An odd number of cache lines from row to row: with a power of two, all rows compete for a few places in the cache.
-    work = np.empty((count, 16 * (-(-count // 16) | 1)), np.float32)
+    width = row_length(count)
+    bytes_needed = 4 * (matrix.storage_offset() + count * width)
+    if overwrite and matrix.stride() == (width, 1) and matrix.untyped_storage().nbytes() >= bytes_needed:
+        return matrix.as_strided((count, width), (width, 1)).numpy()
+    work = np.empty((count, width), np.float32)
     work[:, :count] = matrix.numpy()
+    return work
+
+
+def tridiagonal(matrix: torch.Tensor, *, overwrite: bool = False) -> Tridiagonal | None:
+    """The symmetric `matrix` (n, n) float32, of which the lower triangle is read; None where it is not finite.
+
+    With `overwrite` it need not be what it was afterwards.
+    """
+    count = len(matrix)
+    work = _room(matrix, overwrite=overwrite)
     diagonal, beside, scales = np.zeros(count), np.zeros(count - 1), np.zeros(count)
     householder.tridiagonalise(work, diagonal, beside, scales)
     squares = beside**2
