@@ -86,7 +86,7 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     constants = {key: runs[key].iloc[0] for key in fixed if distinct[key] == 1 and not key.startswith(_HYPER)}
     varying = [key for key in fixed if key not in constants]
     specific = {
-        setting(name): {key: group[key].iloc[0] for key in varying if group[key].nunique(dropna=False) == 1}
+        setting(name): {key: group[key].iloc[0] for key in [*hyper, *varying] if group[key].nunique(dropna=False) == 1}
         for name, group in runs.groupby("compressor", dropna=False)
     }
     entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
@@ -114,11 +114,15 @@ def _differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list
 
 
 def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
-    labels = []
-    for name, *values in zip(runs["compressor"], *(runs[key] for key in hyper), strict=True):
-        texts = {key.removeprefix(_HYPER): setting(value) for key, value in zip(hyper, values, strict=True)}
-        labels.append(" ".join([setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]))
-    return labels
+    """Every run's compressor, and those of its options that tell runs of this compressor apart."""
+    labels = pd.Series("", index=runs.index)
+    for name, group in runs.groupby("compressor", dropna=False):
+        telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]
+        for index, *values in zip(group.index, *(group[key] for key in telling), strict=True):
+            texts = {key.removeprefix(_HYPER): setting(value) for key, value in zip(telling, values, strict=True)}
+            words = [setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]
+            labels[index] = " ".join(words)
+    return list(labels)
 
 
 def _settings(values: Mapping[str, Any]) -> str:

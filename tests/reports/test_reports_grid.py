@@ -39,6 +39,9 @@ def test_hyper_parameters_of_a_compressor_become_its_label(tmp_path: Path) -> No
     assert grid.labels == ["qsgd levels=7", "qsgd levels=15", "qsgd levels=127"] and grid.keys == ()
     both = grid_of(tmp_path, *levels, fabricate.config("svd"), fabricate.config("none"))
     assert both.labels == ["none", *grid.labels, "svd"], "svd has no levels"
+    other = grid_of(tmp_path, *levels, fabricate.config("nuqsgd", compressor__levels=6))
+    assert other.labels == ["nuqsgd", *grid.labels], "what tells others apart says nothing of the only one"
+    assert "levels=6" in other.options["nuqsgd"] and "levels" not in other.options["qsgd"]
 
 
 def test_keys_of_all_kinds_and_types_tell_runs_apart(tmp_path: Path) -> None:
