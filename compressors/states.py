@@ -47,5 +47,29 @@ def loaded(
     return taken
 
 
+def require_alike(owner: str, state: Any, mine: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a state that has not the names, shapes and dtypes of the tensors in `mine`.
+
+    Raises:
+        ValueError: begins with `owner`.
+    """
+    import torch
+
+    expected = f"{owner} keeps {', '.join(mine) or 'nothing'}"
+    if not isinstance(state, Mapping) or set(state) != set(mine):
+        given = ", ".join(map(str, state)) or "nothing" if isinstance(state, Mapping) else _kind(state)
+        raise ValueError(f"{expected}, but was given {given}")
+    for name, tensor in mine.items():
+        given = state[name]
+        if not isinstance(given, torch.Tensor):
+            raise ValueError(f"{expected}, but was given {_kind(given)} for {name}")
+        if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
+            raise ValueError(f"{owner} keeps {name} as {_form(tensor)}, but was given {_form(given)}")
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
 def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"

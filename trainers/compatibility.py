@@ -19,7 +19,8 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers.config import GROUPS, Allgather, Allreduce, Exchange, RunConfig, name_of
+from trainers.config import GROUPS, RunConfig, name_of
+from trainers.options.exchanges import Allgather, Allreduce, Exchange
 
 PART = "what goes together"
 """The part of docs/compatibility.md that the tables stand in."""

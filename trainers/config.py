@@ -18,136 +18,29 @@ from typing import Any
 import compressors
 from compressors import memory as memories
 from compressors.base import Cooperative
-from compressors.parameters import InvalidParameter, check, choice, from_mapping, integer, number
+from compressors.parameters import InvalidParameter, choice, from_mapping, integer
 from compressors.policy import Policy
 from sweep.run import UsageError, bad_value
-
-
-class Part:
-    """Base of the dataclasses below: the ranges of its fields are checked on construction."""
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class WideResNet(Part):
-    """Zagoruyko and Komodakis, BMVC 2016: WRN-depth-widen with pre-activation blocks."""
-
-    depth: int = integer(10, low=10)
-    widen: int = integer(1, low=1)
-    dropout: float = number(0.0, 0.0, 0.99)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.depth - 4) % 6:
-            raise InvalidParameter("depth", self.depth, "6 n + 4 for a whole n: 10, 16, 22, 28, 34, 40, ...")
-
-
-@dataclasses.dataclass(frozen=True)
-class MLP(Part):
-    """Fully connected layers with ReLU; no normalisation, so gradients add up exactly over workers."""
-
-    width: int = integer(128, low=1)
-    layers: int = integer(2, low=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Digits(Part):
-    """The 1,797 handwritten 8x8 digits bundled with scikit-learn; 1,437 to train, 360 to test."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Cifar10(Part):
-    """CIFAR-10 (Krizhevsky, 2009) from the user's own copy of cifar-10-batches-py."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SGD(Part):
-    """Stochastic gradient descent with momentum, in PyTorch's convention (dampening 0)."""
-
-    lr: float = number(0.1, 0.0)
-    momentum: float = number(0.9, 0.0, 0.9999)
-    nesterov: bool = True
-    weight_decay: float = number(5e-4, 0.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.nesterov and self.momentum == 0:
-            raise InvalidParameter("nesterov", True, "false where momentum is 0")
-
-
-@dataclasses.dataclass(frozen=True)
-class Constant(Part):
-    """The learning rate stays, after a linear warm-up over the first `warmup_epochs`."""
-
-    warmup_epochs: float = number(0.0, 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Cosine(Part):
-    """Linear warm-up over `warmup_epochs`, then half a cosine down to zero at the last step."""
-
-    warmup_epochs: float = number(1.0, 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Exchange(Part):
-    """How payloads become the mean gradient, and what one payload covers."""
-
-    granularity: str = choice("layer", "layer", "bucket", "model")
-    bucket_mib: float = number(4.0, 0.0, above=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Auto(Exchange):
-    """`allreduce` where the network can sum all payloads, `allgather` where it can sum none, else `mixed`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Allreduce(Exchange):
-    """The network sums the payloads (or does the rounds of a cooperative compressor): only where it can."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Allgather(Exchange):
-    """Every worker receives every payload and decodes them all into the mean."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixed(Exchange):
-    """What the network can sum goes by allreduce, the rest by allgather."""
-
+from trainers.options.algorithms import ALGORITHMS
+from trainers.options.base import Part
+from trainers.options.datasets import DATASETS
+from trainers.options.exchanges import EXCHANGES, Auto
+from trainers.options.models import MODELS
+from trainers.options.optimizers import OPTIMIZERS
+from trainers.options.schedules import SCHEDULES
+from trainers.options.sections import Batch, Data
 
 GROUPS: dict[str, Mapping[str, type]] = {
-    "model": {"wideresnet": WideResNet, "mlp": MLP},
-    "dataset": {"digits": Digits, "cifar10": Cifar10},
-    "optimizer": {"sgd": SGD},
-    "schedule": {"constant": Constant, "cosine": Cosine},
-    "exchange": {"auto": Auto, "allreduce": Allreduce, "allgather": Allgather, "mixed": Mixed},
+    "model": MODELS,
+    "dataset": DATASETS,
+    "algorithm": ALGORITHMS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "exchange": EXCHANGES,
     "compressor": compressors.registry(),
     "memory": memories.registry(),
 }
 """The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Batch(Part):
-    """Samples per optimizer step: of all workers together (`global`) or of each (`worker`)."""
-
-    size: int = integer(128, low=1)
-    per: str = choice("global", "global", "worker")
-
-    def total(self, workers: int) -> int:
-        """The global batch size."""
-        return self.size if self.per == "global" else self.size * workers
-
-
-@dataclasses.dataclass(frozen=True)
-class Data(Part):
-    """Places: the root of the user's data sets, with the prepared arrays in `root`/prepared."""
-
-    root: str = "data"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +60,7 @@ class RunConfig(Part):
     policy: Policy = dataclasses.field(default_factory=Policy)
     model: Any = None
     dataset: Any = None
+    algorithm: Any = None
     compressor: Any = None
     memory: Any = None
     exchange: Any = None

@@ -3,7 +3,7 @@
 One step of an exchange: `begin`, then `submit` for each unit in the order in which backward
 completes them, then `finish`, after which every unit's gradient is the mean over the workers of what
 was submitted, decoded. `submit` adds what memory withheld and encodes straight into the outgoing
-message of a lane (trainers/lanes.py).
+message of a lane (trainers/lanes).
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from compressors import Compressor, Key, norms
 from compressors.base import Cooperative
 from compressors.memory import Memory
 from compressors.policy import Selector
-from trainers import config as options
 from trainers.flat import Unit
-from trainers.lanes import GatherLane, Lane, MessageLane, Parcel, RoundsLane, SumLane
+from trainers.lanes.base import Lane, MessageLane, Parcel
+from trainers.lanes.gathering import GatherLane
+from trainers.lanes.rounds import RoundsLane
+from trainers.lanes.summing import SumLane
+from trainers.options import exchanges as options
 from trainers.sizes import aligned, allreduce_bytes
 from trainers.stopwatch import MEASURE, Stopwatch
 
@@ -34,7 +37,7 @@ class Traffic:
     """What one step put on the wire, for this worker.
 
     `payload_bytes` is its message, everything included that the others need to decode it;
-    `sent_bytes` what it sent in all, by the collective's algorithm (see trainers/lanes.py).
+    `sent_bytes` what it sent in all, by the collective's algorithm (see trainers/lanes).
     `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured.
     """
 

@@ -16,11 +16,12 @@ from compressors import Key, memory
 from compressors.base import Cooperative
 from compressors.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
+from tests.trainers.test_config import composed
 from trainers import config as options
-from trainers import exchange, models
+from trainers import exchange
 from trainers.data.batches import Shard
-from trainers.flat import Flat, Unit
-from trainers.loop import compute_gradient
+from trainers.flat import Unit
+from trainers.replica import Replica
 from trainers.stopwatch import Stopwatch
 
 
@@ -39,17 +40,19 @@ def gradients() -> None:
     arrays = random_arrays(2 * 48 + 2)  # the last batch has 2 samples: some worker has fewer, or none
     for granularity in ("layer", "bucket", "model"):
         for exchange_name in ("allreduce", "allgather", "mixed"):
-            torch.manual_seed(1)
-            model = models.build(options.MLP(width=33), arrays.shape, 10)
-            flat, watch = Flat(model), Stopwatch()
+            config = options.parse(composed(model={"width": 33}, workers=comm.size))
+            replica, watch = Replica(config, arrays.shape, 10, comm), Stopwatch()
+            flat = replica.flat
             exchanger = exchange_of("none", exchange_name, flat.units(granularity, 0.01))
             shard, alone = (Shard(arrays, 48, 3, rank, size) for rank, size in ((comm.rank, comm.size), (0, 1)))
             for step, (batch, whole) in enumerate(zip(shard.epoch(1), alone.epoch(1), strict=True), 1):
-                compute_gradient(model, flat, batch, comm.size, watch)
+                replica.gradient(batch, watch)
                 exchanger.mean(step)
                 mine = flat.gradients.clone()
                 assert len(whole.labels) == whole.total == batch.total
-                compute_gradient(model, flat, whole, 1, watch)
+                replica.comm = MPI.COMM_SELF
+                replica.gradient(whole, watch)
+                replica.comm = comm
                 error = float((mine - flat.gradients).abs().max() / flat.gradients.abs().max())
                 assert error < 1e-6, (granularity, exchange_name, step, error)
 

@@ -23,7 +23,7 @@ from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, exchange_for, main
 from tests.trainers.test_config import composed
 from trainers import config as options
-from trainers import exchange, lanes, loop
+from trainers import exchange, loop, sizes
 from trainers.flat import Unit
 from trainers.sizes import MessageTooLarge
 from trainers.stopwatch import Stopwatch
@@ -354,7 +354,7 @@ def too_large() -> None:
             member = dataclasses.replace(member, ratio=0.5)  # type: ignore[call-arg]
         units = new_units(shapes)
         exchanger, comm = new_exchange(member, memory.build("none"), {}, units, exchange_name)
-        lanes.LARGEST_COUNT, before = limit, lanes.LARGEST_COUNT
+        sizes.LARGEST_COUNT, before = limit, sizes.LARGEST_COUNT
         try:
             one_step(exchanger, comm, 1)
         except MessageTooLarge as error:
@@ -362,7 +362,7 @@ def too_large() -> None:
         else:
             raise AssertionError((name, exchange_name))
         finally:
-            lanes.LARGEST_COUNT = before
+            sizes.LARGEST_COUNT = before
         COMM.Barrier()
 
 

@@ -18,6 +18,7 @@ def composed(**changes: Any) -> dict[str, Any]:
     parts = {
         "model": "mlp",
         "dataset": "digits",
+        "algorithm": "sgd",
         "optimizer": "sgd",
         "schedule": "constant",
         "exchange": "auto",

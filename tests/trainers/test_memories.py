@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.trainers.test_exchange import mpirun
-from trainers import lanes, sizes
+from trainers import sizes
+from trainers.lanes.gathering import payload_sizes
 
 pytestmark = pytest.mark.mpi
 
@@ -46,9 +47,9 @@ def test_what_mpi_cannot_count_is_one_line() -> None:
 
 def test_sizes_of_some_gib_are_told_or_refused() -> None:
     largest = 2**32 - 1
-    assert lanes.payload_sizes([3 * 2**30, 5, largest]).tolist() == [3 * 2**30, 5, largest]
-    assert lanes.payload_sizes([1]).dtype == np.uint32
+    assert payload_sizes([3 * 2**30, 5, largest]).tolist() == [3 * 2**30, 5, largest]
+    assert payload_sizes([1]).dtype == np.uint32
     with pytest.raises(
         sizes.MessageTooLarge, match=rf"{largest + 1} bytes in a payload: valid is up to {largest}, by a"
     ):
-        lanes.payload_sizes([largest + 1])
+        payload_sizes([largest + 1])

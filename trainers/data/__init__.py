@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sweep.run import UsageError
+from trainers.config import RunConfig, name_of
 from trainers.data import store
+from trainers.data.feeds import Feed
 
 
 def prepare(name: str, root: Path, download: bool = False) -> Path:
@@ -31,3 +33,11 @@ def load(name: str, root: Path) -> store.Arrays:
     """Map the prepared arrays of data set `name`, preparing them where nobody has."""
     path = store.directory(root, name)
     return store.load(path if store.damage(path, thorough=False) is None else prepare(name, root))
+
+
+def feed(config: RunConfig, worker: int, workers: int) -> Feed:
+    """The data of a run for one of its workers."""
+    from trainers.data.batches import Shard
+
+    arrays = load(name_of(config.dataset), Path(config.data.root))
+    return Shard(arrays, config.global_batch, config.seed, worker, workers)

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
+from trainers.data.feeds import Batch, Feed
 from trainers.data.store import Arrays
-
-
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """One worker's part of a global batch of `total` samples.
-
-    `images` is (n, C, H, W) float32, normalised; `labels` is (n,) int64; n may be 0 in the last
-    batch of an epoch, where fewer samples than workers may be left.
-    """
-
-    images: torch.Tensor
-    labels: torch.Tensor
-    total: int
 
 
 class Normalise:
@@ -35,7 +22,7 @@ class Normalise:
         return torch.from_numpy(images.astype(np.float32)).sub_(self.shift).mul_(self.scale)
 
 
-class Shard:
+class Shard(Feed):
     """A worker's share of the training set.
 
     The order of an epoch is one permutation for all workers, drawn from (seed, epoch); a global batch
@@ -47,18 +34,15 @@ class Shard:
         self.arrays, self.global_batch, self.seed = arrays, global_batch, seed
         self.worker, self.workers = worker, workers
         self.normalise = Normalise(arrays)
+        self.shape, self.classes, self.samples = arrays.shape, arrays.classes, len(arrays.train_y)
+        self.steps_per_epoch = -(-self.samples // global_batch)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-len(self.arrays.train_y) // self.global_batch)
-
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch (from 1), for this worker."""
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         # RandomState's streams are frozen by numpy's policy: the same order with every later version
         random = np.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32, epoch])
         order = random.permutation(len(self.arrays.train_y))
-        for start in range(0, len(order), self.global_batch):
-            batch = order[start : start + self.global_batch]
+        for first in range(start * self.global_batch, len(order), self.global_batch):
+            batch = order[first : first + self.global_batch]
             low, high = (len(batch) * i // self.workers for i in (self.worker, self.worker + 1))
             mine = batch[low:high]
             yield Batch(
@@ -66,7 +50,6 @@ class Shard:
             )
 
     def test(self, batch: int = 512) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This worker's part of the test set: images and labels, at most `batch` at a time."""
         total = len(self.arrays.test_y)
         low, high = (total * i // self.workers for i in (self.worker, self.worker + 1))
         for start in range(low, high, batch):

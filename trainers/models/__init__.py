@@ -1,28 +1,29 @@
-"""Models by name, one file a family. A family is imported when it is asked for."""
+"""Models by name, one file a family, which is imported when it is asked for."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from torch import nn
 
-from trainers.config import MLP, WideResNet
+from trainers.options import models as options
+
+FAMILIES: dict[type, str] = {
+    options.WideResNet: "wideresnet",
+    options.MLP: "mlp",
+}
+"""The module in which a kind of model is built, by its options."""
 
 
-def build(config: Any, shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """The model that `config` describes.
+def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The model that `config` describes, with initial weights from torch's global generator.
 
     Args:
-        config: one of the dataclasses of the group `model` in trainers.config.
-        shape: channels, height and width of a sample.
+        config: one of the dataclasses of trainers.options.models.
+        shape: of a sample: channels, height and width of an image.
         classes: width of the output.
     """
-    if isinstance(config, WideResNet):
-        from trainers.models import wideresnet
-
-        return wideresnet.WideResNet(config.depth, config.widen, config.dropout, shape[0], classes)
-    if isinstance(config, MLP):
-        from trainers.models import mlp
-
-        return mlp.mlp(config.width, config.layers, shape, classes)
-    raise TypeError(f"no model is built from {config!r}")
+    module = importlib.import_module(f"trainers.models.{FAMILIES[type(config)]}")
+    model: nn.Module = module.build(config, shape, classes)
+    return model

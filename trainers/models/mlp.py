@@ -6,13 +6,15 @@ import math
 
 from torch import nn
 
+from trainers.options.models import MLP
 
-def mlp(width: int, layers: int, shape: tuple[int, int, int], classes: int) -> nn.Sequential:
+
+def build(config: MLP, shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """`layers` hidden layers of `width` units with ReLU, then a linear classifier.
 
     Input (N, *shape), output (N, classes).
     """
-    sizes = [math.prod(shape)] + [width] * layers
+    sizes = [math.prod(shape)] + [config.width] * config.layers
     hidden: list[nn.Module] = []
     for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
         hidden += [nn.Linear(fan_in, fan_out), nn.ReLU()]

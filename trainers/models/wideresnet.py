@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from trainers.options import models as options
+
 
 class Block(nn.Module):
     """B(3,3) with pre-activation: BN-ReLU-conv-BN-ReLU-(dropout)-conv, plus the shortcut.
@@ -60,3 +62,8 @@ class WideResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.features(x).mean(dim=(2, 3)))
+
+
+def build(config: options.WideResNet, shape: tuple[int, ...], classes: int) -> WideResNet:
+    """WRN-depth-widen for images of `shape`."""
+    return WideResNet(config.depth, config.widen, config.dropout, shape[0], classes)

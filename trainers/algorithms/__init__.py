@@ -1,0 +1,17 @@
+"""Algorithms by name, one file each: how the workers' gradients become new parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainers.algorithms.base import Algorithm, Parts
+from trainers.options import algorithms as options
+
+
+def build(config: Any, parts: Parts) -> Algorithm:
+    """The algorithm that `config` describes."""
+    if isinstance(config, options.Synchronous):
+        from trainers.algorithms.synchronous import Synchronous
+
+        return Synchronous(parts)
+    raise TypeError(f"no algorithm is built from {config!r}")

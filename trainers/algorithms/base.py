@@ -1,0 +1,59 @@
+"""The interface of an algorithm: one step from the gradients of all workers to new parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainers.exchange import Exchange, Traffic
+from trainers.flat import Flat, Unit
+from trainers.optimizers.base import Optimizer
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What an algorithm is made of."""
+
+    comm: MPI.Comm
+    flat: Flat
+    units: Sequence[Unit]
+    exchange: Exchange
+    optimizer: Optimizer
+    watch: Stopwatch
+
+
+class Algorithm(ABC):
+    """A step: `begin`, then backward fills the flat gradient, then `finish`, after which the parameters are new."""
+
+    replicated = True
+    """The parameters are the same on all workers after every step."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    @abstractmethod
+    def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
+        """Start step `step` (from 1) of `epoch`; with `measure`, the compression error is computed on the way."""
+
+    @abstractmethod
+    def finish(self) -> Traffic:
+        """The gradient is complete: communicate and update the parameters."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this worker remembers from step to step, exchange and optimizer included; between two steps."""
+        return {"exchange": self.parts.exchange.state_dict(), "optimizer": self.parts.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is the state of something else.
+        """
+        self.parts.exchange.load_state_dict(state["exchange"])
+        self.parts.optimizer.load_state_dict(state["optimizer"])

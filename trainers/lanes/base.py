@@ -1,0 +1,112 @@
+"""How the payloads of one step travel: a lane is one kind of collective with the message that goes through it.
+
+An exchange puts every unit on one lane; all units on a lane travel together, so that a step costs one
+collective's latency a lane. A lane counts what it sends as MPI does (a test holds it against Open MPI's own
+count).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from compressors import Compressor, CorruptPayload, Key
+from trainers.flat import Unit
+from trainers.sizes import aligned
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@dataclasses.dataclass(frozen=True)
+class Parcel:
+    """A unit in a step: what is compressed of it (`x`), by what, and the random numbers for that."""
+
+    unit: Unit
+    compressor: Compressor
+    key: Key
+    x: torch.Tensor
+
+
+class Lane(ABC):
+    """One kind of collective. A step: `begin`, `add` for each of its units, `communicate`, `decode`."""
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
+        self.comm, self.watch = comm, watch
+        self.parcels: list[Parcel] = []
+        self.payload_bytes = 0.0
+        self.sent_bytes = 0.0
+
+    def begin(self) -> None:
+        """Forget the units of the step before."""
+        self.parcels.clear()
+        self.payload_bytes = self.sent_bytes = 0.0
+
+    @abstractmethod
+    def add(self, parcel: Parcel) -> torch.Tensor | None:
+        """Take a unit; returns its payload, or None where that is known only after `communicate`."""
+
+    def post(self) -> None:
+        """What has been added since the last call may leave: it is sent while backward goes on, or later."""
+        return None
+
+    @abstractmethod
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        """Complete what was posted and move the rest. Gives the payloads that `add` could not give yet."""
+
+    @abstractmethod
+    def decode(self) -> None:
+        """Put the mean of what the workers have sent into the gradient of every unit."""
+
+
+class MessageLane(Lane):
+    """A lane whose payloads stand one behind the other in one message."""
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
+        super().__init__(comm, watch)
+        self.message = torch.zeros(0, dtype=torch.uint8)
+        self.sizes: list[int] = []
+        self.used = 0
+
+    def begin(self) -> None:
+        super().begin()
+        self.sizes.clear()
+        self.used = 0
+
+    def reserve(self, size: int) -> None:
+        """Have room for a message of `size` bytes."""
+        if size > self.message.numel():
+            self.message = torch.zeros(size, dtype=torch.uint8)
+
+    def add(self, parcel: Parcel) -> torch.Tensor:
+        payload = parcel.compressor.compress(parcel.x, parcel.key, self.message[self.used :])
+        self.parcels.append(parcel)
+        self.sizes.append(payload.numel())
+        end = self.used + payload.numel()
+        self.used += aligned(payload.numel())
+        self.message[end : self.used] = 0
+        return payload
+
+    def add_decoded(self, message: torch.Tensor, sizes: list[int], weight: float) -> None:
+        """Accumulate the payloads of one message into the gradients.
+
+        Raises:
+            CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
+        """
+        offset = 0
+        for parcel, size in zip(self.parcels, sizes, strict=True):
+            if not 0 <= size <= message.numel() - offset:
+                name = parcel.unit.name
+                raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
+            payload = message[offset : offset + size]
+            parcel.compressor.decompress_add(payload, parcel.unit.gradient, parcel.key, weight)
+            offset += aligned(size)
+
+    def clear_gradients(self) -> None:
+        for parcel in self.parcels:
+            parcel.unit.gradient.zero_()

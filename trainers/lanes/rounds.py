@@ -1,0 +1,76 @@
+"""The lane of methods that need several rounds of communication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from compressors.base import Cooperative, Reduction, Sum
+from trainers import sizes
+from trainers.lanes.base import Lane, Parcel
+from trainers.sizes import allreduce_bytes, countable
+
+
+class RoundsLane(Lane):
+    """Units of a cooperative compressor, which says itself what is to be communicated, round by round."""
+
+    def begin(self) -> None:
+        super().begin()
+        self._reductions: list[Reduction] = []
+
+    def add(self, parcel: Parcel) -> None:
+        self.parcels.append(parcel)
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        if not self.parcels:
+            return
+        compressor = self.parcels[0].compressor
+        assert isinstance(compressor, Cooperative)
+        batch = [(parcel.x, parcel.key) for parcel in self.parcels]
+        rounds = compressor.rounds(batch, self.comm.rank, self.comm.size)
+        answer: torch.Tensor | None = None
+        while True:
+            with self.watch("encode"):
+                try:
+                    request = rounds.send(answer)  # type: ignore[arg-type]
+                except StopIteration as stop:
+                    self._reductions = stop.value
+                    break
+            with self.watch("communicate"):
+                if isinstance(request, Sum):
+                    answer = self._sum(request.tensor)
+                else:
+                    answer = self._swap(request.partner, request.payload)
+        yield from ((parcel, one.own) for parcel, one in zip(self.parcels, self._reductions, strict=True))
+
+    def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        from mpi4py import MPI
+
+        countable(tensor.numel(), sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        self.comm.Allreduce(MPI.IN_PLACE, [tensor.numpy(), MPI.FLOAT])
+        self.payload_bytes += 4 * tensor.numel()
+        self.sent_bytes += allreduce_bytes(tensor.numel(), 4, self.comm.size)
+        return tensor
+
+    def _swap(self, partner: int | None, payload: torch.Tensor) -> torch.Tensor:
+        from mpi4py import MPI
+
+        if partner is None:
+            return payload[:0]
+        countable(payload.numel(), sizes.LARGEST_COUNT, "bytes in a message")
+        sending = self.comm.Isend([payload.numpy(), MPI.BYTE], partner)
+        status = MPI.Status()
+        self.comm.Probe(partner, status=status)
+        received = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8)
+        self.comm.Recv([received.numpy(), MPI.BYTE], partner)
+        sending.Wait()
+        self.payload_bytes += payload.numel()
+        self.sent_bytes += payload.numel()
+        return received
+
+    def decode(self) -> None:
+        with self.watch("decode"):
+            for parcel, reduction in zip(self.parcels, self._reductions, strict=True):
+                gradient = parcel.unit.gradient.zero_()
+                parcel.compressor.decompress_add(reduction.mean, gradient, parcel.key, reduction.weight)

@@ -1,0 +1,64 @@
+"""The lane of payloads that the network adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainers import sizes
+from trainers.lanes.base import MessageLane, Parcel
+from trainers.sizes import allreduce_bytes, countable
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class SumLane(MessageLane):
+    """The network adds the payloads, as vectors of `dtype`, in place."""
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, dtype: str) -> None:
+        super().__init__(comm, watch)
+        self.dtype = getattr(torch, dtype)
+        self._kind, self._operation = _summation(dtype)
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        from mpi4py import MPI
+
+        itemsize = self._kind.Get_size()
+        count = countable(self.used // itemsize, sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        if count:
+            with self.watch("communicate"):
+                message = [self.message.numpy()[: self.used], count, self._kind]
+                self.comm.Allreduce(MPI.IN_PLACE, message, self._operation)
+        self.payload_bytes = self.used
+        self.sent_bytes = allreduce_bytes(count, itemsize, self.comm.size)
+        yield from ()
+
+    def decode(self) -> None:
+        with self.watch("decode"):
+            self.clear_gradients()
+            self.add_decoded(self.message[: self.used], self.sizes, 1.0 / self.comm.size)
+
+
+_half_sums: dict[str, MPI.Op] = {}
+
+
+def _summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
+    """The MPI type and operation that add payloads of `dtype`. MPI has no half floats: torch adds those."""
+    from mpi4py import MPI
+
+    native = {"float32": MPI.FLOAT, "int8": MPI.INT8_T, "int32": MPI.INT32_T}
+    if dtype in native:
+        return native[dtype], MPI.SUM
+    if dtype not in _half_sums:
+        kind = getattr(torch, dtype)
+
+        def add(theirs: Any, ours: Any, datatype: MPI.Datatype) -> None:
+            if len(ours):
+                torch.frombuffer(ours, dtype=kind).add_(torch.frombuffer(theirs, dtype=kind))
+
+        _half_sums[dtype] = MPI.Op.Create(add, commute=True)
+    return MPI.UINT16_T, _half_sums[dtype]

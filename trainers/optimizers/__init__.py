@@ -1,0 +1,25 @@
+"""Optimizers by name, one file each, on the flat buffers.
+
+torch.optim is not used on purpose: the first `torch.optim.Optimizer` that a process makes imports
+torch._dynamo, which costs a rank as much CPU time as importing torch itself. The updates are the
+same to the bit of rounding, and tests compare them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from trainers.flat import Flat
+from trainers.optimizers.base import Optimizer
+from trainers.options import optimizers as options
+
+METHODS: dict[type, str] = {options.SGD: "sgd.SGD"}
+"""Module and class of an optimizer, by its options."""
+
+
+def build(config: Any, flat: Flat) -> Optimizer:
+    """The optimizer that `config` describes, of the parameters in `flat`."""
+    module, name = METHODS[type(config)].split(".")
+    optimizer: Optimizer = getattr(importlib.import_module(f"trainers.optimizers.{module}"), name)(flat, config)
+    return optimizer

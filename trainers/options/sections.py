@@ -1,0 +1,27 @@
+"""Sections of a run: what every run has, without a name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from compressors.parameters import choice, integer
+from trainers.options.base import Part
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch(Part):
+    """Samples per optimizer step: of all workers together (`global`) or of each (`worker`)."""
+
+    size: int = integer(128, low=1)
+    per: str = choice("global", "global", "worker")
+
+    def total(self, workers: int) -> int:
+        """The global batch size."""
+        return self.size if self.per == "global" else self.size * workers
+
+
+@dataclasses.dataclass(frozen=True)
+class Data(Part):
+    """Places: the root of the user's data sets, with the prepared arrays in `root`/prepared."""
+
+    root: str = "data"
