@@ -1,17 +1,35 @@
-"""Models by name, one file a family, which is imported when it is asked for."""
+"""Models by name, one file a family, which is imported when it is asked for. Loads no torch by itself."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
+from trainers.models.fitting import check_fits
 from trainers.options import models as options
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FAMILIES: dict[type, str] = {
     options.WideResNet: "wideresnet",
+    options.ResNet: "resnet",
+    options.ResNet18: "resnet",
+    options.ResNet34: "resnet",
+    options.ResNet50: "resnet",
+    options.SENet18: "senet",
+    options.ResNet9: "resnet9",
+    options.AlexNet: "alexnet",
+    options.VGG: "vgg",
+    options.DenseNet: "densenet",
+    options.MobileNetV2: "mobilenetv2",
+    options.GoogLeNet: "googlenet",
+    options.LeNet: "lenet",
+    options.FC: "lenet",
     options.MLP: "mlp",
+    options.Logistic: "logistic",
+    options.LSTM: "lstm",
+    options.Torchvision: "zoo",
 }
 """The module in which a kind of model is built, by its options."""
 
@@ -21,9 +39,20 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
 
     Args:
         config: one of the dataclasses of trainers.options.models.
-        shape: of a sample: channels, height and width of an image.
-        classes: width of the output.
+        shape: of a sample: channels, height and width of an image; (features,) of a vector; (length,) of a text.
+        classes: width of the output; of a language model the size of the vocabulary.
+
+    Raises:
+        UsageError: the model cannot be fed with such samples, or have so many classes.
     """
+    check_fits(config, shape, classes)
     module = importlib.import_module(f"trainers.models.{FAMILIES[type(config)]}")
-    model: nn.Module = module.build(config, shape, classes)
+    seen = shape
+    if isinstance(config, options.ImageModel) and config.input_size is not None:
+        seen = (shape[0], config.input_size, config.input_size)
+    model: nn.Module = module.build(config, seen, classes)
+    if seen != shape:
+        from trainers.models.inputs import Resize
+
+        model.register_forward_pre_hook(Resize(seen[1]))
     return model

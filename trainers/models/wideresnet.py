@@ -38,7 +38,7 @@ class Block(nn.Module):
 class WideResNet(nn.Module):
     """WRN-depth-widen: three groups of (depth - 4) / 6 blocks with 16, 32 and 64 times `widen` channels.
 
-    Input (N, channels, H, W) with H, W of at least 4; output (N, classes).
+    Input (N, channels, H, W), output (N, classes).
     """
 
     def __init__(self, depth: int, widen: int, dropout: float, channels: int, classes: int) -> None:

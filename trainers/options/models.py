@@ -1,15 +1,45 @@
-"""Models by name; built by trainers/models."""
+"""Models by name; built by trainers/models, a module a family.
+
+What a model can be fed with stands here, too, so that it is known without torch: `takes`, and for images `smallest`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
+from typing import ClassVar
 
-from compressors.parameters import InvalidParameter, integer, number
+from compressors.parameters import InvalidParameter, boolean, choice, integer, number
+from trainers.options import torchvision_names
 from trainers.options.base import Part
 
 
 @dataclasses.dataclass(frozen=True)
-class WideResNet(Part):
+class Model(Part):
+    """Base of all models."""
+
+    takes: ClassVar[str] = "numbers"
+    """`images` (channels, height, width); `numbers`, of any shape; `tokens`, a text's words by number."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageModel(Model):
+    """A model of images, which it resizes to `input_size` x `input_size` pixels where they have another size."""
+
+    takes: ClassVar[str] = "images"
+    least: ClassVar[int] = 8
+
+    input_size: int | None = integer(None, low=1, high=4096, optional=True)
+
+    @property
+    def smallest(self) -> int:
+        """Pixels of the shorter side that it needs: the last batch normalisation, if there is one, still sees more
+        than one pixel, so that a batch of a single image can be learned from."""
+        return self.least
+
+
+@dataclasses.dataclass(frozen=True)
+class WideResNet(ImageModel):
     """Zagoruyko and Komodakis, BMVC 2016: WRN-depth-widen with pre-activation blocks."""
 
     depth: int = integer(10, low=10)
@@ -23,11 +53,244 @@ class WideResNet(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class MLP(Part):
+class ResNet(ImageModel):
+    """He et al., CVPR 2016, section 4.2: three groups of (depth - 2) / 6 blocks with 16, 32 and 64 channels."""
+
+    depth: int = integer(20, low=8)
+    shortcut: str = choice("A", "A", "B")
+    block: str = choice("basic", "basic", "bottleneck")
+    zero_init_residual: bool = boolean(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.depth - 2) % 6:
+            raise InvalidParameter("depth", self.depth, "6 n + 2 for a whole n: 8, 14, 20, 32, 44, 56, 110, ...")
+
+
+@dataclasses.dataclass(frozen=True)
+class FourGroups(ImageModel):
+    """He et al., CVPR 2016, table 1, for small images: a 3x3 stem without pooling, four groups of blocks."""
+
+    least: ClassVar[int] = 16
+    bottleneck: ClassVar[bool] = False
+    blocks: ClassVar[tuple[int, ...]] = ()
+
+    zero_init_residual: bool = boolean(False)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNet18(FourGroups):
+    """He et al., CVPR 2016, 18 layers."""
+
+    blocks: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNet34(FourGroups):
+    """He et al., CVPR 2016, 34 layers."""
+
+    blocks: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNet50(FourGroups):
+    """He et al., CVPR 2016, 50 layers in bottleneck blocks."""
+
+    bottleneck: ClassVar[bool] = True
+    blocks: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class SENet18(ImageModel):
+    """Hu et al., CVPR 2018: 18 layers in pre-activation blocks with squeeze and excitation."""
+
+    least: ClassVar[int] = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNet9(ImageModel):
+    """Page, DAWNBench 2018 (cifar10-fast): eight convolutions, outputs times `scale`."""
+
+    least: ClassVar[int] = 16
+
+    scale: float = number(0.125, 0.0, above=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class AlexNet(ImageModel):
+    """The AlexNets of the layer-wise study: `dawn`, as ResNet-9 is written, and `large`, with hidden layers of 4096."""
+
+    least: ClassVar[int] = 16
+
+    variant: str = choice("dawn", "dawn", "large")
+
+
+@dataclasses.dataclass(frozen=True)
+class VGG(ImageModel):
+    """Simonyan and Zisserman, ICLR 2015, in 11, 13, 16 or 19 layers, for small images.
+
+    `head`: `linear`, the classifier alone; `hidden`, two layers of 512 before it (ChocoSGD); `imagenet`, two of 4096
+    on 7x7 pixels (the layer-wise study).
+    """
+
+    least: ClassVar[int] = 32
+
+    depth: int = integer(16, low=11, high=19)
+    head: str = choice("linear", "linear", "hidden", "imagenet")
+    batch_norm: bool = boolean(True)
+    dropout: float = number(0.5, 0.0, 0.99)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.depth not in (11, 13, 16, 19):
+            raise InvalidParameter("depth", self.depth, "one of 11, 13, 16, 19")
+
+
+DENSE_BLOCKS: dict[int, tuple[int, ...]] = {
+    121: (6, 12, 24, 16),
+    161: (6, 12, 36, 24),
+    169: (6, 12, 32, 32),
+    201: (6, 12, 48, 32),
+}
+"""Layers of the four dense blocks of the networks for ImageNet, by depth (Huang et al., table 1)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseNet(ImageModel):
+    """Huang et al., CVPR 2017: dense blocks of layers that see all layers before them.
+
+    `blocks` 3: equal ones, (depth - 4) / 3 layers deep, two to a bottleneck layer; 4: those of DENSE_BLOCKS. The
+    paper's first convolution has twice `growth` channels with bottlenecks and 16 without: `stem` null.
+    """
+
+    depth: int = integer(100, low=7)
+    growth: int = integer(12, low=1)
+    blocks: int = integer(3, low=3, high=4)
+    bottleneck: bool = boolean(True)
+    compression: float = number(0.5, 0.0, 1.0, above=True)
+    stem: int | None = integer(None, low=1, optional=True)
+    dropout: float = number(0.0, 0.0, 0.99)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.blocks == 4:
+            if not self.bottleneck:
+                raise InvalidParameter("bottleneck", False, "true with blocks=4, whose layers are bottlenecks")
+            if self.depth not in DENSE_BLOCKS:
+                raise InvalidParameter("depth", self.depth, f"one of {', '.join(map(str, DENSE_BLOCKS))} with blocks=4")
+        elif (self.depth - 4) % (6 if self.bottleneck else 3):
+            valid = "6 n + 4 for a whole n: 10, ..., 100, 190, 250, or 3 n + 4 with bottleneck=false"
+            raise InvalidParameter("depth", self.depth, valid if self.bottleneck else "3 n + 4 for a whole n: 40, 100")
+
+    @property
+    def smallest(self) -> int:
+        return 8 if self.blocks == 3 else 16
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of each block."""
+        if self.blocks == 4:
+            return DENSE_BLOCKS[self.depth]
+        return ((self.depth - 4) // (6 if self.bottleneck else 3),) * 3
+
+
+@dataclasses.dataclass(frozen=True)
+class MobileNetV2(ImageModel):
+    """Sandler et al., CVPR 2018, with smaller strides for small images."""
+
+    least: ClassVar[int] = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class GoogLeNet(ImageModel):
+    """Szegedy et al., CVPR 2015, with batch normalisation and a 3x3 stem for small images."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LeNet(ImageModel):
+    """LeCun et al., 1998: `five`, LeNet-5 with ReLU and maxima; `atomo`, the wider one of ATOMO's code."""
+
+    least: ClassVar[int] = 16
+
+    variant: str = choice("five", "five", "atomo")
+
+
+@dataclasses.dataclass(frozen=True)
+class FC(ImageModel):
+    """ATOMO's network of fully connected layers with 800 and 500 units; `sigmoid`: on its outputs, as there."""
+
+    least: ClassVar[int] = 1
+
+    sigmoid: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class MLP(Model):
     """Fully connected layers with ReLU; no normalisation, so gradients add up exactly over workers."""
 
     width: int = integer(128, low=1)
     layers: int = integer(2, low=1)
 
 
-MODELS: dict[str, type] = {"wideresnet": WideResNet, "mlp": MLP}
+@dataclasses.dataclass(frozen=True)
+class Logistic(Model):
+    """Logistic regression: one logit for two classes, otherwise multinomial. Convex."""
+
+    bias: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTM(Model):
+    """Zaremba et al., 2014: a language model; `tied`: words in and out share their vectors (Press and Wolf, 2017)."""
+
+    takes: ClassVar[str] = "tokens"
+
+    hidden: int = integer(650, low=1)
+    layers: int = integer(3, low=1)
+    dropout: float = number(0.4, 0.0, 0.99)
+    tied: bool = boolean(True)
+
+
+_ZERO_INIT = ("resnet", "resnext", "wide_resnet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Torchvision(ImageModel):
+    """A classifier of torchvision by its name there, with initial weights and as many outputs as there are classes."""
+
+    least: ClassVar[int] = 1  # which sizes work depends on `arch`: it is tried with one image
+
+    arch: str = "resnet50"
+    zero_init_residual: bool = boolean(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = torchvision_names.classifiers()
+        if known and self.arch not in known:
+            near = difflib.get_close_matches(str(self.arch), known, n=3, cutoff=0.4) or ["resnet50"]
+            raise InvalidParameter("arch", self.arch, f"a classifier of torchvision, such as {', '.join(near)}")
+        if self.zero_init_residual and not self.arch.startswith(_ZERO_INIT):
+            valid = "false, or true with an arch that begins with " + ", ".join(_ZERO_INIT)
+            raise InvalidParameter("zero_init_residual", True, valid)
+
+
+MODELS: dict[str, type[Model]] = {
+    "wideresnet": WideResNet,
+    "resnet": ResNet,
+    "resnet18": ResNet18,
+    "resnet34": ResNet34,
+    "resnet50": ResNet50,
+    "senet18": SENet18,
+    "resnet9": ResNet9,
+    "alexnet": AlexNet,
+    "vgg": VGG,
+    "densenet": DenseNet,
+    "mobilenetv2": MobileNetV2,
+    "googlenet": GoogLeNet,
+    "lenet": LeNet,
+    "fc": FC,
+    "mlp": MLP,
+    "logistic": Logistic,
+    "lstm": LSTM,
+    "torchvision": Torchvision,
+}

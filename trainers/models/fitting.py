@@ -1,0 +1,47 @@
+"""Which data a model can be fed with; known without torch, before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sweep.run import UsageError, bad_value
+from trainers.options.models import MODELS, ImageModel, Model
+
+DIMENSIONS = {"images": (3,), "tokens": (1,), "numbers": (1, 2, 3)}
+"""How many dimensions the shape of a sample may have, by what a model takes."""
+
+
+def check_fits(config: Any, shape: tuple[int, ...], classes: int) -> None:
+    """Whether a model suits a data set.
+
+    Args:
+        config: the model's options.
+        shape: of a sample of the data set.
+        classes: of the data set, or its vocabulary.
+
+    Raises:
+        UsageError: one line with the key, what the data set has and what is valid.
+    """
+    if not isinstance(config, Model):
+        raise TypeError(f"{config!r} is no model")
+    name = next(name for name, cls in MODELS.items() if type(config) is cls)
+    if classes < 2:
+        raise UsageError(f"model={name} with {classes} classes in the data set: valid is a data set with 2 or more")
+    if len(shape) not in DIMENSIONS[config.takes]:
+        others = ", ".join(other for other, cls in MODELS.items() if len(shape) in DIMENSIONS[cls.takes])
+        given = "x".join(map(str, shape))
+        raise UsageError(f"model={name} takes {config.takes}, the data set has samples of {given}: valid is {others}")
+    if isinstance(config, ImageModel):
+        _check_size(name, config, shape)
+
+
+def _check_size(name: str, config: ImageModel, shape: tuple[int, ...]) -> None:
+    size = config.input_size if config.input_size is not None else min(shape[1:])
+    if size < config.smallest:
+        given = f"the data set's have {shape[1]}x{shape[2]}" if config.input_size is None else "they are resized to it"
+        raise bad_value(
+            "model.input_size",
+            config.input_size,
+            f"an integer from {config.smallest} up: model={name} takes images from {config.smallest}x"
+            f"{config.smallest} pixels, and {given}",
+        )

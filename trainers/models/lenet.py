@@ -1,0 +1,67 @@
+"""LeNet (LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998) and ATOMO's two networks.
+
+LeNet-5 for 32x32 pixels has 62,006 parameters with three channels, 61,706 with one; for 28x28 with one ATOMO's LeNet
+has 431,080 and its fully connected network 1,033,510.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from trainers.options import models as options
+
+
+def five(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
+    """LeNet-5 with ReLU and maxima, as ChocoSGD, RedSync and pytorch-cifar have it."""
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * pixels, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def atomo(shape: tuple[int, ...], classes: int, pixels: int) -> nn.Sequential:
+    """Caffe's LeNet with a ReLU behind each maximum, but none behind the hidden layer, as ATOMO's code has it."""
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 20, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(20, 50, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(50 * pixels, 500),
+        nn.Linear(500, classes),
+    )
+
+
+def fully_connected(shape: tuple[int, ...], classes: int, sigmoid: bool) -> nn.Sequential:
+    """Two hidden layers of 800 and 500 units; ATOMO's code puts the outputs through a sigmoid before the softmax."""
+    layers = [
+        nn.Flatten(),
+        nn.Linear(math.prod(shape), 800),
+        nn.ReLU(),
+        nn.Linear(800, 500),
+        nn.ReLU(),
+        nn.Linear(500, classes),
+    ]
+    return nn.Sequential(*layers, nn.Sigmoid()) if sigmoid else nn.Sequential(*layers)
+
+
+def build(config: options.LeNet | options.FC, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Input (N, *shape), output (N, classes); torch's own initial weights, as in the sources."""
+    if isinstance(config, options.FC):
+        return fully_connected(shape, classes, config.sigmoid)
+    height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])
+    return (five if config.variant == "five" else atomo)(shape, classes, height * width)

@@ -1,0 +1,37 @@
+"""Logistic regression: the convex problem."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from trainers.options import models as options
+
+
+class Logistic(nn.Module):
+    """A linear classifier, whose cross-entropy is the logistic loss.
+
+    Two classes have one logit z and the outputs (0, z): cross-entropy is ln(1 + exp(-y z)) for y = -1 (class 0) and
+    y = 1 (class 1), on as many parameters as features. More classes have one logit each. The weights start at zero,
+    where the loss is ln(classes).
+
+    Input (N, *shape), output (N, classes).
+    """
+
+    def __init__(self, features: int, classes: int, bias: bool) -> None:
+        super().__init__()
+        self.binary = classes == 2
+        self.linear = nn.Linear(features, 1 if self.binary else classes, bias)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.linear(x.flatten(1))
+        return torch.cat((torch.zeros_like(logits), logits), 1) if self.binary else logits
+
+
+def build(config: options.Logistic, shape: tuple[int, ...], classes: int) -> Logistic:
+    """Logistic regression on all numbers of a sample."""
+    return Logistic(math.prod(shape), classes, config.bias)

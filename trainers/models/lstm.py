@@ -1,0 +1,80 @@
+"""The LSTM language model (Zaremba et al., "Recurrent Neural Network Regularization", 2014), as ChocoSGD trains it.
+
+On WikiText-2 (28,869 words), three layers of 650 units with tied vectors have 28,949,319 parameters.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from trainers.options import models as options
+
+RANGE = 0.1
+"""Words' vectors are uniform in [-RANGE, RANGE] at first, as in torch's example of a language model and in ChocoSGD."""
+
+
+class LanguageModel(nn.Module):
+    """Predicts the next word at every position of a batch of streams of text.
+
+    Input (n, length) int64, the next `length` words of n streams; output (n, length, words). What a stream has said so
+    far is carried from batch to batch, but no gradient flows back there. A batch with another number of streams has
+    other streams, and begins afresh; so does what comes after `train()` and `eval()`, which begin an epoch and an
+    evaluation.
+
+    What is carried is this worker's own and no buffer: buffers are averaged over the workers.
+    """
+
+    def __init__(self, words: int, hidden: int, layers: int, dropout: float, tied: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, hidden)
+        self.lstm = nn.LSTM(hidden, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.decoder = nn.Linear(hidden, words)
+        self.dropout = nn.Dropout(dropout)
+        if tied:
+            self.decoder.weight = self.embedding.weight
+        nn.init.uniform_(self.embedding.weight, -RANGE, RANGE)
+        if not tied:
+            nn.init.uniform_(self.decoder.weight, -RANGE, RANGE)
+        nn.init.zeros_(self.decoder.bias)
+        self._state: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        state = self._state
+        if state is not None and state[0].shape[1] != len(words):
+            state = None
+        outputs, (hidden, cell) = self.lstm(self.dropout(self.embedding(words)), state)
+        self._state = hidden.detach(), cell.detach()
+        return self.decoder(self.dropout(outputs))
+
+    def train(self, mode: bool = True) -> LanguageModel:
+        """Training or evaluation begins, in either case with the beginning of a text."""
+        self.forget()
+        super().train(mode)
+        return self
+
+    def forget(self) -> None:
+        """The next batch is the beginning of a text."""
+        self._state = None
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        """A copy of what is carried to the next batch: `hidden` and `cell`, (layers, n, hidden); empty at a beginning.
+
+        It belongs into a worker's checkpoint: with the parameters and `carry` another model goes on from there.
+        """
+        if self._state is None:
+            return {}
+        return {"hidden": self._state[0].clone(), "cell": self._state[1].clone()}
+
+    def carry(self, carried: dict[str, torch.Tensor]) -> None:
+        """Go on from what `carried` gave; after `train()`, which forgets."""
+        if not carried:
+            self.forget()
+            return
+        like = self.decoder.bias
+        self._state = carried["hidden"].to(like.device, copy=True), carried["cell"].to(like.device, copy=True)
+
+
+def build(config: options.LSTM, shape: tuple[int, ...], classes: int) -> LanguageModel:
+    """For a vocabulary of `classes` words; LSTM layers start as torch's do, uniform within 1 / sqrt(hidden)."""
+    return LanguageModel(classes, config.hidden, config.layers, config.dropout, config.tied)

@@ -1,0 +1,144 @@
+"""Residual networks for small images (He et al., "Deep Residual Learning for Image Recognition", CVPR 2016).
+
+Two shapes: three groups of 16, 32 and 64 channels (the paper's section 4.2: ResNet-20 with shortcut A has 269,722
+parameters for ten classes of CIFAR, with B 272,474), and the four groups of 64 to 512 channels of table 1, with a 3x3
+stem that keeps the resolution (ResNet-18 11,173,962).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from trainers.models.initialise import he_normal, zero_scale
+from trainers.options import models as options
+
+
+class PaddedShortcut(nn.Module):
+    """Option A: every stride-th pixel, with zeros for the channels that the input does not have; no parameters."""
+
+    def __init__(self, fan_in: int, fan_out: int, stride: int) -> None:
+        super().__init__()
+        self.missing, self.stride = fan_out - fan_in, stride
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.missing))
+
+
+def projection(fan_in: int, fan_out: int, stride: int) -> nn.Sequential:
+    """Option B: a 1x1 convolution and a batch normalisation."""
+    return nn.Sequential(nn.Conv2d(fan_in, fan_out, 1, stride, bias=False), nn.BatchNorm2d(fan_out))
+
+
+Shortcut = Callable[[int, int, int], nn.Module]
+
+
+class Basic(nn.Module):
+    """conv3x3-BN-ReLU-conv3x3-BN, plus the shortcut, ReLU."""
+
+    expansion = 1
+
+    def __init__(self, fan_in: int, width: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(fan_in, width, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.shortcut = shortcut(fan_in, width, stride) if stride != 1 or fan_in != width else None
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        return self.norm2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        out = self.norm2(self.conv2(out))
+        return F.relu(out + (x if self.shortcut is None else self.shortcut(x)))
+
+
+class Bottleneck(nn.Module):
+    """conv1x1-BN-ReLU-conv3x3-BN-ReLU-conv1x1-BN with four times the channels, plus the shortcut, ReLU.
+
+    The 3x3 convolution has the stride, as in fb.resnet.torch and all of the systems whose set-ups are reproduced here.
+    """
+
+    expansion = 4
+
+    def __init__(self, fan_in: int, width: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        fan_out = self.expansion * width
+        self.conv1 = nn.Conv2d(fan_in, width, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, fan_out, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(fan_out)
+        self.shortcut = shortcut(fan_in, fan_out, stride) if stride != 1 or fan_in != fan_out else None
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        return self.norm3
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        out = F.relu(self.norm2(self.conv2(out)), inplace=True)
+        out = self.norm3(self.conv3(out))
+        return F.relu(out + (x if self.shortcut is None else self.shortcut(x)))
+
+
+class ResNet(nn.Module):
+    """A 3x3 convolution, groups of blocks of which each but the first halves the resolution, mean over the pixels.
+
+    Args:
+        block: Basic or Bottleneck.
+        blocks: of each group.
+        width: channels of the first group, which double from group to group.
+        shortcut: makes the shortcut of a block that changes the shape.
+        channels: of the images.
+        classes: width of the output.
+
+    Input (N, channels, H, W), output (N, classes).
+    """
+
+    def __init__(
+        self,
+        block: type[Basic | Bottleneck],
+        blocks: tuple[int, ...],
+        width: int,
+        shortcut: Shortcut,
+        channels: int,
+        classes: int,
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        fan_in, layers = width, []
+        for group, count in enumerate(blocks):
+            for number in range(count):
+                stride = 2 if group > 0 and number == 0 else 1
+                layers.append(block(fan_in, width << group, stride, shortcut))
+                fan_in = block.expansion * (width << group)
+        self.blocks = nn.Sequential(*layers)
+        self.classifier = nn.Linear(fan_in, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = F.relu(self.norm(self.conv(x)), inplace=True)
+        return self.classifier(self.blocks(out).mean(dim=(2, 3)))
+
+
+def build(config: options.ResNet | options.FourGroups, shape: tuple[int, ...], classes: int) -> ResNet:
+    """Three groups start as in fb.resnet.torch (He's normal), four as torch's layers do, as in pytorch-cifar."""
+    if isinstance(config, options.ResNet):
+        kind = Bottleneck if config.block == "bottleneck" else Basic
+        shortcut = PaddedShortcut if config.shortcut == "A" else projection
+        model = ResNet(kind, ((config.depth - 2) // 6,) * 3, 16, shortcut, shape[0], classes)
+        he_normal(model)
+    else:
+        kind = Bottleneck if config.bottleneck else Basic
+        model = ResNet(kind, config.blocks, 64, projection, shape[0], classes)
+    if config.zero_init_residual:
+        zero_scale(module.last_norm for module in model.modules() if isinstance(module, (Basic, Bottleneck)))
+    return model

@@ -1,0 +1,61 @@
+"""ResNet-9 of DAWNBench (Page, "How to Train Your ResNet", 2018; cifar10-fast), as the layer-wise study trains it.
+
+6,573,120 parameters in 25 tensors for three channels and ten classes: only the convolutions, the batch normalisations
+and the classifier's matrix.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from trainers.options import models as options
+
+
+def convolution(fan_in: int, fan_out: int, stride: int = 1) -> nn.Sequential:
+    """conv3x3-BN-ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(fan_in, fan_out, 3, stride, 1, bias=False), nn.BatchNorm2d(fan_out), nn.ReLU(inplace=True)
+    )
+
+
+class Residual(nn.Module):
+    """The input plus what two convolutions, each with BN and ReLU, make of it; no ReLU behind the sum."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(convolution(width, width), convolution(width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.branch(x)
+
+
+class Scaled(nn.Module):
+    """A classifier without bias, its outputs times a constant, after the largest value of each channel."""
+
+    def __init__(self, width: int, classes: int, scale: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, classes, bias=False)
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.amax(dim=(2, 3))) * self.scale
+
+
+def build(config: options.ResNet9, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Input (N, channels, H, W), output (N, classes); torch's own initial weights, as in cifar10-fast.
+
+    The source takes the maximum of the last 4x4 pixels of 32x32; here of all that are left.
+    """
+    return nn.Sequential(
+        convolution(shape[0], 64),
+        convolution(64, 128),
+        nn.MaxPool2d(2),
+        Residual(128),
+        convolution(128, 256),
+        nn.MaxPool2d(2),
+        convolution(256, 512),
+        nn.MaxPool2d(2),
+        Residual(512),
+        Scaled(512, classes, config.scale),
+    )

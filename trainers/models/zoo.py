@@ -1,0 +1,77 @@
+"""Any classifier of torchvision by name, with its own initial weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from sweep.run import UsageError, bad_value
+from trainers.models.inputs import Grey
+from trainers.options import models as options
+
+CHANNELS = 3
+"""Of the images that torchvision's models take."""
+
+
+def _extras(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:
+    """What some of them must be told: no auxiliary classifiers, whose outputs nobody would use."""
+    extras: dict[str, Any] = {}
+    if config.arch in ("googlenet", "inception_v3"):
+        extras.update(aux_logits=False, init_weights=True)
+    if config.arch.startswith("vit_"):
+        extras["image_size"] = shape[1]
+    if config.arch.startswith("maxvit"):
+        extras["input_size"] = tuple(shape[1:])
+    if config.zero_init_residual:
+        extras["zero_init_residual"] = True
+    return extras
+
+
+def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[int, ...]) -> None:
+    """One image forward, as how small an image may be differs from model to model.
+
+    Raises:
+        UsageError: it cannot take images of that size.
+    """
+    parameter = next(model.parameters())
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, *shape, device=parameter.device))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise _wrong_size(config, shape, error) from error
+    model.train()
+
+
+def _wrong_size(config: options.Torchvision, shape: tuple[int, ...], error: Exception) -> UsageError:
+    reason = " ".join(str(error).split())[:160]
+    return bad_value(
+        "model.input_size",
+        config.input_size,
+        f"a larger one, such as 224: model.arch={config.arch} cannot take images of {shape[1]}x{shape[2]} ({reason})",
+    )
+
+
+def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Input (N, 1 or 3, H, W), output (N, classes). The parameters are torchvision's; grey images are made three alike.
+
+    Raises:
+        UsageError: torchvision has no such classifier, or it cannot take images of that shape.
+    """
+    from trainers.vision import torchvision
+
+    zoo = torchvision().models
+    if config.arch not in zoo.list_models(module=zoo):
+        raise bad_value("model.arch", config.arch, "one of " + ", ".join(zoo.list_models(module=zoo)))
+    if shape[0] not in (1, CHANNELS):
+        raise UsageError(f"model.arch={config.arch} with images of {shape[0]} channels: valid are 1 and {CHANNELS}")
+    try:
+        model: nn.Module = zoo.get_model(config.arch, weights=None, num_classes=classes, **_extras(config, shape))
+    except (ValueError, RuntimeError) as error:  # of those that are built for a size
+        raise _wrong_size(config, shape, error) from error
+    if shape[0] != CHANNELS:
+        model.register_forward_pre_hook(Grey(CHANNELS))
+    _try_one_image(config, model, shape)
+    return model
