@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +18,22 @@ from sweep.run import UsageError
 from tests.conftest import ROOT
 from trainers import models
 from trainers.models.fitting import check_fits
+from trainers.models.regimes import regime
 from trainers.models.resnet import Basic, Bottleneck, PaddedShortcut
 from trainers.options import models as options
 from trainers.options.torchvision_names import classifiers
 from trainers.replica import scores
 
 CIFAR, MNIST, TEXT, IMAGENET = (3, 32, 32), (1, 28, 28), (35,), (3, 224, 224)
-SLOW = ("resnet34", "resnet50", "senet18", "densenet", "googlenet", "vgg", "torchvision", "lstm")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small work is not shared among threads, which would wait for each other where processors are scarce."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def small(name: str) -> Any:
@@ -225,8 +236,6 @@ def test_he_normal_has_the_fan_of_the_output() -> None:
     "config", [options.ResNet(20), options.ResNet18(), options.ResNet(20, "B", "bottleneck")], ids=str
 )
 def test_a_zeroed_block_is_its_shortcut(config: Any) -> None:
-    import dataclasses
-
     model = models.build(dataclasses.replace(config, zero_init_residual=True), CIFAR, 10).eval()
     blocks = [module for module in model.modules() if isinstance(module, (Basic, Bottleneck))]
     assert all(not block.last_norm.weight.any() and block.norm1.weight.all() for block in blocks)
@@ -304,7 +313,7 @@ class TestLanguageModel:
     words = functools.partial(torch.randint, 0, 11)
 
     def model(self, **changes: Any) -> Any:
-        return models.build(options.LSTM(hidden=6, layers=2, **{"dropout": 0.0, **changes}), (5,), 11)
+        return models.build(options.LSTM(**{"hidden": 6, "layers": 2, "dropout": 0.0, **changes}), (5,), 11)
 
     def test_two_halves_are_the_whole(self) -> None:
         model, text = self.model(), self.words((3, 10))
@@ -368,6 +377,15 @@ class TestLanguageModel:
         model(self.words((3, 4)))
         assert not list(model.buffers()) and not any("hidden" in key for key in model.state_dict())
 
+    def test_it_goes_on_under_autocast_and_after_it(self) -> None:
+        model, text = self.model(), self.words((3, 4))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.isfinite(model(text)).all() and model.carried()
+            model.carry({key: value.bfloat16() for key, value in model.carried().items()})
+            model(text)
+        model.carry({key: value.bfloat16() for key, value in model.carried().items()})
+        assert model(text).dtype == torch.float32
+
     def test_words_in_and_out_share_their_vectors(self) -> None:
         tied, untied = self.model(), self.model(tied=False)
         assert tied.decoder.weight is tied.embedding.weight
@@ -376,10 +394,14 @@ class TestLanguageModel:
             assert float(model.embedding.weight.detach().abs().max()) <= 0.1 and not model.decoder.bias.any()
 
     def test_dropout_is_on_vectors_and_outputs(self) -> None:
-        model, text = self.model(layers=1, dropout=0.5), self.words((3, 5))
+        model, text = self.model(dropout=0.5), self.words((3, 5))
         first = model(text)
         model.forget()
         assert not torch.equal(model(text), first)
+        model.eval()
+        first = model(text)
+        model.forget()
+        assert torch.equal(model(text), first)
 
 
 @pytest.mark.parametrize(("size", "given"), [(32, 8), (16, 32), (32, None)])
@@ -492,6 +514,46 @@ def test_options_out_of_range_are_one_line(name: str, changes: dict[str, Any], m
     with pytest.raises(ValueError, match="valid is") as error:
         options.MODELS[name](**changes)
     assert message in str(error.value)
+
+
+def test_a_regime_is_what_the_sources_say() -> None:
+    """Of RedSync's fork of convNet.pytorch, and of that itself; epochs are counted from 0."""
+    rates = {
+        "resnet": {0: 0.1, 81: 0.01, 122: 0.001, 164: 1e-4},
+        "mobilenetv2": {0: 0.1, 60: 0.01, 120: 0.001, 180: 1e-4},
+        "vgg": {0: 0.004, 100: 0.0004},
+        "wideresnet": {0: 0.1, 60: 0.02, 120: 0.004, 140: 1e-4},
+        "alexnet": {0: 0.01, 10: 0.005, 15: 0.001, 20: 0.0005, 25: 0.0001},
+        "lenet": {0: 0.1, 81: 0.01, 122: 0.001, 164: 1e-4},
+    }
+    for name, expected in rates.items():
+        phases = regime(options.MODELS[name](), "cifar10")
+        assert phases is not None and {phase.epoch: phase.lr for phase in phases} == expected, name
+    first, *later = regime(options.ResNet(), "cifar100") or ()
+    assert (first.momentum, first.weight_decay) == (0.9, 1e-4)
+    assert all(phase.momentum is None and phase.weight_decay is None for phase in later)
+    assert [phase.weight_decay for phase in regime(options.AlexNet(), "cifar10") or ()] == [5e-4, None, 0.0, None, None]
+
+
+def test_a_regime_goes_by_the_data_set() -> None:
+    imagenet = {0: 0.1, 30: 0.01, 60: 0.001, 90: 1e-4}
+    for config, dataset in (
+        (options.ResNet18(), "imagenet"),
+        (options.Torchvision(), "imagenet"),
+        (options.Torchvision(arch="vgg16_bn"), "digits"),
+    ):
+        assert {phase.epoch: phase.lr for phase in regime(config, dataset) or ()} == imagenet
+    assert regime(options.ResNet18(), "digits") == regime(options.ResNet(110), "cifar10")
+    for nothing in (options.LSTM(), options.Logistic(), options.DenseNet(), options.Torchvision(arch="vit_b_16")):
+        assert regime(nothing, "imagenet") is None
+
+
+@pytest.mark.parametrize("name", options.MODELS)
+def test_phases_begin_with_all_that_they_need_and_follow_each_other(name: str) -> None:
+    phases = regime(options.MODELS[name](), "cifar10")
+    if phases is not None:
+        epochs = [phase.epoch for phase in phases]
+        assert epochs[0] == 0 and epochs == sorted(set(epochs)) and phases[0].lr is not None
 
 
 def test_what_fits_is_known_without_torch() -> None:

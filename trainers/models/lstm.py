@@ -40,12 +40,22 @@ class LanguageModel(nn.Module):
         self._state: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        state = self._state
-        if state is not None and state[0].shape[1] != len(words):
-            state = None
-        outputs, (hidden, cell) = self.lstm(self.dropout(self.embedding(words)), state)
+        vectors = self.dropout(self.embedding(words))
+        outputs, (hidden, cell) = self._layers(vectors)
         self._state = hidden.detach(), cell.detach()
         return self.decoder(self.dropout(outputs))
+
+    def _layers(self, vectors: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """(n, length, hidden) to the same, and the state after the last word."""
+        state = self._state
+        if state is not None and state[0].shape[1] != len(vectors):
+            state = None
+        if state is not None:  # under autocast it is of 16 bits, and what follows may not be
+            state = state[0].to(vectors.dtype), state[1].to(vectors.dtype)
+        if vectors.device.type == "cpu":  # where few processors have LSTMs of 16 bits, and torch fails on the others
+            with torch.autocast("cpu", enabled=False):
+                return self.lstm(vectors, state)
+        return self.lstm(vectors, state)
 
     def train(self, mode: bool = True) -> LanguageModel:
         """Training or evaluation begins, in either case with the beginning of a text."""

@@ -13,6 +13,7 @@ from trainers.options import models as options
 
 CHANNELS = 3
 """Of the images that torchvision's models take."""
+BUILT_FOR_A_SIZE = ("vit_", "maxvit")
 
 
 def _extras(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -69,8 +70,10 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
         raise UsageError(f"model.arch={config.arch} with images of {shape[0]} channels: valid are 1 and {CHANNELS}")
     try:
         model: nn.Module = zoo.get_model(config.arch, weights=None, num_classes=classes, **_extras(config, shape))
-    except (ValueError, RuntimeError) as error:  # of those that are built for a size
-        raise _wrong_size(config, shape, error) from error
+    except (RuntimeError, ValueError, AssertionError) as error:
+        if config.arch.startswith(BUILT_FOR_A_SIZE):
+            raise _wrong_size(config, shape, error) from error
+        raise
     if shape[0] != CHANNELS:
         model.register_forward_pre_hook(Grey(CHANNELS))
     _try_one_image(config, model, shape)
