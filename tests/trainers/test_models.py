@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from trainers.models.fitting import check_fits
 from trainers.models.regimes import regime
 from trainers.models.resnet import Basic, Bottleneck, PaddedShortcut
 from trainers.options import models as options
+from trainers.options.model_presets import PRESETS
 from trainers.options.torchvision_names import classifiers
 from trainers.replica import scores
 
@@ -144,7 +146,7 @@ def test_what_is_compressed_and_what_is_not_is_as_published(config: Any, matrice
 
 def samples(config: Any, n: int, channels: int = 3, size: int | None = None) -> tuple[torch.Tensor, tuple[int, ...]]:
     """n samples that a model takes, images of its smallest size, and the shape of one."""
-    if config.takes == "tokens":
+    if config.takes == ("text",):
         return torch.randint(0, 7, (n, 5)), (5,)
     size = size or getattr(config, "smallest", 8)
     return torch.randn(n, channels, size, size), (channels, size, size)
@@ -166,7 +168,7 @@ def test_every_model_learns_from_the_smallest_images(name: str, channels: int) -
     assert any(bool(gradient.any()) for gradient in gradients if gradient is not None)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in options.MODELS.items() if cls.takes != "tokens"])
+@pytest.mark.parametrize("name", [name for name, cls in options.MODELS.items() if cls.takes != ("text",)])
 def test_evaluation_judges_each_sample_by_itself_and_changes_nothing(name: str) -> None:
     config = small(name)
     inputs, shape = samples(config, 3)
@@ -473,9 +475,14 @@ def test_no_auxiliary_classifiers(arch: str) -> None:
             options.ResNet9(),
             (2000,),
             2,
-            "model=resnet9 takes images, the data set has samples of 2000: valid is mlp, lo",
+            "model=resnet9 takes images, the data set has features or text of 2000: valid is mlp, logistic, lstm",
         ),
-        (options.LSTM(), (1, 8, 8), 10, "model=lstm takes tokens, the data set has samples of 1x8x8: valid is wideres"),
+        (
+            options.LSTM(),
+            (1, 8, 8),
+            10,
+            "model=lstm takes text, the data set has images of 1x8x8: valid is wideresnet, resnet, resnet18, ",
+        ),
         (options.Logistic(), (1, 8, 8), 1, "model=logistic with 1 classes in the data set: valid is a data set with 2"),
         (
             options.Torchvision(arch="alexnet"),
@@ -570,5 +577,24 @@ def test_what_fits_is_known_without_torch() -> None:
 
 def test_every_model_takes_the_data_it_says() -> None:
     for name, cls in options.MODELS.items():
-        shape = TEXT if cls.takes == "tokens" else CIFAR
+        shape = TEXT if cls.takes == ("text",) else CIFAR
         check_fits(small(name), shape, 10)
+    with pytest.raises(
+        UsageError, match="model=mlp takes images or features, the data set has text of 35: valid is lstm$"
+    ):
+        check_fits(options.MLP(), TEXT, 10, "text")
+    check_fits(options.MLP(), TEXT, 10, "features")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_the_parameters_that_its_yaml_names(preset: str) -> None:
+    """The YAML's comment says how many there are on CIFAR-10, CIFAR-100 or MNIST."""
+    head = (ROOT / "conf" / "model" / f"{preset}.yaml").read_text().splitlines()[0]
+    numbers = re.findall(r"\d{1,3}(?:,\d{3})+", head)
+    name, changes = PRESETS[preset]
+    with torch.device("meta"):
+        model = models.build(
+            options.MODELS[name](**changes), MNIST if "MNIST" in head else CIFAR, 100 if "CIFAR-100" in head else 10
+        )
+    assert not numbers or f"{count(model):,}" == numbers[0]
+    assert numbers or preset in ("vgg11", "vgg13", "vgg19")

@@ -7,17 +7,15 @@ from typing import Any
 from sweep.run import UsageError, bad_value
 from trainers.options.models import MODELS, ImageModel, Model
 
-DIMENSIONS = {"images": (3,), "tokens": (1,), "numbers": (1, 2, 3)}
-"""How many dimensions the shape of a sample may have, by what a model takes."""
 
-
-def check_fits(config: Any, shape: tuple[int, ...], classes: int) -> None:
+def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | None = None) -> None:
     """Whether a model suits a data set.
 
     Args:
         config: the model's options.
         shape: of a sample of the data set.
         classes: of the data set, or its vocabulary.
+        kind: of the data set: images, features or text; None: it goes by the shape, where the last two look alike.
 
     Raises:
         UsageError: one line with the key, what the data set has and what is valid.
@@ -27,10 +25,11 @@ def check_fits(config: Any, shape: tuple[int, ...], classes: int) -> None:
     name = next(name for name, cls in MODELS.items() if type(config) is cls)
     if classes < 2:
         raise UsageError(f"model={name} with {classes} classes in the data set: valid is a data set with 2 or more")
-    if len(shape) not in DIMENSIONS[config.takes]:
-        others = ", ".join(other for other, cls in MODELS.items() if len(shape) in DIMENSIONS[cls.takes])
-        given = "x".join(map(str, shape))
-        raise UsageError(f"model={name} takes {config.takes}, the data set has samples of {given}: valid is {others}")
+    kinds = {kind} if kind is not None else {"images"} if len(shape) == 3 else {"features", "text"}
+    if not kinds & set(config.takes):
+        others = ", ".join(other for other, cls in MODELS.items() if kinds & set(cls.takes))
+        given = f"{' or '.join(sorted(kinds))} of {'x'.join(map(str, shape))}"
+        raise UsageError(f"model={name} takes {' or '.join(config.takes)}, the data set has {given}: valid is {others}")
     if isinstance(config, ImageModel):
         _check_size(name, config, shape)
 

@@ -18,15 +18,15 @@ from trainers.options.base import Part
 class Model(Part):
     """Base of all models."""
 
-    takes: ClassVar[str] = "numbers"
-    """`images` (channels, height, width); `numbers`, of any shape; `tokens`, a text's words by number."""
+    takes: ClassVar[tuple[str, ...]] = ("images", "features")
+    """Kinds of data: `images` (channels, height, width), `features` (a vector), `text` (numbers of words)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageModel(Model):
     """A model of images, which it resizes to `input_size` x `input_size` pixels where they have another size."""
 
-    takes: ClassVar[str] = "images"
+    takes: ClassVar[tuple[str, ...]] = ("images",)
     least: ClassVar[int] = 8
 
     input_size: int | None = integer(None, low=1, high=4096, optional=True)
@@ -243,7 +243,7 @@ class Logistic(Model):
 class LSTM(Model):
     """Zaremba et al., 2014: a language model; `tied`: words in and out share their vectors (Press and Wolf, 2017)."""
 
-    takes: ClassVar[str] = "tokens"
+    takes: ClassVar[tuple[str, ...]] = ("text",)
 
     hidden: int = integer(650, low=1)
     layers: int = integer(3, low=1)
