@@ -598,3 +598,44 @@ def test_a_preset_has_the_parameters_that_its_yaml_names(preset: str) -> None:
         )
     assert not numbers or f"{count(model):,}" == numbers[0]
     assert numbers or preset in ("vgg11", "vgg13", "vgg19")
+
+
+def test_the_page_of_models_has_them_all_with_their_numbers_of_parameters() -> None:
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [
+        row.strip("|").split("|") for row in page.split("## Image sizes")[0].splitlines() if re.match(r"\| `\w+`", row)
+    ]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(named) == sorted([*options.MODELS, *PRESETS])
+    known = {parameters for _, _, _, parameters, _ in PUBLISHED}
+    comments = [(ROOT / "conf" / "model" / f"{preset}.yaml").read_text() for preset in PRESETS]
+    known |= {int(number.replace(",", "")) for text in comments for number in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
+    for row in rows:
+        for number in re.findall(r"\d{1,3}(?:,\d{3})+", row[1].split("(")[0]):
+            assert int(number.replace(",", "")) in known, row
+        (name, *_) = re.findall(r"`(\w+)`", row[0])
+        kind, changes = PRESETS.get(name, (name, {}))
+        config = options.MODELS[kind](**changes)
+        if (size := re.match(r" (\d+)x", row[2])) is not None:
+            assert config.smallest == int(size[1]), row
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        (options.DenseNet(121, 2, blocks=4), (16, 16)),
+        (options.LeNet(), (17, 35)),
+        (options.LeNet("atomo"), (16, 19)),
+        (options.AlexNet("large"), (17, 34)),
+        (options.AlexNet(), (20, 16)),
+        (options.FC(), (1, 3)),
+        (options.VGG(11, "hidden"), (33, 64)),
+        (options.ResNet(8), (9, 8)),
+    ],
+    ids=str,
+)
+def test_images_need_not_be_square_or_of_even_size(config: Any, size: tuple[int, int]) -> None:
+    x = torch.randn(1, 2, *size)
+    model = models.build(config, (2, *size), 3)
+    model(x).sum().backward()
+    assert model(x).shape == (1, 3)
