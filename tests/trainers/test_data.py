@@ -224,8 +224,8 @@ def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:
         (
             "cifar10",
             "dataset=cifar10: not found: data_batch_1, data_batch_2, data_batch_3, data_batch_4, data_batch_5, "
-            "test_batch, batches.meta in {root}/cifar-10-batches-py; valid is an extracted cifar-10-python.tar.gz there "
-            "(or data.root=DIR where it is), which data.download=true or "
+            "test_batch, batches.meta in {root}/cifar-10-batches-py; valid is an extracted cifar-10-python.tar.gz "
+            "there (or data.root=DIR where it is), which data.download=true or "
             "`python -m trainers.data --root {root} --download cifar10` fetches\n",
         ),
         ("cifar11", "NAME=cifar11: valid is one of digits, cifar10, "),

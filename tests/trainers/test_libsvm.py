@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ def random_rows(count: int, width: int, share: float) -> np.ndarray:
 def test_a_known_set_is_read(name: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libsvm, "LINES", 7)  # several pieces
     dataset: options.Part = options.Epsilon() if name == "epsilon" else options.RCV1()
+    monkeypatch.setattr(libsvm, name.upper(), dataclasses.replace(libsvm.source_of(dataset), samples=(31, 14)))
     source = libsvm.source_of(dataset)
     expected = []
     for file, count in ((source.train, 31), (source.test, 14)):
@@ -108,6 +110,10 @@ def test_files_that_are_missing_or_torn(tmp_path: Path) -> None:
         (tmp_path / "train.svm.bz2").write_bytes(content)
         with pytest.raises(UsageError, match=r"dataset=libsvm: .*train.svm.bz2: cannot be unpacked: "):
             data.prepare(options.LibSVM(), tmp_path)
+    for name in ("rcv1_train.binary", "rcv1_test.binary"):
+        (tmp_path / name).write_text("+1 1:1\n-1 2:1\n")
+    with pytest.raises(UsageError, match=r"rcv1_train.binary: has 2 samples instead of 20,242; valid is the published"):
+        data.prepare(options.RCV1(), tmp_path)
     (tmp_path / "train.svm").write_text("+1 1:1\n-1 2:1\n")
     with pytest.raises(UsageError, match=r"dataset.test_share=0.2: valid is a share that leaves 2 samples"):
         data.prepare(options.LibSVM(), tmp_path)

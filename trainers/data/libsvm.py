@@ -19,6 +19,7 @@ from trainers.options import datasets as options_of
 
 LINES = 4096
 """That are read at once; epsilon's have 2,000 values."""
+MAX_CLASSES = 65_536
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +31,19 @@ class Source:
     test: str | None
     features: int | None
     dense: bool
+    samples: tuple[int, ...] = ()
+    """Known numbers of samples; nobody publishes checksums."""
+
+
+EPSILON = Source("epsilon", "epsilon_normalized", "epsilon_normalized.t", 2000, True, (400_000, 100_000))
+RCV1 = Source("rcv1", "rcv1_train.binary", "rcv1_test.binary", 47_236, False, (20_242, 677_399))
 
 
 def source_of(options: Any) -> Source:
     if isinstance(options, options_of.Epsilon):
-        return Source("epsilon", "epsilon_normalized", "epsilon_normalized.t", 2000, dense=True)
+        return EPSILON
     if isinstance(options, options_of.RCV1):
-        return Source("rcv1", "rcv1_train.binary", "rcv1_test.binary", 47_236, dense=False)
+        return RCV1
     return Source("libsvm", options.train, options.test, options.features, options.dense)
 
 
@@ -63,36 +70,39 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
         )
     paths = [path for name in names if (path := _find(root, name)) is not None]
     parts = [_read(source, path) for path in paths]
+    for path, part, known in zip(paths, parts, source.samples, strict=False):
+        if len(part.labels) != known:
+            raise UsageError(
+                f"dataset={source.name}: {path.absolute()}: has {len(part.labels):,} samples instead of {known:,}; "
+                f"valid is the published file, or dataset=libsvm for any other"
+            )
     width = source.features or max(1, parts[0].width)
     for path, part in zip(paths, parts, strict=True):
         if part.width > width:
             raise UsageError(
                 f"dataset={source.name}: {path.absolute()}: has index {part.width}; valid is up to {width}"
             )
-    known, train_y = np.unique(parts[0].labels, return_inverse=True)
-    if len(known) < 2:
+    classes, train_y = np.unique(parts[0].labels, return_inverse=True)
+    if len(classes) < 2:
         raise UsageError(f"dataset={source.name}: {paths[0].absolute()}: all labels are alike; valid are two or more")
-    if len(known) > MAX_CLASSES:
+    if len(classes) > MAX_CLASSES:
         raise UsageError(
-            f"dataset={source.name}: {paths[0].absolute()}: has {len(known)} different labels, as values to be "
+            f"dataset={source.name}: {paths[0].absolute()}: has {len(classes)} different labels, as values to be "
             f"predicted would be; valid are classes, up to {MAX_CLASSES}"
         )
     train_x = parts[0].samples(width, source.dense)
     if len(parts) == 2:
-        unknown = np.setdiff1d(parts[1].labels, known)
+        unknown = np.setdiff1d(parts[1].labels, classes)
         if len(unknown):
             raise UsageError(
                 f"dataset={source.name}: {paths[1].absolute()}: has label {unknown[0]:g}; "
                 f"valid is one of {paths[0].name}'s"
             )
-        test_x, test_y = parts[1].samples(width, source.dense), np.searchsorted(known, parts[1].labels)
+        test_x, test_y = parts[1].samples(width, source.dense), np.searchsorted(classes, parts[1].labels)
     else:
         train_x, train_y, test_x, test_y = _split(train_x, train_y, options.test_share)
     labels = [np.ascontiguousarray(y, dtype=np.int64) for y in (train_y, test_y)]
-    return Arrays(train_x, labels[0], test_x, labels[1], len(known)).prepared(paths)
-
-
-MAX_CLASSES = 65_536
+    return Arrays(train_x, labels[0], test_x, labels[1], len(classes)).prepared(paths)
 
 
 def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, np.ndarray]:

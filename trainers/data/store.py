@@ -41,6 +41,10 @@ def directory(root: Path, name: str) -> Path:
     return root / "prepared" / name
 
 
+def _root(directory: Path) -> Path:
+    return directory.parent.parent
+
+
 def _checksum(path: Path) -> int:
     value = 0
     with path.open("rb") as file:
@@ -79,8 +83,9 @@ def damage(path: Path, *, thorough: bool = True) -> str | None:
             return f"{file.name} does not match its checksum"
     if thorough:
         for source, stamp in meta.get("sources", {}).items():
-            if os.path.exists(source) and _stamp(Path(source)) != stamp:
-                return f"{source} has changed since"
+            file = _root(path) / source
+            if file.exists() and _stamp(file) != stamp:
+                return f"{file.absolute()} has changed since"
     return None
 
 
@@ -119,7 +124,8 @@ def _write(target: Path, prepared: Prepared) -> None:
             file = temporary / f"{name}.npy"
             np.save(file, array, allow_pickle=False)
             files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
-        sources = {str(path.absolute()): _stamp(path) for path in prepared.sources}
+        # relative to the root, which may be moved
+        sources = {os.path.relpath(path, _root(target)): _stamp(path) for path in prepared.sources}
         meta = {"version": VERSION, "facts": prepared.facts, "files": files, "sources": sources}
         (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         os.chmod(temporary, 0o755)
