@@ -2,8 +2,8 @@
 
     python benchmarks/augment.py [BATCH]
 
-The batches are those of two epochs of 10,000 random images in memory, as a feed gives them. Variants take turns, batch by
-batch; figures are medians. What is drawn at the beginning of an epoch (a millisecond) is not in them.
+The batches are those of two epochs of 10,000 random images in memory, as a feed gives them. Variants take turns, batch
+by batch; figures are medians. What is drawn at the beginning of an epoch (a millisecond) is not in them.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +22,6 @@ from sweep import run as names
 from sweep.run import runs_of
 from tests.conftest import QUICK, ROOT, Program
 from trainers.config import GROUPS, SECTIONS
-from trainers.options.datasets import PRESETS as DATASET_PRESETS
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -126,11 +126,21 @@ def test_tab_completion() -> None:
     assert done.stdout.split() == ["compressor=qsgd"]
 
 
+def written_presets(group: str, members: Mapping[str, type]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What stands in a group besides its members: a member's name, with some of its options."""
+    presets = {}
+    for path in (ROOT / "conf" / group).glob("*.yaml"):
+        if path.stem not in members:
+            options = yaml.safe_load(path.read_text())
+            presets[path.stem] = (options.pop("defaults")[0], options)
+    return presets
+
+
 def test_the_yaml_of_a_part_has_its_defaults() -> None:
     """A default stands in the class, for Python, and in the YAML, for people: it must be the same."""
     for group, members in GROUPS.items():
         aliases = compressors.aliases() if group == "compressor" else {}
-        presets = {"compressor": compressors.presets(), "dataset": DATASET_PRESETS}.get(group, {})
+        presets = compressors.presets() if group == "compressor" else written_presets(group, members)
         assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == {*members, *aliases, *presets}
         for alias, name in aliases.items():
             text = (ROOT / "conf" / group / f"{alias}.yaml").read_text()
@@ -138,6 +148,7 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
         for preset, (name, options) in presets.items():
             text = (ROOT / "conf" / group / f"{preset}.yaml").read_text()
             assert text.startswith("# ") and yaml.safe_load(text) == {"defaults": [name, "_self_"], **options}, preset
+            members[name](**options)  # in range
         for name, cls in members.items():
             text = (ROOT / "conf" / group / f"{name}.yaml").read_text()
             written = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}

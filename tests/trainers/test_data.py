@@ -195,7 +195,6 @@ def run_of(root: Path, **changes: object) -> dict[str, object]:
         ({"batch": {"size": 1438}}, "batch.size=1438: valid is at most 1437 samples of all workers together"),
         ({"batch": {"size": 720, "per": "worker"}}, "batch.size=720: valid is at most 1437 samples"),
         ({"dataset": {"cutout": 9}}, "dataset.cutout=9: valid is an integer up to 8"),
-        ({"dataset": {"name": "synthetic_text", "train": 20}}, "batch.size=128 .*at most 19, as the text has 20"),
         ({"dataset": {"name": "cifar100"}}, "dataset=cifar100: not found: train, test, meta in /.*/cifar-100-python;"),
     ],
 )
@@ -207,6 +206,49 @@ def test_what_does_not_fit_the_data_is_one_line_before_a_start(
     with pytest.raises(UsageError, match=message) as error:
         prepare_runs([good, run_of(tmp_path, **changes)])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("takes", "changes", "message"),
+    [
+        (
+            None,
+            {"dataset": "ptb"},
+            "model=mlp with dataset=ptb: the model takes numbers, the data set has text; valid is ",
+        ),
+        (
+            "images",
+            {"dataset": "rcv1"},
+            "model=mlp with dataset=rcv1: the model takes images, the data set has features",
+        ),
+        ("tokens", {}, "valid is dataset=wikitext2,ptb,text,synthetic_text, or another model"),
+        (
+            "tokens",
+            {"dataset": "ptb", "partition": {"scheme": "label"}},
+            "partition.scheme=label with dataset=ptb: a text is not sorted into classes; valid is iid or contiguous",
+        ),
+        (
+            None,
+            {"partition": {"scheme": "label", "reshuffle": True}},
+            "partition.reshuffle=True: valid is false or null",
+        ),
+        (None, {"partition": {"scheme": "dirichlet", "alpha": 0}}, "partition.alpha=0: valid is a number from 0.001"),
+    ],
+)
+def test_what_cannot_be_learned_from(
+    takes: str | None, changes: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if takes:
+        monkeypatch.setattr(config.GROUPS["model"]["mlp"], "takes", takes, raising=False)
+    with pytest.raises(UsageError) as error:
+        config.resolve(composed(**changes))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("takes", "name"), [("images", "cifar10"), ("numbers", "epsilon"), ("tokens", "ptb")])
+def test_what_can_be_learned_from(takes: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config.GROUPS["model"]["mlp"], "takes", takes, raising=False)
+    config.resolve(composed(dataset=name))
 
 
 def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:

@@ -218,23 +218,6 @@ DATASETS: dict[str, type] = {
     "libsvm": LibSVM,
 }
 
-PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
-    "cifar10_plain": ("cifar10", {"crop_padding": 0, "flip": False}),
-    "cifar10_cutout": (
-        "cifar10",
-        {"cutout": 8, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2471, 0.2435, 0.2616]},
-    ),
-    "cifar10_zero_padded": (
-        "cifar10",
-        {"padding_mode": "constant", "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]},
-    ),
-    "synthetic_imagenet": (
-        "synthetic",
-        {"height": 224, "width": 224, "classes": 1000, "train": 1280, "test": 256, "flip": True},
-    ),
-}
-"""Names of data sets with certain options: conf/dataset/NAME.yaml."""
-
 WHILE_TRAINING = frozenset(
     {field.name for cls in (Images, Text) for field in dataclasses.fields(cls)} | {"size", "resize", "scale"}
 )
