@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -112,28 +113,27 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
-    """Have the data sets of the runs prepared, once, before any rank needs them.
+    """Have the data sets of the runs prepared, once, before any rank needs them, and held against the runs' options.
 
     Raises:
-        UsageError: files are missing; the line says which and where.
+        UsageError: files are missing, or a run's options do not fit its data; the line says which.
     """
-    for root in dict.fromkeys(config["data"]["root"] for config in configs):
-        wanted = sorted({config["dataset"]["name"] for config in configs if config["data"]["root"] == root})
-        done = subprocess.run(
-            [sys.executable, "-m", "trainers.data", "--root", root, *wanted],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **python_environment()},
-            text=True,
-            errors="replace",
-        )
-        lines = done.stderr.strip().splitlines()
-        if done.returncode == 2 and lines:
-            raise UsageError(lines[-1])
-        if done.returncode:
-            raise UsageError(f"dataset={','.join(wanted)}: could not be prepared:\n{done.stderr.strip()}")
-        if lines:
-            print("\n".join(lines), file=sys.stderr)
+    done = subprocess.run(
+        [sys.executable, "-m", "trainers.data", "--runs"],
+        input=json.dumps(list(configs)),
+        stderr=subprocess.PIPE,
+        env={**os.environ, **python_environment()},
+        text=True,
+        errors="replace",
+    )
+    lines = done.stderr.strip().splitlines()
+    if done.returncode == 2 and lines:
+        raise UsageError(lines[-1])
+    if done.returncode:
+        wanted = sorted({config["dataset"]["name"] for config in configs})
+        raise UsageError(f"dataset={','.join(wanted)}: could not be prepared:\n{done.stderr.strip()}")
+    if lines:
+        print("\n".join(lines), file=sys.stderr)
 
 
 @contextmanager

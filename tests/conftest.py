@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+import yaml
 
 # these machines are shared: an example that takes long says nothing
 hypothesis.settings.register_profile("gradsweep", deadline=None, derandomize=True)
@@ -21,6 +23,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 QUICK = ("experiment=quick", "max_steps=6", "epochs=1")
 ENDLESS = ("experiment=quick", "epochs=1000000")
+
+
+def written_presets(group: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What stands in conf/ beside the members of a group: the name of a member, with some of its options."""
+    presets = {}
+    for path in (ROOT / "conf" / group).glob("*.yaml"):
+        options = yaml.safe_load(path.read_text(encoding="utf-8"))
+        (base, *_) = options.pop("defaults")
+        if not base.startswith("/schema/"):
+            presets[path.stem] = (base, options)
+    return presets
 
 
 class Program:

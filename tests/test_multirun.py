@@ -19,9 +19,8 @@ import compressors
 from compressors.commands.parsing import default
 from sweep import run as names
 from sweep.run import runs_of
-from tests.conftest import QUICK, ROOT, Program
+from tests.conftest import QUICK, ROOT, Program, written_presets
 from trainers.config import GROUPS, SECTIONS
-from trainers.options.model_presets import PRESETS as MODEL_PRESETS
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -130,7 +129,7 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
     """A default stands in the class, for Python, and in the YAML, for people: it must be the same."""
     for group, members in GROUPS.items():
         aliases = compressors.aliases() if group == "compressor" else {}
-        presets = {"compressor": compressors.presets(), "model": MODEL_PRESETS}.get(group, {})
+        presets = compressors.presets() if group == "compressor" else written_presets(group)
         assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == {*members, *aliases, *presets}
         for alias, name in aliases.items():
             text = (ROOT / "conf" / group / f"{alias}.yaml").read_text()
@@ -138,6 +137,7 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
         for preset, (name, options) in presets.items():
             text = (ROOT / "conf" / group / f"{preset}.yaml").read_text()
             assert text.startswith("# ") and yaml.safe_load(text) == {"defaults": [name, "_self_"], **options}, preset
+            members[name](**options)  # in range
         for name, cls in members.items():
             text = (ROOT / "conf" / group / f"{name}.yaml").read_text()
             written = {key: value for key, value in yaml.safe_load(text).items() if key != "defaults"}

@@ -156,9 +156,35 @@ def check_together(run: RunConfig) -> None:
         raise UsageError(f"memory=dgc with optimizer.momentum={momentum}: {_MOMENTUM_TWICE}")
     if run.kernels == "triton":
         raise bad_value("kernels", run.kernels, "auto, numba or torch where training is on the CPU")
+    _check_data(run)
     if run.global_batch < run.workers:
         raise UsageError(
             f"batch.size={run.batch.size}: valid is at least workers={run.workers}, so that every worker has a sample"
+        )
+
+
+_FED_WITH = {"images": ("images",), "numbers": ("images", "features"), "tokens": ("text",)}
+"""Kinds of data sets, by what a model takes."""
+
+
+def _check_data(run: RunConfig) -> None:
+    """Refuse a data set that the model cannot be fed with, or that cannot be partitioned so.
+
+    Raises:
+        UsageError: names the combination and what would work.
+    """
+    takes = getattr(run.model, "takes", "numbers")
+    dataset = name_of(run.dataset)
+    if run.dataset.kind not in _FED_WITH[takes]:
+        fitting = [name for name, cls in GROUPS["dataset"].items() if cls.kind in _FED_WITH[takes]]
+        raise UsageError(
+            f"model={name_of(run.model)} with dataset={dataset}: the model takes {takes}, the data set has "
+            f"{run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
+        )
+    if run.dataset.kind == "text" and run.partition.scheme not in ("iid", "contiguous"):
+        raise UsageError(
+            f"partition.scheme={run.partition.scheme} with dataset={dataset}: a text is not sorted into classes; valid "
+            f"is iid or contiguous, with which workers read beside each other alike"
         )
 
 

@@ -28,7 +28,7 @@ from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
 from trainers.options.optimizers import OPTIMIZERS
 from trainers.options.schedules import SCHEDULES
-from trainers.options.sections import Batch, Data
+from trainers.options.sections import Batch, Data, Partition
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -57,6 +57,7 @@ class RunConfig(Part):
     kernels: str = choice("auto", "auto", "numba", "triton", "torch")
     batch: Batch = dataclasses.field(default_factory=Batch)
     data: Data = dataclasses.field(default_factory=Data)
+    partition: Partition = dataclasses.field(default_factory=Partition)
     policy: Policy = dataclasses.field(default_factory=Policy)
     model: Any = None
     dataset: Any = None
@@ -77,7 +78,7 @@ class RunConfig(Part):
         return planned if self.max_steps is None else min(planned, self.max_steps)
 
 
-SECTIONS: dict[str, type] = {"batch": Batch, "data": Data, "policy": Policy}
+SECTIONS: dict[str, type] = {"batch": Batch, "data": Data, "partition": Partition, "policy": Policy}
 """Parts of a run that every run has, and that have no name."""
 
 OTHER_SECTIONS = ("sweep", "mpi")

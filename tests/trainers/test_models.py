@@ -16,17 +16,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from sweep.run import UsageError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, written_presets
 from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.models.regimes import regime
 from trainers.models.resnet import Basic, Bottleneck, PaddedShortcut
 from trainers.options import models as options
-from trainers.options.model_presets import PRESETS
 from trainers.options.torchvision_names import classifiers
 from trainers.replica import scores
 
 CIFAR, MNIST, TEXT, IMAGENET = (3, 32, 32), (1, 28, 28), (35,), (3, 224, 224)
+
+PRESETS = written_presets("model")
 
 
 @pytest.fixture(autouse=True, scope="module")

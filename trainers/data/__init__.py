@@ -2,42 +2,115 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sweep.run import UsageError
+from sweep.run import UsageError, bad_value
 from trainers.config import RunConfig, name_of
-from trainers.data import store
+from trainers.data import arrays, store
 from trainers.data.feeds import Feed
+from trainers.options import datasets as options_of
+
+if TYPE_CHECKING:
+    from trainers.data.arrays import Arrays
+
+SOURCES: dict[type, str] = {
+    options_of.Digits: "digits",
+    options_of.Cifar10: "published",
+    options_of.Cifar100: "published",
+    options_of.SVHN: "published",
+    options_of.MNIST: "published",
+    options_of.FashionMNIST: "published",
+    options_of.STL10: "published",
+    options_of.Synthetic: "synthetic",
+    options_of.ImageNet: "imagenet",
+    options_of.WikiText2: "text",
+    options_of.PennTreebank: "text",
+    options_of.TextFiles: "text",
+    options_of.SyntheticText: "text",
+    options_of.Epsilon: "libsvm",
+    options_of.RCV1: "libsvm",
+    options_of.LibSVM: "libsvm",
+}
+"""The module whose `build(options, root, download)` makes a data set's arrays, by its options."""
 
 
-def prepare(name: str, root: Path, download: bool = False) -> Path:
-    """Make the arrays of data set `name` ready under `root`; quick where they are.
+def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
+    """Make the arrays of a data set ready under `root`; quick where they are.
+
+    Args:
+        dataset: one of the dataclasses of trainers.options.datasets.
 
     Raises:
         UsageError: the user's files are missing or damaged, or `root` cannot be written.
     """
-    from trainers.data import cifar10, digits
+    name = name_of(dataset)
 
-    builders = {"digits": digits.build, "cifar10": lambda: cifar10.build(root, download)}
+    def build() -> store.Prepared:
+        module = importlib.import_module(f"trainers.data.{SOURCES[type(dataset)]}")
+        built: store.Prepared = module.build(dataset, root, download)
+        return built
+
     try:
-        return store.ensure(root, name, builders[name])
+        return store.ensure(root, options_of.prepared_name(name, dataset), build)
     except OSError as error:
         if error.filename is None:  # of the network, where a download was asked for
-            raise UsageError(f"dataset={name}: {error}") from error
+            raise UsageError(f"dataset={name}: {' '.join(str(error).split())}") from error
         raise UsageError(
             f"data.root={root}: {error.strerror}: {error.filename}; valid is a directory that can be written"
         ) from error
 
 
-def load(name: str, root: Path) -> store.Arrays:
-    """Map the prepared arrays of data set `name`, preparing them where nobody has."""
-    path = store.directory(root, name)
-    return store.load(path if store.damage(path, thorough=False) is None else prepare(name, root))
+def mapped(dataset: Any, root: Path) -> store.Prepared:
+    """Map the prepared arrays of a data set, preparing them where nobody has."""
+    path = store.directory(root, options_of.prepared_name(name_of(dataset), dataset))
+    return store.load(path if store.damage(path, thorough=False) is None else prepare(dataset, root))
+
+
+def load(dataset: Any, root: Path) -> Arrays:
+    """The arrays of a data set of single samples, images or features."""
+    return arrays.of_prepared(mapped(dataset, root))
 
 
 def feed(config: RunConfig, worker: int, workers: int) -> Feed:
-    """The data of a run for one of its workers."""
-    from trainers.data.batches import Shard
+    """The data of a run for one of its workers.
 
-    arrays = load(name_of(config.dataset), Path(config.data.root))
-    return Shard(arrays, config.global_batch, config.seed, worker, workers)
+    Raises:
+        UsageError: the data set is too small, or an option does not fit it.
+    """
+    dataset, root = config.dataset, Path(config.data.root)
+    found: Feed
+    if dataset.kind == "text":
+        from trainers.data.streams import TextFeed
+
+        prepared = mapped(dataset, root)
+        test = prepared.arrays[dataset.evaluate]
+        classes = prepared.facts["classes"]
+        return TextFeed(prepared.arrays["train"], test, classes, dataset.bptt, config.global_batch, worker, workers)
+    if isinstance(dataset, options_of.ImageNet):
+        from trainers.data.imagenet import FolderFeed
+
+        found = FolderFeed(
+            dataset,
+            mapped(dataset, root),
+            root / dataset.folder,
+            config.global_batch,
+            config.seed,
+            worker,
+            workers,
+            config.partition,
+            config.data.loaders,
+        )
+    else:
+        from trainers.data.batches import Shard
+
+        images = dataset if isinstance(dataset, options_of.Images) else None
+        found = Shard(load(dataset, root), config.global_batch, config.seed, worker, workers, images, config.partition)
+    if found.samples < config.global_batch:
+        raise bad_value(
+            "batch.size",
+            config.batch.size,
+            f"at most {found.samples} samples of all workers together, as the training set has",
+        )
+    return found

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
-from trainers.data.store import Arrays, of_images
+from trainers.data.arrays import of_images
+from trainers.data.store import Prepared
 
 TEST_SHARE = 0.2
 
 
-def build() -> Arrays:
+def build(options: Any = None, root: Path | None = None, download: bool = False) -> Prepared:
     """1,797 images of 8x8 with 17 levels of grey, in a fixed stratified split: 80 % to train, 20 % to test."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -19,4 +23,4 @@ def build() -> Arrays:
     train_x, test_x, train_y, test_y = train_test_split(
         images, labels.astype(np.int64), test_size=TEST_SHARE, random_state=0, stratify=labels
     )
-    return of_images(train_x, train_y, test_x, test_y, classes=10)
+    return of_images(train_x, train_y, test_x, test_y, classes=10).prepared()

@@ -8,14 +8,18 @@ from collections.abc import Iterator
 
 import torch
 
+IGNORED = -100
+"""A label that is none: what torch's cross-entropy leaves out."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """One worker's part of a global batch.
 
-    `inputs` is (n, *shape), as the model takes it; `labels` (n,) int64, or (n, length) for text. n may be 0 in the
-    last batch of an epoch, where fewer samples than workers may be left. `total` is the number of labels in the
-    whole global batch.
+    `inputs` is (n, *shape), as the model takes it: float32, of text int64; `labels` (n,) int64, or (n, length) for
+    text, where IGNORED stands at a place without a label. n may be 0: in the last batch of an epoch, where fewer
+    samples than workers may be left, and anywhere where a partition has given this worker few samples. `total` is
+    the number of labels in the whole global batch, above 0.
     """
 
     inputs: torch.Tensor
@@ -35,8 +39,9 @@ class Feed(ABC):
     classes: int
     """Width of the model's output."""
     samples: int
-    """In the training set, of all workers together."""
+    """In the training set, of all workers together; of text, sequences of at most bptt tokens."""
     steps_per_epoch: int
+    """The samples divided by the global batch size, rounded up."""
 
     @abstractmethod
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -44,4 +49,8 @@ class Feed(ABC):
 
     @abstractmethod
     def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This worker's part of the test set: inputs and labels, batch by batch."""
+        """This worker's part of the test set: inputs and labels, batch by batch, every label on one worker.
+
+        Of text, the rows of a batch go on where those of the one before have ended. A batch may have fewer rows
+        than the one before, which are then its first ones.
+        """

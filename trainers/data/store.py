@@ -1,8 +1,8 @@
 """Prepared data sets: arrays on disk that all ranks map into memory and share.
 
-A prepared set is a directory `<root>/prepared/<name>` with train_x.npy (N, C, H, W) uint8,
-train_y.npy (N,) int64, the same for test, and meta.json, which is written last and holds the size and
-the CRC-32 of every array: what it does not vouch for is built again.
+A prepared set is a directory `<root>/prepared/<name>` with a .npy file for each array and meta.json, which is written
+last and holds what else is known, and the size and the CRC-32 of every array: what it does not vouch for is built
+again. So is what was made from files that have changed since.
 """
 
 from __future__ import annotations
@@ -15,52 +15,34 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sweep.run import read_json
 
-ARRAYS = ("train_x", "train_y", "test_x", "test_y")
-VERSION = 1
+VERSION = 2
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Arrays:
-    """One data set. Images are uint8; a model sees (x - mean) / std, per channel."""
+class Prepared:
+    """Arrays by name, and facts about them, as JSON has them. `sources` are the files that they were made from."""
 
-    train_x: np.ndarray
-    train_y: np.ndarray
-    test_x: np.ndarray
-    test_y: np.ndarray
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
-        channels, height, width = self.train_x.shape[1:]
-        return channels, height, width
-
-
-def of_images(train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_y: np.ndarray, classes: int) -> Arrays:
-    """Arrays with the mean and standard deviation of the training images, per channel."""
-    # sums of uint8 in exact integers: no float copy of the data set, the same on every machine
-    counts = [np.bincount(train_x[:, c].ravel(), minlength=256) for c in range(train_x.shape[1])]
-    levels = np.arange(256, dtype=np.float64)
-    mean = [float(count @ levels / count.sum()) for count in counts]
-    std = [
-        float(np.sqrt(count @ (levels - m) ** 2 / count.sum())) or 1.0 for count, m in zip(counts, mean, strict=True)
-    ]
-    return Arrays(train_x, train_y, test_x, test_y, classes, tuple(mean), tuple(std))
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    sources: Sequence[Path] = ()
 
 
 def directory(root: Path, name: str) -> Path:
     return root / "prepared" / name
+
+
+def _root(directory: Path) -> Path:
+    return directory.parent.parent
 
 
 def _checksum(path: Path) -> int:
@@ -71,35 +53,50 @@ def _checksum(path: Path) -> int:
     return value
 
 
+def _stamp(path: Path) -> list[int]:
+    """What changes with the content of a file, or with the names in a directory."""
+    status = path.stat()
+    return [0 if path.is_dir() else status.st_size, status.st_mtime_ns]
+
+
 def damage(path: Path, *, thorough: bool = True) -> str | None:
     """What is wrong with the prepared set at `path`, in words; None if nothing is.
 
-    Without `thorough` the sizes are checked only: what a rank does, after the launcher has read all.
+    Without `thorough` the sizes are checked only: what a rank does, after the launcher has read all. Sources that
+    are no longer there have not changed.
     """
     meta = read_json(path / "meta.json")
     if meta is None:
         return "meta.json is missing or damaged"
     if meta.get("version") != VERSION:
         return f"it is of version {meta.get('version')}, this program makes version {VERSION}"
-    for name in ARRAYS:
-        file, expected = path / f"{name}.npy", meta.get("files", {}).get(name, {})
+    files = meta.get("files")
+    if not isinstance(files, dict) or not files or not isinstance(meta.get("facts"), dict):
+        return "meta.json is missing or damaged"
+    for name, expected in files.items():
+        file = path / f"{name}.npy"
         if not file.is_file():
             return f"{file.name} is missing"
         if file.stat().st_size != expected.get("bytes"):
             return f"{file.name} has {file.stat().st_size} bytes instead of {expected.get('bytes')}"
         if thorough and _checksum(file) != expected.get("crc32"):
             return f"{file.name} does not match its checksum"
+    if thorough:
+        for source, stamp in meta.get("sources", {}).items():
+            file = _root(path) / source
+            if file.exists() and _stamp(file) != stamp:
+                return f"{file.absolute()} has changed since"
     return None
 
 
-def load(path: Path) -> Arrays:
-    """Map the prepared set at `path`; its images are not read before they are used."""
+def load(path: Path) -> Prepared:
+    """Map the prepared set at `path`; its arrays are not read before they are used."""
     meta = json.loads((path / "meta.json").read_text(encoding="utf-8"))
-    arrays = {name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
-    return Arrays(**arrays, classes=meta["classes"], mean=tuple(meta["mean"]), std=tuple(meta["std"]))
+    arrays = {name: np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in meta["files"]}
+    return Prepared(arrays, meta["facts"])
 
 
-def ensure(root: Path, name: str, build: Callable[[], Arrays]) -> Path:
+def ensure(root: Path, name: str, build: Callable[[], Prepared]) -> Path:
     """The directory of the prepared set `name`, built now if it is missing or damaged.
 
     Several processes may call this at once: one builds, the others wait.
@@ -119,21 +116,17 @@ def ensure(root: Path, name: str, build: Callable[[], Arrays]) -> Path:
     return target
 
 
-def _write(target: Path, arrays: Arrays) -> None:
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+def _write(target: Path, prepared: Prepared) -> None:
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:80]}."))
     try:
         files = {}
-        for name in ARRAYS:
+        for name, array in prepared.arrays.items():
             file = temporary / f"{name}.npy"
-            np.save(file, getattr(arrays, name), allow_pickle=False)
+            np.save(file, array, allow_pickle=False)
             files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
-        meta = {
-            "version": VERSION,
-            "classes": arrays.classes,
-            "mean": arrays.mean,
-            "std": arrays.std,
-            "files": files,
-        }
+        # relative to the root, which may be moved
+        sources = {os.path.relpath(path, _root(target)): _stamp(path) for path in prepared.sources}
+        meta = {"version": VERSION, "facts": prepared.facts, "files": files, "sources": sources}
         (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         os.chmod(temporary, 0o755)
         if target.exists():

@@ -1,20 +1,242 @@
-"""Data sets by name; read by trainers/data."""
+"""Data sets by name; read by trainers/data.
+
+`kind` says what a model gets to see: `images` (channels, height, width), `text` (token numbers, a label at every
+position) or `features` (a vector).
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
+from typing import Any, ClassVar
 
+from compressors.parameters import InvalidParameter, boolean, choice, integer, number, sequence
 from trainers.options.base import Part
 
 
+def _is_level(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+
+
 @dataclasses.dataclass(frozen=True)
-class Digits(Part):
+class Images(Part):
+    """Images in memory as uint8, and how they are augmented while training: a whole batch at a time.
+
+    In this order: pad by `crop_padding` and crop the original size at a random place, flip left and right with
+    probability 1/2, normalise by (x - mean) / std, clear a random square of `cutout` pixels (which lies inside the
+    image, and becomes 0, the mean). Test images are normalised only.
+    """
+
+    kind: ClassVar[str] = "images"
+
+    crop_padding: int = integer(0, low=0, high=1024)
+    padding_mode: str = choice("reflect", "reflect", "constant")
+    padding_fill: int = integer(0, low=0, high=255)
+    flip: bool = boolean(False)
+    cutout: int = integer(0, low=0, high=1024)
+    mean: list[float] = sequence("a list of numbers from 0 to 1, one for each channel, or empty", _is_level)
+    std: list[float] = sequence(
+        "a list of numbers above 0, up to 1, one for each channel, or empty", lambda value: _is_level(value) and value
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.mean) != len(self.std):
+            raise InvalidParameter("std", self.std, f"a list as long as mean, which has {len(self.mean)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits(Images):
     """The 1,797 handwritten 8x8 digits bundled with scikit-learn; 1,437 to train, 360 to test."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Cifar10(Part):
+class Cifar10(Images):
     """CIFAR-10 (Krizhevsky, 2009) from the user's own copy of cifar-10-batches-py."""
 
+    crop_padding: int = integer(4, low=0, high=1024)
+    flip: bool = boolean(True)
 
-DATASETS: dict[str, type] = {"digits": Digits, "cifar10": Cifar10}
+
+@dataclasses.dataclass(frozen=True)
+class Cifar100(Cifar10):
+    """CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from the user's own copy of cifar-100-python."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SVHN(Images):
+    """Street view house numbers, cropped (Netzer et al., 2011): 73,257 to train, 26,032 to test, 3x32x32."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MNIST(Images):
+    """MNIST (LeCun et al., 1998): 60,000 to train, 10,000 to test, 1x28x28."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FashionMNIST(Images):
+    """Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017), in MNIST's format and size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class STL10(Images):
+    """STL-10 (Coates, Ng and Lee, AISTATS 2011), the labelled images: 5,000 to train, 8,000 to test, 3x96x96."""
+
+    crop_padding: int = integer(12, low=0, high=1024)
+    flip: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Synthetic(Images):
+    """Images that nobody took: a coarse random pattern for each class, with noise. Any size, and learnable.
+
+    Args:
+        noise: a pixel's largest deviation from its class's pattern, in levels of 255.
+    """
+
+    channels: int = integer(3, low=1, high=64)
+    height: int = integer(32, low=1, high=1024)
+    width: int = integer(32, low=1, high=1024)
+    classes: int = integer(10, low=2, high=100_000)
+    train: int = integer(10_000, low=1)
+    test: int = integer(2_000, low=1)
+    noise: int = integer(96, low=0, high=255)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageNet(Part):
+    """ImageNet, or any tree of images: `folder`/train/CLASS/*.JPEG and `folder`/val/CLASS/*.JPEG, decoded as they are
+    needed. To train: a random part of `scale` of the area, resized to `size`, flipped; to test: the shorter side
+    resized to `resize` and the middle cut out (He et al., 2016; Szegedy et al., 2015)."""
+
+    kind: ClassVar[str] = "images"
+
+    folder: str = "imagenet"
+    size: int = integer(224, low=8, high=4096)
+    resize: int = integer(256, low=8, high=4096)
+    scale: float = number(0.08, 0.0, 1.0, above=True)
+    flip: bool = boolean(True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resize < self.size:
+            raise InvalidParameter("resize", self.resize, f"an integer from {self.size} (size) up")
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Part):
+    """Text as numbers of tokens, `bptt` of them a step; `evaluate` says which held-out part is the test set."""
+
+    kind: ClassVar[str] = "text"
+
+    bptt: int = integer(35, low=1, high=100_000)
+    evaluate: str = choice("test", "test", "valid")
+
+
+@dataclasses.dataclass(frozen=True)
+class WikiText2(Text):
+    """WikiText-2 (Merity et al., ICLR 2017), words: wikitext-2/wiki.{train,valid,test}.tokens; 33,278 of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PennTreebank(Text):
+    """Penn Treebank as Mikolov et al. (2010) prepared it, words: ptb/ptb.{train,valid,test}.txt; 10,000 of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFiles(Text):
+    """Any text, words separated by blanks: train.txt, valid.txt and test.txt in `folder`."""
+
+    folder: str = "text"
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticText(Text):
+    """A Markov chain of order two: after any two tokens, one of `branches` follows, each half as likely as the one
+    before. Numbers of tokens: `train`, and `test` for each of the two held-out parts."""
+
+    vocabulary: int = integer(32, low=2, high=4096)
+    branches: int = integer(4, low=1, high=16)
+    train: int = integer(200_000, low=2)
+    test: int = integer(20_000, low=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.branches > self.vocabulary:
+            raise InvalidParameter("branches", self.branches, f"an integer up to {self.vocabulary} (vocabulary)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Epsilon(Part):
+    """epsilon of the PASCAL challenge 2008, from LIBSVM's page: 400,000 to train, 100,000 to test, 2,000 features."""
+
+    kind: ClassVar[str] = "features"
+
+
+@dataclasses.dataclass(frozen=True)
+class RCV1(Part):
+    """RCV1 (Lewis et al., JMLR 2004), binary, from LIBSVM's page: 20,242 to train, 677,399 to test, 47,236 features."""
+
+    kind: ClassVar[str] = "features"
+
+
+@dataclasses.dataclass(frozen=True)
+class LibSVM(Part):
+    """Any files in LIBSVM's format. Without a file `test`, the share `test_share` of `train`, drawn at random, is it.
+
+    Args:
+        features: length of a sample; null: the largest index in the file to train.
+        dense: keep all values, rather than those that are not zero.
+    """
+
+    kind: ClassVar[str] = "features"
+
+    train: str = "train.svm"
+    test: str | None = None
+    test_share: float = number(0.2, 0.0, 1.0, above=True, below=True)
+    features: int | None = integer(None, low=1, high=2**31 - 1, optional=True)
+    dense: bool = boolean(False)
+
+
+DATASETS: dict[str, type] = {
+    "digits": Digits,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "svhn": SVHN,
+    "mnist": MNIST,
+    "fashion_mnist": FashionMNIST,
+    "stl10": STL10,
+    "synthetic": Synthetic,
+    "imagenet": ImageNet,
+    "wikitext2": WikiText2,
+    "ptb": PennTreebank,
+    "text": TextFiles,
+    "synthetic_text": SyntheticText,
+    "epsilon": Epsilon,
+    "rcv1": RCV1,
+    "libsvm": LibSVM,
+}
+
+WHILE_TRAINING = frozenset(
+    {field.name for cls in (Images, Text) for field in dataclasses.fields(cls)} | {"size", "resize", "scale"}
+)
+"""Options that say how samples are shown: the prepared arrays don't depend on them."""
+
+
+def prepared_name(name: str, options: Any) -> str:
+    """The name of a data set's prepared arrays: with all options that they depend on."""
+    words = [
+        f"{field.name}={getattr(options, field.name)}"
+        for field in dataclasses.fields(options)
+        if field.name not in WHILE_TRAINING
+    ]
+    return ",".join([name, *(_safe(word) for word in words)])
+
+
+def _safe(word: str) -> str:
+    """`word` as a part of a file's name; what that leaves out is told apart by a hash."""
+    text = re.sub(r"[^A-Za-z0-9._=-]", "_", word)
+    if text == word and len(text) <= 40:
+        return text
+    return f"{text[:40]}-{hashlib.sha256(word.encode()).hexdigest()[:8]}"

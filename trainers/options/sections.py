@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import choice, integer
+from compressors.parameters import InvalidParameter, Valid, boolean, choice, integer, number
 from trainers.options.base import Part
 
 
@@ -22,6 +22,46 @@ class Batch(Part):
 
 @dataclasses.dataclass(frozen=True)
 class Data(Part):
-    """Places: the root of the user's data sets, with the prepared arrays in `root`/prepared."""
+    """Where data comes from and who reads it, which changes no number of a run: not in its signature.
+
+    Args:
+        root: of the user's data sets, with the prepared arrays in `root`/prepared.
+        download: fetch what is missing, where its publisher offers it.
+        loaders: processes of each rank that decode images of dataset=imagenet; 0: the rank does it itself.
+    """
 
     root: str = "data"
+    download: bool = boolean(False)
+    loaders: int = integer(0, low=0, high=256)
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition(Part):
+    """Which samples a worker sees.
+
+    Args:
+        scheme: `iid` (at random), `contiguous` (as the training set is ordered), `label` (sorted by class) or
+            `dirichlet`: of each class, the workers get parts drawn from a symmetric Dirichlet distribution
+            (Yurochkin et al., ICML 2019), so that they differ in classes and in size.
+        alpha: of the Dirichlet distribution; the smaller, the more unlike are the workers.
+        reshuffle: draw anew in every epoch who sees what; null: with iid only, as others have nothing to draw anew.
+    """
+
+    scheme: str = choice("iid", "iid", "contiguous", "label", "dirichlet")
+    alpha: float = number(0.5, 0.001, 1e6)
+    reshuffle: bool | None = dataclasses.field(
+        default=None,
+        metadata={"valid": Valid("true, false or null", lambda value: value is None or isinstance(value, bool))},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reshuffle and self.scheme != "iid":
+            raise InvalidParameter(
+                "reshuffle", self.reshuffle, f"false or null with scheme={self.scheme}, which says who sees what"
+            )
+
+    @property
+    def reshuffled(self) -> bool:
+        """Whether every epoch has an assignment of its own."""
+        return self.scheme == "iid" if self.reshuffle is None else self.reshuffle

@@ -1,0 +1,142 @@
+"""Images as a model sees them: augmented while training, the whole batch at once, and normalised."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sweep.run import bad_value
+from trainers.data import draws
+from trainers.options.datasets import Images
+
+
+def pad(images: np.ndarray, size: int, mode: str, fill: int) -> np.ndarray:
+    """Images (n, C, H, W) with `size` more pixels on each side: mirrored at the border pixels, or of level `fill`."""
+    n, channels, height, width = images.shape
+    shape = (n, channels, height + 2 * size, width + 2 * size)
+    if mode == "constant":
+        padded = np.full(shape, fill, dtype=images.dtype)
+        padded[:, :, size : size + height, size : size + width] = images
+        return padded
+    padded = np.empty(shape, dtype=images.dtype)  # numpy's own pad takes three times as long
+    padded[:, :, size : size + height, size : size + width] = images
+    inside = padded[:, :, :, size : size + width]
+    for step in range(1, size + 1):
+        inside[:, :, size - step] = inside[:, :, size + step]
+        inside[:, :, size + height - 1 + step] = inside[:, :, size + height - 1 - step]
+    padded[..., :size] = padded[..., 2 * size : size : -1]
+    padded[..., size + width :] = padded[..., size + width - 2 : width - 2 : -1]
+    return padded
+
+
+def windows(images: np.ndarray, top: np.ndarray, left: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Of each image (n, C, H, W) the window that begins at its `top`, `left`: a copy (n, C, height, width)."""
+    every = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
+    cropped: np.ndarray = every[np.arange(len(images)), :, top, left]
+    return cropped
+
+
+def clear(images: np.ndarray, top: np.ndarray, left: np.ndarray, size: int) -> None:
+    """Set a square of each image (n, C, H, W) to zero, in place."""
+    every = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(2, 3), writeable=True)
+    every[np.arange(len(images)), :, top, left] = 0
+
+
+class Augment:
+    """uint8 images to float32, as the options of the data set say.
+
+    What is drawn for a sample is a function of the seed, the epoch and the sample's number: the same whatever
+    batch it is in, and on whichever worker.
+
+    Args:
+        options: of the data set.
+        shape: channels, height and width of an image.
+        mean, std: of the training set, per channel in levels: what is used where the options say nothing.
+        samples: in the training set.
+
+    Raises:
+        UsageError: an option does not fit the images.
+    """
+
+    def __init__(
+        self,
+        options: Images,
+        shape: tuple[int, ...],
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        samples: int,
+        seed: int,
+    ) -> None:
+        channels, self.height, self.width = shape
+        shorter = min(self.height, self.width)
+        if options.padding_mode == "reflect" and options.crop_padding >= shorter:
+            raise bad_value(
+                "dataset.crop_padding",
+                options.crop_padding,
+                f"an integer up to {shorter - 1} with padding_mode=reflect and images of {self.height}x{self.width}",
+            )
+        if options.cutout > shorter:
+            raise bad_value(
+                "dataset.cutout", options.cutout, f"an integer up to {shorter}: images have {self.height}x{self.width}"
+            )
+        if options.mean and len(options.mean) != channels:
+            raise bad_value("dataset.mean", list(options.mean), f"a list of {channels}, one number for each channel")
+        self.options, self.samples, self.seed = options, samples, seed
+        if options.mean:
+            mean, std = (tuple(255 * value for value in values) for values in (options.mean, options.std))
+        self.shift = torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1)
+        self.scale = 1 / torch.tensor(std, dtype=torch.float32).view(-1, 1, 1)
+        self._drawn: tuple[int, dict[int, np.ndarray]] | None = None
+
+    def __call__(self, images: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
+        """Images (n, C, H, W) of the training set, whose numbers there are `rows`, in a certain epoch."""
+        options, draw = self.options, self._draws(epoch)
+        if options.crop_padding:
+            padded = pad(images, options.crop_padding, options.padding_mode, options.padding_fill)
+            top, left = draw[draws.CROP_TOP][rows], draw[draws.CROP_LEFT][rows]
+            images = windows(padded, top, left, self.height, self.width)
+        if options.flip:
+            mirrored = draw[draws.FLIP][rows].astype(bool)
+            if not options.crop_padding:
+                images = np.array(images)
+            images[mirrored] = images[mirrored][..., ::-1]
+        normalised = self.normalise(images)
+        if options.cutout:
+            top, left = draw[draws.CUTOUT_TOP][rows], draw[draws.CUTOUT_LEFT][rows]
+            clear(normalised.numpy(), top, left, options.cutout)
+        return normalised
+
+    def normalise(self, images: np.ndarray) -> torch.Tensor:
+        """Images (n, C, H, W) without augmentation."""
+        return torch.from_numpy(images.astype(np.float32)).sub_(self.shift).mul_(self.scale)
+
+    def _draws(self, epoch: int) -> dict[int, np.ndarray]:
+        """What is drawn in an epoch, for all samples: a few milliseconds once an epoch."""
+        if self._drawn is None or self._drawn[0] != epoch:
+            options = self.options
+            ends: dict[int, int] = {}
+            if options.crop_padding:
+                ends |= dict.fromkeys((draws.CROP_TOP, draws.CROP_LEFT), 2 * options.crop_padding + 1)
+            if options.flip:
+                ends[draws.FLIP] = 2
+            if options.cutout:
+                ends[draws.CUTOUT_TOP] = self.height - options.cutout + 1
+                ends[draws.CUTOUT_LEFT] = self.width - options.cutout + 1
+            self._drawn = (
+                epoch,
+                {
+                    purpose: draws.stream(self.seed, epoch, purpose).randint(0, end, self.samples)
+                    for purpose, end in ends.items()
+                },
+            )
+        return self._drawn[1]
+
+
+class Plain:
+    """Features as they are, with the interface of `Augment`."""
+
+    def __call__(self, samples: np.ndarray, rows: np.ndarray, epoch: int) -> torch.Tensor:
+        return self.normalise(samples)
+
+    def normalise(self, samples: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(samples, dtype=np.float32))

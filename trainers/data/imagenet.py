@@ -1,0 +1,196 @@
+"""Trees of image files, too large to be kept decoded: a folder for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from sweep.run import UsageError
+from trainers.data import draws
+from trainers.data.feeds import Batch, Feed
+from trainers.data.partitions import Plan, cut
+from trainers.data.store import Prepared
+from trainers.options.datasets import ImageNet
+from trainers.options.sections import Partition
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's training set, as published with torchvision's models."""
+TEST_BATCH = 64
+
+
+def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
+    """The names of all files with their classes, as torchvision's ImageFolder finds them: read once, not by every rank.
+
+    Raises:
+        UsageError: the tree is missing, or is not one.
+    """
+    from trainers.vision import torchvision
+
+    folder = (root / options.folder).absolute()
+    missing = [part for part in ("train", "val") if not (folder / part).is_dir()]
+    if missing:
+        raise UsageError(
+            f"dataset=imagenet: not found: {', '.join(missing)} in {folder}; valid is a folder with "
+            f"train/CLASS/*.JPEG and val/CLASS/*.JPEG, such as the validation images sorted by class (or "
+            f"data.root=DIR, dataset.folder=NAME where it is); ImageNet's publisher offers it to registered users only"
+        )
+    try:
+        train, test = (torchvision().datasets.ImageFolder(str(folder / part)) for part in ("train", "val"))
+    except (FileNotFoundError, RuntimeError) as error:  # no classes, or one without images
+        raise UsageError(f"dataset=imagenet: {folder}: {' '.join(str(error).split())[:300]}") from error
+    if train.classes != test.classes:
+        different = sorted(set(train.classes) ^ set(test.classes))
+        raise UsageError(
+            f"dataset=imagenet: {folder}: train and val differ in {len(different)} classes, such as {different[0]}; "
+            f"valid are the same folders in both"
+        )
+    if len(train.classes) < 2:
+        raise UsageError(f"dataset=imagenet: {folder}: has one class; valid are two or more")
+    arrays: dict[str, np.ndarray] = {}
+    for part, found in (("train", train), ("test", test)):
+        names = [str(Path(path).relative_to(folder)).encode() for path, _ in found.samples]
+        arrays[f"{part}_names"] = np.frombuffer(b"".join(names), dtype=np.uint8)
+        arrays[f"{part}_ends"] = np.cumsum([len(name) for name in names], dtype=np.int64)
+        arrays[f"{part}_y"] = np.array(found.targets, dtype=np.int64)
+    classes = [folder / part / name for part in ("train", "val") for name in ("", *train.classes)]
+    return Prepared(arrays, {"classes": len(train.classes)}, classes)
+
+
+class Files:
+    """The names of a part's files (N,), from one buffer that all ranks share."""
+
+    def __init__(self, folder: Path, names: np.ndarray, ends: np.ndarray) -> None:
+        self.folder, self.names, self.ends = folder, names, ends
+
+    def __getitem__(self, row: int) -> Path:
+        start = int(self.ends[row - 1]) if row else 0
+        return self.folder / bytes(self.names[start : int(self.ends[row])]).decode()
+
+
+class Decoded(Dataset[Any]):
+    """Images by (epoch, row), epoch 0 for test images: a tensor (3, size, size), or why there is none, in words."""
+
+    def __init__(self, options: ImageNet, train: Files, test: Files, seed: int) -> None:
+        self.options, self.train, self.test, self.seed = options, train, test, seed
+
+    def __getitem__(self, place: tuple[int, int]) -> torch.Tensor | str:
+        epoch, row = place
+        path = (self.train if epoch else self.test)[row]
+        from trainers.vision import torchvision
+
+        vision = torchvision()
+        try:
+            image = vision.datasets.folder.pil_loader(str(path))
+        except (OSError, SyntaxError, ValueError) as error:  # what PIL raises for files that are no images
+            return f"{path}: {' '.join(str(error).split())}"
+        functional = vision.transforms.functional
+        if epoch:
+            image = self._cropped(image, vision.transforms, epoch, row)
+        else:
+            image = functional.center_crop(functional.resize(image, self.options.resize), [self.options.size] * 2)
+        tensor: torch.Tensor = functional.normalize(functional.to_tensor(image), MEAN, STD)
+        return tensor
+
+    def _cropped(self, image: Any, transforms: Any, epoch: int, row: int) -> Any:
+        """A random part, resized, and flipped with probability 1/2; drawn from (seed, epoch, row) alone."""
+        words = draws.stream(self.seed, epoch, draws.SINGLE, row).randint(0, 2**31, 2)
+        # torchvision draws from torch's global generator, which has to come out of this as it was: dropout uses it
+        state = torch.default_generator.get_state()
+        try:
+            torch.default_generator.manual_seed(int(words[0]) << 31 | int(words[1]))
+            place = transforms.RandomResizedCrop.get_params(image, [self.options.scale, 1.0], [3 / 4, 4 / 3])
+            mirrored = self.options.flip and bool(torch.rand(1) < 0.5)
+        finally:
+            torch.default_generator.set_state(state)
+        image = transforms.functional.resized_crop(image, *place, [self.options.size] * 2)
+        return transforms.functional.hflip(image) if mirrored else image
+
+
+def _collate(images: list[torch.Tensor | str]) -> torch.Tensor | str | None:
+    """One tensor (n, 3, size, size), None of no images, or why one of them could not be read."""
+    for image in images:
+        if isinstance(image, str):
+            return image
+    return torch.stack(images) if images else None  # type: ignore[arg-type]
+
+
+def _die_with_rank(loader: int) -> None:
+    from trainers.__main__ import die_with_parent
+
+    die_with_parent()
+
+
+class FolderFeed(Feed):
+    """A worker's share of a tree of images, decoded in `loaders` processes, or by the rank itself where that is 0.
+
+    Loaders are started by spawn, not by fork: a copy of a process that has initialised MPI (or CUDA) is not safe to
+    go on with. They stay from epoch to epoch, and have the cores of their rank.
+
+    Raises:
+        UsageError: there are fewer images than a global batch has; while reading, an image cannot be decoded.
+    """
+
+    def __init__(
+        self,
+        options: ImageNet,
+        prepared: Prepared,
+        folder: Path,
+        global_batch: int,
+        seed: int,
+        worker: int,
+        workers: int,
+        partition: Partition | None = None,
+        loaders: int = 0,
+    ) -> None:
+        arrays = prepared.arrays
+        self.labels, self.test_labels = np.array(arrays["train_y"]), np.array(arrays["test_y"])
+        self.worker, self.workers = worker, workers
+        self.shape, self.classes = (3, options.size, options.size), int(prepared.facts["classes"])
+        self.samples = len(self.labels)
+        self.plan = Plan(self.labels, global_batch, seed, workers, partition)
+        self.steps_per_epoch = self.plan.steps
+        files = [Files(folder, arrays[f"{part}_names"], arrays[f"{part}_ends"]) for part in ("train", "test")]
+        self.images = Decoded(options, files[0], files[1], seed)
+        self.loaders = loaders
+        self._places: list[list[tuple[int, int]]] = []
+        self._loader: DataLoader[Any] | None = None
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        batches = list(self.plan.batches(self.worker, epoch, start))
+        places = [[(epoch, int(row)) for row in rows] for rows, _ in batches]
+        for inputs, (rows, total) in zip(self._decoded(places), batches, strict=True):
+            yield Batch(inputs, torch.from_numpy(self.labels[rows]), total)
+
+    def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        mine = cut(len(self.test_labels), self.workers, self.worker)
+        parts = [range(first, min(first + TEST_BATCH, mine.stop)) for first in range(mine.start, mine.stop, TEST_BATCH)]
+        places = [[(0, row) for row in part] for part in parts]
+        for inputs, part in zip(self._decoded(places), parts, strict=True):
+            yield inputs, torch.from_numpy(self.test_labels[part.start : part.stop])
+
+    def _decoded(self, places: list[list[tuple[int, int]]]) -> Iterator[torch.Tensor]:
+        if self.loaders:
+            self._places[:] = places
+            if self._loader is None:
+                self._loader = DataLoader(
+                    self.images,
+                    batch_sampler=self._places,  # read anew whenever an epoch begins
+                    num_workers=self.loaders,
+                    collate_fn=_collate,
+                    multiprocessing_context="spawn",
+                    persistent_workers=True,
+                    worker_init_fn=_die_with_rank,
+                    generator=torch.Generator(),  # torch's global one is not to be touched
+                )
+            found: Iterator[Any] = iter(self._loader)
+        else:
+            found = (_collate([self.images[place] for place in batch]) for batch in places)
+        for batch in found:
+            if isinstance(batch, str):
+                raise UsageError(f"dataset=imagenet: {batch}; valid is an image that can be decoded")
+            yield torch.empty(0, *self.shape) if batch is None else batch

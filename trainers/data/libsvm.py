@@ -1,0 +1,199 @@
+"""Features in LIBSVM's format, a sample a line: `label index:value index:value ...`, indices from 1."""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import io
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.run import UsageError, bad_value
+from trainers.data.arrays import Arrays, SparseRows
+from trainers.data.store import Prepared
+from trainers.options import datasets as options_of
+
+LINES = 4096
+"""That are read at once; epsilon's have 2,000 values."""
+MAX_CLASSES = 65_536
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where the files of a set lie below data.root; each may also be there as the .bz2 that LIBSVM's page offers."""
+
+    name: str
+    train: str
+    test: str | None
+    features: int | None
+    dense: bool
+    samples: tuple[int, ...] = ()
+    """Known numbers of samples; nobody publishes checksums."""
+
+
+EPSILON = Source("epsilon", "epsilon_normalized", "epsilon_normalized.t", 2000, True, (400_000, 100_000))
+RCV1 = Source("rcv1", "rcv1_train.binary", "rcv1_test.binary", 47_236, False, (20_242, 677_399))
+
+
+def source_of(options: Any) -> Source:
+    if isinstance(options, options_of.Epsilon):
+        return EPSILON
+    if isinstance(options, options_of.RCV1):
+        return RCV1
+    return Source("libsvm", options.train, options.test, options.features, options.dense)
+
+
+def _find(root: Path, name: str) -> Path | None:
+    for path in (root / name, root / f"{name}.bz2"):
+        if path.is_file():
+            return path
+    return None
+
+
+def build(options: Any, root: Path, download: bool = False) -> Prepared:
+    """Features as float32, dense or sparse, and labels from 0, in the order of the labels in the files.
+
+    Raises:
+        UsageError: files are missing, or a line is not in the format.
+    """
+    source = source_of(options)
+    names = [name for name in (source.train, source.test) if name is not None]
+    missing = [name for name in names if _find(root, name) is None]
+    if missing:
+        raise UsageError(
+            f"dataset={source.name}: not found: {', '.join(missing)} in {root.absolute()}; valid is the file, or its "
+            f".bz2 from https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/, there (or data.root=DIR where it is)"
+        )
+    paths = [path for name in names if (path := _find(root, name)) is not None]
+    parts = [_read(source, path) for path in paths]
+    for path, part, known in zip(paths, parts, source.samples, strict=False):
+        if len(part.labels) != known:
+            raise UsageError(
+                f"dataset={source.name}: {path.absolute()}: has {len(part.labels):,} samples instead of {known:,}; "
+                f"valid is the published file, or dataset=libsvm for any other"
+            )
+    width = source.features or max(1, parts[0].width)
+    for path, part in zip(paths, parts, strict=True):
+        if part.width > width:
+            raise UsageError(
+                f"dataset={source.name}: {path.absolute()}: has index {part.width}; valid is up to {width}"
+            )
+    classes, train_y = np.unique(parts[0].labels, return_inverse=True)
+    if len(classes) < 2:
+        raise UsageError(f"dataset={source.name}: {paths[0].absolute()}: all labels are alike; valid are two or more")
+    if len(classes) > MAX_CLASSES:
+        raise UsageError(
+            f"dataset={source.name}: {paths[0].absolute()}: has {len(classes)} different labels, as values to be "
+            f"predicted would be; valid are classes, up to {MAX_CLASSES}"
+        )
+    train_x = parts[0].samples(width, source.dense)
+    if len(parts) == 2:
+        unknown = np.setdiff1d(parts[1].labels, classes)
+        if len(unknown):
+            raise UsageError(
+                f"dataset={source.name}: {paths[1].absolute()}: has label {unknown[0]:g}; "
+                f"valid is one of {paths[0].name}'s"
+            )
+        test_x, test_y = parts[1].samples(width, source.dense), np.searchsorted(classes, parts[1].labels)
+    else:
+        train_x, train_y, test_x, test_y = _split(train_x, train_y, options.test_share)
+    labels = [np.ascontiguousarray(y, dtype=np.int64) for y in (train_y, test_y)]
+    return Arrays(train_x, labels[0], test_x, labels[1], len(classes)).prepared(paths)
+
+
+def _split(x: Any, y: np.ndarray, share: float) -> tuple[Any, np.ndarray, Any, np.ndarray]:
+    """Samples to train and a random share to test, each in the order of the file."""
+    count = round(share * len(y))
+    if not 0 < count < len(y):
+        raise bad_value("dataset.test_share", share, f"a share that leaves {len(y)} samples to train and to test")
+    order = np.random.RandomState(0).permutation(len(y))
+    test, train = np.sort(order[:count]), np.sort(order[count:])
+    return _chosen(x, train), y[train], _chosen(x, test), y[test]
+
+
+def _chosen(x: Any, rows: np.ndarray) -> Any:
+    if isinstance(x, np.ndarray):
+        return x[rows]
+    pieces = [np.arange(x.starts[row], x.starts[row + 1]) for row in rows]
+    places = np.concatenate(pieces)
+    starts = np.cumsum([0, *(len(piece) for piece in pieces)])
+    return SparseRows(x.values[places], x.columns[places], starts, x.shape[1])
+
+
+@dataclasses.dataclass
+class _Read:
+    """A file in memory: as CSR, whatever it will be kept as."""
+
+    labels: np.ndarray
+    values: list[np.ndarray]
+    columns: list[np.ndarray]
+    counts: np.ndarray
+    width: int
+
+    def samples(self, width: int, dense: bool) -> np.ndarray | SparseRows:
+        starts = np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+        if not dense:
+            return SparseRows(np.concatenate(self.values), np.concatenate(self.columns), starts, width)
+        kept = np.zeros((len(self.labels), width), dtype=np.float32)
+        row = 0
+        while self.values:  # given back piece by piece: epsilon's values are 3.2 GB
+            values, columns = self.values.pop(0), self.columns.pop(0)
+            rows = min(LINES, len(kept) - row)
+            kept[np.repeat(np.arange(row, row + rows), self.counts[row : row + rows]), columns] = values
+            row += rows
+        return kept
+
+
+def _read(source: Source, path: Path) -> _Read:
+    from sklearn.datasets import load_svmlight_file
+
+    labels, values, columns, counts, width, line = [], [], [], [], 0, 0
+    for lines in _chunks(source, path):
+        try:
+            x, y = load_svmlight_file(io.BytesIO(b"".join(lines)), dtype=np.float32, zero_based=False)
+            if len(y) != len(lines) or not np.isfinite(x.data).all() or not np.isfinite(y).all():
+                raise ValueError
+        except (ValueError, OverflowError) as error:
+            number, why = _bad_line(lines)
+            raise UsageError(
+                f"dataset={source.name}: {path.absolute()}: line {line + number}: {why}; valid is `label index:value "
+                f"...` with rising indices from 1 and finite values"
+            ) from error
+        line += len(lines)
+        labels.append(y)
+        values.append(x.data.astype(np.float32))
+        columns.append(x.indices.astype(np.int32))
+        counts.append(np.diff(x.indptr))
+        width = max(width, int(x.indices.max()) + 1 if len(x.indices) else 0)
+    if not labels:
+        raise UsageError(f"dataset={source.name}: {path.absolute()}: is empty; valid is a file of samples")
+    return _Read(np.concatenate(labels), values, columns, np.concatenate(counts), width)
+
+
+def _chunks(source: Source, path: Path) -> Iterator[list[bytes]]:
+    with bz2.open(path) if path.suffix == ".bz2" else path.open("rb") as file:
+        try:
+            while lines := list(itertools.islice(file, LINES)):
+                yield lines
+        except (OSError, EOFError) as error:
+            raise UsageError(f"dataset={source.name}: {path.absolute()}: cannot be unpacked: {error}") from error
+
+
+def _bad_line(lines: list[bytes]) -> tuple[int, str]:
+    """Number (from 1) and fault of the first line that cannot be read alone."""
+    from sklearn.datasets import load_svmlight_file
+
+    for number, line in enumerate(lines, 1):
+        try:
+            x, y = load_svmlight_file(io.BytesIO(line), dtype=np.float32, zero_based=False)
+        except (ValueError, OverflowError) as error:
+            return number, " ".join(str(error).split())[:200]
+        if len(y) != 1:
+            return number, "has no sample"
+        if not np.isfinite(x.data).all() or not np.isfinite(y).all():
+            return number, "has a value that is not finite"
+    return 1, "cannot be read"

@@ -1,0 +1,96 @@
+"""Which samples a worker sees when: every sample once an epoch, on exactly one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sweep.run import bad_value
+from trainers.data import draws
+from trainers.options.sections import Partition
+
+
+def cut(total: int, parts: int, part: int) -> slice:
+    """Where part number `part` lies when `total` is cut into parts in order, sizes differing by one at most."""
+    return slice(total * part // parts, total * (part + 1) // parts)
+
+
+def dirichlet(labels: np.ndarray, alpha: float, workers: int, random: np.random.RandomState) -> list[np.ndarray]:
+    """Sample numbers of each worker: class by class, shuffled, cut in proportions drawn from Dirichlet(alpha).
+
+    So does Yurochkin et al. (ICML 2019). A worker that would be left without any sample gets one of the worker who
+    has most; the paper draws again until nobody is.
+    """
+    parts: list[list[np.ndarray]] = [[] for _ in range(workers)]
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        # of Gamma variables in logarithms, which are not all zero for a small alpha: Gamma(a) = Gamma(a + 1) U^(1/a)
+        logs = np.log(random.gamma(alpha + 1, size=workers)) + np.log1p(-random.uniform(size=workers)) / alpha
+        shares = np.exp(logs - logs.max())
+        ends = np.floor(np.cumsum(shares / shares.sum()) * len(members) + 0.5).astype(np.int64)
+        ends[-1] = len(members)
+        for part, piece in zip(parts, np.split(members, ends[:-1]), strict=True):
+            part.append(piece)
+    whole = [np.concatenate(part) for part in parts]
+    for worker in range(workers):
+        if not len(whole[worker]):
+            largest = max(range(workers), key=lambda other: len(whole[other]))
+            whole[worker], whole[largest] = whole[largest][-1:], whole[largest][:-1]
+    return whole
+
+
+class Plan:
+    """The rows of the training set in every batch of every worker.
+
+    With `iid`, reshuffled: the order of an epoch is one permutation for all workers, drawn from (seed, epoch). A
+    global batch is a run of it and each worker takes a contiguous part, sizes differing by one at most: the global
+    batches are the same for any number of workers.
+
+    Else a worker keeps its samples from epoch to epoch and only their order changes. They are cut into as many runs
+    as an epoch has steps, sizes differing by one at most; so workers with more samples have more of each global
+    batch, and all sizes are known to all.
+
+    Args:
+        labels: (N,) of the training set.
+
+    Raises:
+        UsageError: there are fewer samples than a global batch has.
+    """
+
+    def __init__(
+        self, labels: np.ndarray, global_batch: int, seed: int, workers: int, options: Partition | None = None
+    ) -> None:
+        self.options = Partition() if options is None else options
+        self.samples, self.global_batch = len(labels), global_batch
+        self.seed, self.workers = seed, workers
+        self.steps = -(-self.samples // global_batch)
+        self.parts = None if self.options.reshuffled else self._assign(labels)
+
+    def _assign(self, labels: np.ndarray) -> list[np.ndarray]:
+        """The samples of each worker for the whole run."""
+        if self.samples < self.workers:
+            raise bad_value("workers", self.workers, f"at most {self.samples}: every worker needs a sample of its own")
+        random = draws.stream(self.seed, 0, draws.ASSIGNMENT)
+        if self.options.scheme == "dirichlet":
+            return dirichlet(np.asarray(labels), self.options.alpha, self.workers, random)
+        if self.options.scheme == "iid":
+            order = random.permutation(self.samples)
+        elif self.options.scheme == "label":
+            order = np.argsort(labels, kind="stable")
+        else:
+            order = np.arange(self.samples)
+        return [order[cut(self.samples, self.workers, worker)] for worker in range(self.workers)]
+
+    def batches(self, worker: int, epoch: int, start: int = 0) -> Iterator[tuple[np.ndarray, int]]:
+        """This worker's rows in each global batch of an epoch (from 1), without the first `start`, and its size."""
+        if self.parts is None:
+            order = draws.stream(self.seed, epoch, draws.ORDER).permutation(self.samples)
+            for first in range(start * self.global_batch, self.samples, self.global_batch):
+                batch = order[first : first + self.global_batch]
+                yield batch[cut(len(batch), self.workers, worker)], len(batch)
+            return
+        mine = draws.stream(self.seed, epoch, draws.ORDER, worker).permutation(self.parts[worker])
+        for step in range(start, self.steps):
+            runs = [cut(len(part), self.steps, step) for part in self.parts]
+            yield mine[runs[worker]], sum(run.stop - run.start for run in runs)

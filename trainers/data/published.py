@@ -1,0 +1,199 @@
+"""Image sets that torchvision can read: from the user's own copy, or downloaded where that is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import logging
+import pickle
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.run import UsageError
+from trainers.data.arrays import of_images
+from trainers.data.store import Prepared
+from trainers.options import datasets as options_of
+
+log = logging.getLogger(__name__)
+
+Part = tuple[np.ndarray, np.ndarray]
+"""Images (N, C, H, W) uint8 and labels (N,)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Where a set's files lie below data.root, in torchvision's layout, and how torchvision reads them."""
+
+    name: str
+    folder: str
+    files: tuple[str, ...]
+    archive: str
+    """What a user finds at the publisher, in words."""
+    read: Callable[[Any, str, bool, bool], Part]
+    """(torchvision.datasets, root, train, download); compares checksums, or `verify` does."""
+    classes: int = 10
+    verify: Callable[[Any, Path], None] | None = None
+
+    def missing(self, root: Path) -> list[str]:
+        return [name for name in self.files if not (root / self.folder / name).is_file()]
+
+
+def _cifar(cls: str) -> Callable[[Any, str, bool, bool], Part]:
+    def read(datasets: Any, root: str, train: bool, download: bool) -> Part:
+        part = getattr(datasets, cls)(root, train=train, download=download)
+        return part.data.transpose(0, 3, 1, 2), np.asarray(part.targets)
+
+    return read
+
+
+def _svhn(datasets: Any, root: str, train: bool, download: bool) -> Part:
+    part = datasets.SVHN(root, split="train" if train else "test", download=download)
+    return part.data, part.labels
+
+
+def _stl10(datasets: Any, root: str, train: bool, download: bool) -> Part:
+    class Labelled(datasets.STL10):
+        """Without the 2.6 GB of images that have no labels, which torchvision wants to see, too."""
+
+        train_list = datasets.STL10.train_list[:2]
+
+    part = Labelled(root, split="train" if train else "test", download=download)
+    return part.data, part.labels
+
+
+def _mnist(cls: str) -> Callable[[Any, str, bool, bool], Part]:
+    def read(datasets: Any, root: str, train: bool, download: bool) -> Part:
+        part = getattr(datasets, cls)(root, train=train, download=download)
+        images = part.data.numpy()
+        if len(images) != len(part.targets):
+            raise ValueError(f"{len(images)} images with {len(part.targets)} labels")
+        return images[:, None], part.targets.numpy()
+
+    return read
+
+
+def _verify_mnist(cls: str) -> Callable[[Any, Path], None]:
+    """torchvision checks MNIST's archives when it downloads them, and nothing when it reads what was in them."""
+
+    def verify(datasets: Any, folder: Path) -> None:
+        for name, md5 in getattr(datasets, cls).resources:
+            archive, extracted = folder / name, folder / name.removesuffix(".gz")
+            if not archive.is_file():
+                log.warning("%s: not verified: its published checksum is that of %s", extracted, name)
+                continue
+            packed = archive.read_bytes()
+            if hashlib.md5(packed, usedforsecurity=False).hexdigest() != md5:
+                raise RuntimeError(f"{name} fails its MD5 checksum")
+            content = gzip.decompress(packed)
+            if not extracted.is_file():
+                extracted.write_bytes(content)
+            elif zlib.crc32(extracted.read_bytes()) != zlib.crc32(content):
+                raise RuntimeError(f"{extracted.name} is not what is in {name}, which matches its MD5 checksum")
+
+    return verify
+
+
+_IDX = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
+_STL10 = ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
+_CIFAR10 = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta")
+
+SETS: dict[type, Published] = {
+    options_of.Cifar10: Published(
+        "cifar10", "cifar-10-batches-py", _CIFAR10, "an extracted cifar-10-python.tar.gz", _cifar("CIFAR10")
+    ),
+    options_of.Cifar100: Published(
+        "cifar100",
+        "cifar-100-python",
+        ("train", "test", "meta"),
+        "an extracted cifar-100-python.tar.gz",
+        _cifar("CIFAR100"),
+        classes=100,
+    ),
+    options_of.SVHN: Published(
+        "svhn", ".", ("train_32x32.mat", "test_32x32.mat"), "the two files of format 2 (cropped digits)", _svhn
+    ),
+    options_of.MNIST: Published(
+        "mnist",
+        "MNIST/raw",
+        _IDX,
+        "the four files, or the .gz with them",
+        _mnist("MNIST"),
+        verify=_verify_mnist("MNIST"),
+    ),
+    options_of.FashionMNIST: Published(
+        "fashion_mnist",
+        "FashionMNIST/raw",
+        _IDX,
+        "the four files, or the .gz with them",
+        _mnist("FashionMNIST"),
+        verify=_verify_mnist("FashionMNIST"),
+    ),
+    options_of.STL10: Published("stl10", "stl10_binary", _STL10, "an extracted stl10_binary.tar.gz", _stl10),
+}
+
+
+def check(one: Published, root: Path) -> None:
+    """Say which files are missing, without loading torch.
+
+    Raises:
+        UsageError: where they are looked for and how to get them.
+    """
+    folder = (root / one.folder).absolute()
+    missing = one.missing(root)
+    if one.verify is not None:  # whose archives do as well
+        missing = [name for name in missing if not (folder / f"{name}.gz").is_file()]
+    if missing:
+        raise UsageError(
+            f"dataset={one.name}: not found: {', '.join(missing)} in {folder}; valid is {one.archive} there (or "
+            f"data.root=DIR where it is), which data.download=true or "
+            f"`python -m trainers.data --root {root} --download {one.name}` fetches"
+        )
+
+
+def build(options: Any, root: Path, download: bool = False) -> Prepared:
+    """The set that `options` is of.
+
+    CIFAR's files, SVHN's and STL-10's are compared with their published MD5 by torchvision before anything in them
+    is used; of MNIST's the archives' checksums are published, and are compared where the archives are.
+
+    Raises:
+        UsageError: files are missing, fail their checksum, or are not what they should be.
+    """
+    one = SETS[type(options)]
+    if not download:
+        check(one, root)
+    from trainers.vision import torchvision
+
+    datasets, folder = torchvision().datasets, (root / one.folder).absolute()
+    try:
+        if download and one.missing(root):
+            one.read(datasets, str(root), True, True)
+        if one.verify is not None:
+            one.verify(datasets, folder)
+        parts = [one.read(datasets, str(root), train, download) for train in (True, False)]
+        images = [np.ascontiguousarray(part) for part, _ in parts]
+        labels = [np.asarray(part, dtype=np.int64) for _, part in parts]
+        for x, y in zip(images, labels, strict=True):
+            if len(x) != len(y) or not len(y) or y.min() < 0 or y.max() >= one.classes:
+                raise ValueError(f"labels are not those of {len(x)} images of {one.classes} classes")
+    # what torchvision raises for a wrong checksum, and its readers for what is no such file
+    except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, struct.error) as error:
+        raise UsageError(f"dataset={one.name}: {folder}: {_one_line(error)}") from error
+    except (pickle.UnpicklingError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"dataset={one.name}: {folder}: {_one_line(error)}") from error
+    sources = [folder / name for name in one.files]
+    return of_images(images[0], labels[0], images[1], labels[1], one.classes).prepared(sources)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = text.replace(" You can use download=True to download it", "")
+    if "corrupted" in text:
+        return f"{text} (a file fails its MD5 checksum)"
+    return text if "checksum" in text or "Error downloading" in text else f"cannot be read: {text}"

@@ -1,0 +1,123 @@
+"""Text as numbers of tokens: read from files of words, or generated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sweep.run import UsageError
+from trainers.data.store import Prepared
+from trainers.options import datasets as options_of
+
+EOS, UNKNOWN = "<eos>", "<unk>"
+PARTS = ("train", "valid", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """Where the three files of a text lie below data.root, and how many tokens they are known to have."""
+
+    name: str
+    folder: str
+    pattern: str
+    archive: str
+    tokens: tuple[int, int, int] | None = None
+
+
+WIKITEXT2 = Files(
+    "wikitext2",
+    "wikitext-2",
+    "wiki.{}.tokens",
+    "the extracted wikitext-2-v1.zip (not the raw one)",
+    (2_088_628, 217_646, 245_569),
+)
+PTB = Files(
+    "ptb", "ptb", "ptb.{}.txt", "simple-examples/data of Mikolov's simple-examples.tgz", (929_589, 73_760, 82_430)
+)
+
+
+def files_of(options: Any) -> Files:
+    if isinstance(options, options_of.TextFiles):
+        return Files("text", options.folder, "{}.txt", "three files of text")
+    return WIKITEXT2 if isinstance(options, options_of.WikiText2) else PTB
+
+
+def build(options: Any, root: Path, download: bool = False) -> Prepared:
+    """Numbers of tokens of the three parts, and the vocabulary.
+
+    A token is what blanks separate; `<eos>` ends every line. The vocabulary is that of the training part, in order
+    of first appearance; a word that only the others have is `<unk>`. These are the usual counts of these texts:
+    WikiText-2 has 33,278 different tokens then, Penn Treebank 10,000. (Other figures, such as 28,869 for
+    WikiText-2, come from other ways to cut it into words.)
+
+    There are no published checksums of these files: their numbers of tokens are compared with the known ones.
+
+    Raises:
+        UsageError: files are missing, are no text, or not the known ones.
+    """
+    if isinstance(options, options_of.SyntheticText):
+        return _markov(options)
+    files = files_of(options)
+    folder = (root / files.folder).absolute()
+    paths = [folder / files.pattern.format(part) for part in PARTS]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise UsageError(
+            f"dataset={files.name}: not found: {', '.join(missing)} in {folder}; valid is {files.archive} there (or "
+            f"data.root=DIR where it is); nobody offers these files to programs"
+        )
+    numbers: dict[str, int] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for part, path in zip(PARTS, paths, strict=True):
+        if part == "train":
+            ids = [numbers.setdefault(word, len(numbers)) for word in _words(files.name, path)]
+        else:
+            ids = []
+            for word in _words(files.name, path):
+                number = numbers.get(word)
+                ids.append(numbers.setdefault(UNKNOWN, len(numbers)) if number is None else number)
+        arrays[part] = np.array(ids, dtype=np.int32)
+    for part, path, known in zip(PARTS, paths, files.tokens or (None,) * 3, strict=True):
+        count = len(arrays[part])
+        if known is not None and count != known:
+            raise UsageError(
+                f"dataset={files.name}: {path}: has {count:,} tokens instead of {known:,}; valid is the published "
+                f"file, or dataset=text for any other"
+            )
+        if count < 2:
+            raise UsageError(f"dataset={files.name}: {path}: has {count} tokens; valid is a text")
+    arrays["vocabulary"] = np.frombuffer("\n".join(numbers).encode(), dtype=np.uint8)
+    return Prepared(arrays, {"classes": len(numbers)}, paths)
+
+
+def _words(name: str, path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8") as file:
+        try:
+            for line in file:
+                yield from line.split()
+                yield EOS
+        except UnicodeDecodeError as error:
+            raise UsageError(f"dataset={name}: {path}: is not text in UTF-8: {error}") from error
+
+
+def _markov(options: options_of.SyntheticText) -> Prepared:
+    """A chain of order two with fixed seeds; every successor is half as likely as the one before it."""
+    size, branches = options.vocabulary, options.branches
+    weights = 0.5 ** np.arange(branches)
+    ends = np.cumsum(weights / weights.sum())[:-1]
+    # successors of (a, b): a random row of a table, so that large vocabularies need no table of all pairs
+    table = np.random.RandomState([0]).rand(4096, size).argsort(1)[:, :branches]
+    arrays = {}
+    for part, (name, count) in enumerate(zip(PARTS, (options.train, options.test, options.test), strict=True), 1):
+        choices = np.searchsorted(ends, np.random.RandomState([part]).rand(count), side="right").tolist()
+        rows, before, last = table.tolist(), 0, 0
+        ids = np.empty(count, dtype=np.int32)
+        for place, choice in enumerate(choices):
+            before, last = last, rows[(before * 1009 + last * 9176 + before * last) % 4096][choice]
+            ids[place] = last
+        arrays[name] = ids
+    return Prepared(arrays, {"classes": size})
