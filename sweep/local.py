@@ -32,6 +32,7 @@ STATES = {
     names.DONE: "COMPLETED",
     names.DIVERGED: "COMPLETED",
     names.CANCELLED: "CANCELLED",
+    names.PREEMPTED: "PREEMPTED",
 }
 
 

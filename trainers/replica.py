@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from compressors import states
 from trainers import models
 from trainers.config import RunConfig
 from trainers.data.feeds import Batch, Feed
@@ -87,6 +89,30 @@ class Replica:
         mean = torch.from_numpy(total).div_(self.comm.size)
         for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the model remembers beside its parameters: buffers, and what a model of text carries along."""
+        carried: Any = getattr(self.model, "carried", None)
+        return {
+            "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
+            "carried": {} if carried is None else {name: value.clone() for name, value in carried().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is not the state of this model; nothing has been changed.
+        """
+        buffers = dict(self.model.named_buffers())
+        if not isinstance(state, Mapping) or set(state) != {"buffers", "carried"}:
+            raise ValueError("the state of a model has the keys buffers, carried")
+        states.require_alike("the model", state["buffers"], buffers)
+        if state["carried"]:
+            model: Any = self.model
+            model.carry(state["carried"])
+        for name, buffer in buffers.items():
+            buffer.copy_(state["buffers"][name])
 
     def require_same(self, what: str) -> None:
         """Compare the parameters of all workers.
