@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sweep.run import CHECKPOINT, EPOCHS, STEPS, UsageError, keep_rows, now, write_json
 from trainers.checkpoint import files
 from trainers.checkpoint.files import META, SHARED, Damaged
-from trainers.checkpoint.state import Training, compact, described, digest
+from trainers.checkpoint.state import Training, described, digest
 from trainers.config import RunConfig
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Keeper:
         error = None
         try:
             for part, keys in parts.items():
-                mine[part] = files.write_part(partial / part, {key: compact(entries[key]) for key in sorted(keys)})
+                mine[part] = files.write_part(partial / part, {key: entries[key] for key in sorted(keys)})
         except (OSError, RuntimeError) as failed:
             error = f"worker {self.comm.rank}: {_words(failed)}"
         everyone = self.comm.allgather((mine, error))

@@ -33,7 +33,7 @@ class Training:
 
     def entries(self) -> dict[str, Any]:
         """All that has to be known to go on with the next step, between two steps."""
-        return {
+        entries = {
             "parameters": self.replica.flat.values,
             "replica": self.replica.state_dict(),
             **{f"{_ALGORITHM}{key}": value for key, value in self.algorithm.state_dict().items()},
@@ -41,6 +41,7 @@ class Training:
             "recorder": self.recorder.state_dict(),
             "random": random_state(),
         }
+        return {key: plain(value) for key, value in entries.items()}
 
     @torch.no_grad()
     def load(self, entries: Mapping[str, Any]) -> None:
@@ -103,16 +104,27 @@ def _feed(found: Any, value: Any) -> None:
         found.update(f"{type(value).__name__} {value!r}\0".encode())
 
 
-def compact(value: Any) -> Any:
-    """`value` with copies of tensors that are a part of a larger one, which would be saved as a whole."""
+def plain(value: Any) -> Any:
+    """`value` as it goes into a file that is read with weights_only: dicts, lists, tuples, tensors, numbers, strings.
+
+    Tensors that are a part of a larger one are copied, because that would be saved as a whole.
+
+    Raises:
+        TypeError: it holds something else.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
     if isinstance(value, torch.Tensor):
         whole = value.untyped_storage().nbytes() == value.numel() * value.element_size()
         return value.detach() if whole else value.detach().clone()
     if isinstance(value, Mapping):
-        return {key: compact(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(compact(item) for item in value)
-    return value
+        return {plain(key): plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain(item) for item in value)
+    for kind in (int, float, str):  # numpy has subclasses of them
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"a state holds a {type(value).__name__}: it can hold tensors, numbers, strings and these in dicts")
 
 
 def described(config: RunConfig) -> dict[str, str]:
