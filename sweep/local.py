@@ -198,6 +198,13 @@ class SlotExecutor(Executor):
                 job.attempt.stop(names.CANCELLED, reason, max(0.0, deadline - time.monotonic()))
                 self._ended(job, job.attempt.status or names.CANCELLED, reason)
 
+    def preempt_all(self) -> None:
+        """Have what is running save and end by itself; what is queued does not begin."""
+        self.cancel(list(self.queue), "SIGUSR1 came before its turn")
+        for job in self.running:
+            if job.attempt is not None:
+                job.attempt.preempt()
+
     def cancel_all(self, reason: str) -> None:
         """End everything that is queued or running."""
         self.cancel([*self.queue, *self.running], reason)

@@ -233,6 +233,11 @@ class Attempt:
             self._finish()
         return self.status
 
+    def preempt(self) -> None:
+        """Have the job save where it is and end; the ranks, to which mpirun passes it on, do the rest."""
+        if self.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+
     def terminate(self, status: str, reason: str) -> None:
         """Ask the job to end; it will have ended as `status` because of `reason`."""
         if self.poll() is None and self._stopping is None:

@@ -91,28 +91,38 @@ class Replica:
             buffer.copy_(part.view_as(buffer))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the model remembers beside its parameters: buffers, and what a model of text carries along."""
-        carried: Any = getattr(self.model, "carried", None)
+        """A copy of what this worker has beside its parameters, between two steps.
+
+        `buffers` of the model (running statistics; they differ between workers), `carried` (what the model carries
+        from batch to batch, where it has methods `carried` and `carry`), and `rng`, the states of torch's generators,
+        which dropout draws from.
+        """
+        model: Any = self.model
+        carried = model.carried() if hasattr(model, "carried") else {}
         return {
             "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
-            "carried": {} if carried is None else {name: value.clone() for name, value in carried().items()},
+            "carried": {name: tensor.clone() for name, tensor in carried.items()},
+            "rng": {"cpu": torch.get_rng_state()},
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave; parameters are not part of it.
 
         Raises:
-            ValueError: it is not the state of this model; nothing has been changed.
+            ValueError: it is the state of another model; nothing has been changed.
         """
+        keys = ("buffers", "carried", "rng")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a replica has the keys {', '.join(keys)}, but was given {given}")
         buffers = dict(self.model.named_buffers())
-        if not isinstance(state, Mapping) or set(state) != {"buffers", "carried"}:
-            raise ValueError("the state of a model has the keys buffers, carried")
-        states.require_alike("the model", state["buffers"], buffers)
-        if state["carried"]:
-            model: Any = self.model
-            model.carry(state["carried"])
+        states.require_alike("a model's buffers", state["buffers"], buffers)
         for name, buffer in buffers.items():
             buffer.copy_(state["buffers"][name])
+        model: Any = self.model
+        if hasattr(model, "carry"):
+            model.carry({name: tensor.clone() for name, tensor in state["carried"].items()})
+        torch.set_rng_state(state["rng"]["cpu"])
 
     def require_same(self, what: str) -> None:
         """Compare the parameters of all workers.

@@ -399,7 +399,7 @@ def shared_once() -> None:
         parts = {name: files.read_part(path / name, described) for name, described in meta["files"].items()}
         assert set(parts) == {"shared.pt", *(f"worker-{worker}.pt" for worker in range(COMM.size))}
         assert {"parameters", "algorithm.optimizer", "schedule"} <= set(parts.pop("shared.pt"))
-        assert all({"replica", "random", "algorithm.exchange"} <= set(part) for part in parts.values())
+        assert all({"replica", "algorithm.exchange"} <= set(part) for part in parts.values())
 
 
 def full_disk() -> None:
@@ -502,9 +502,9 @@ def refused() -> None:
             (lambda path: (path / last).unlink(), {}, f"{last} is missing"),
             (lambda path: os.truncate(path / last, 1000), {}, f"{last} has 1000 bytes, but"),
             (flip, {}, "the content of shared.pt is not what was written (SHA-256)"),
-            (pickled({"random": Evil()}), {}, "worker-1.pt holds something else than tensors, numbers and strings"),
+            (pickled({"replica": Evil()}), {}, "worker-1.pt holds something else than tensors, numbers and strings"),
             (pickled([1]), {}, "worker-1.pt holds a list"),
-            (pickled({"random": {}}), {}, "it has the entries"),
+            (pickled({"replica": {}}), {}, "it has the entries"),
             (
                 lambda path: os.truncate(path.parent.parent / names.STEPS, 300),
                 {},

@@ -17,7 +17,7 @@ from tests.sweep.test_faults import ranks_of
 from tests.trainers.test_exchange import mpirun
 
 PROGRAM = "tests.trainers.ranks_checkpoint"
-GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=100", "compressor=topk", "memory=residual")
+GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=50", "compressor=topk", "memory=residual")
 
 
 @pytest.mark.mpi
@@ -62,24 +62,40 @@ def test_a_sweep_goes_on_after_a_signal_and_after_a_kill(start: Callable[..., Pr
     assert reason in out and "sweep.resume=" in out
 
     program = start(*GRID, "workers=2", "sweep.resume=sweep", "checkpoint.every_steps=40")
-    eventually(lambda: steps_of(run) > saved, 90)
+    eventually(lambda: steps_of(run) > saved + 80, 90)
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
     code, out, err = program.end(120)
     assert (code, run.status()) == (1, names.FAILED)
-    assert steps_of(run) > saved, "the kill was to come later"
 
     code, out, err = start(*GRID, "workers=2", "sweep.resume=last", f"hydra.sweep.dir={tmp_path / 'sweep'}").end(200)
     assert (code, run.status()) == (0, names.DONE), out + err
     assert [attempt["status"] for attempt in run.state()["attempts"]] == [names.PREEMPTED, names.FAILED, names.DONE]
     assert not run.path(names.CHECKPOINT).exists()
     result = run.result()
-    assert result is not None and result["resumed_after"][0] == saved
-    assert len(result["resumed_after"]) <= 2 and result["warmup_steps"] == 10 * (1 + len(result["resumed_after"]))
+    assert result is not None
+    first, second = result["resumed_after"]
+    assert first == saved and second > saved and second % 40 == 0
+    assert result["warmup_steps"] == min(10, first) + min(10, second - first) + 10
 
     code, out, err = start(*GRID, "workers=2", "hydra.sweep.dir=whole", "checkpoint.every_minutes=null").end(200)
     (whole,) = runs_of(tmp_path / "whole")
-    assert whole.name == run.name, "checkpoints are no part of what a run computes"
-    assert losses(whole) == losses(run) and len(losses(run)) == 1200
+    assert whole.signature == run.signature, "checkpoints are no part of what a run computes"
+    assert losses(whole) == losses(run) and len(losses(run)) == 600
+
+
+@pytest.mark.mpi
+def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program = start(*GRID, "workers=2", "seed=1,2", "sweep.max_parallel=1")
+    eventually(lambda: any(map(steps_of, runs_of(tmp_path / "sweep"))), 90)
+    program.process.send_signal(signal.SIGUSR1)
+    code, out, err = program.end(120)
+    first, second = runs_of(tmp_path / "sweep")
+    assert code == 1
+    assert (first.status(), second.status()) == (names.PREEMPTED, names.CANCELLED)
+    assert f"saved at step {steps_of(first)}" in out and "SIGUSR1 came before its turn" in out
+    assert not second.attempt_numbers()
 
 
 def test_rows_are_cut(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ class Training:
             **{f"{_ALGORITHM}{key}": value for key, value in self.algorithm.state_dict().items()},
             "schedule": self.schedule.state_dict(),
             "recorder": self.recorder.state_dict(),
-            "random": random_state(),
         }
         return {key: plain(value) for key, value in entries.items()}
 
@@ -52,31 +51,15 @@ class Training:
         """
         values = self.replica.flat.values
         states.require_alike("the model", {"parameters": entries.get("parameters")}, {"parameters": values})
-        expected = {"parameters", "replica", "schedule", "recorder", "random"}
+        expected = {"parameters", "replica", "schedule", "recorder"}
         of_algorithm = {key for key in entries if key.startswith(_ALGORITHM)}
         if set(entries) != expected | of_algorithm:
             raise ValueError(f"it has the entries {', '.join(sorted(entries))}")
         self.algorithm.load_state_dict({key.removeprefix(_ALGORITHM): entries[key] for key in of_algorithm})
-        self.replica.load_state_dict(entries["replica"])
         self.schedule.load_state_dict(entries["schedule"])
         self.recorder.load_state_dict(entries["recorder"])
         values.copy_(entries["parameters"])
-        set_random_state(entries["random"])
-
-
-def random_state() -> dict[str, torch.Tensor]:
-    """Of torch's generators, which dropout draws from: that of the CPU, and that of the GPU in use."""
-    state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_initialized():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def set_random_state(state: Mapping[str, torch.Tensor]) -> None:
-    """Take back what `random_state` gave."""
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"])
+        self.replica.load_state_dict(entries["replica"])  # last, because random numbers are drawn on from here
 
 
 def digest(value: Any) -> bytes:
