@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ from sweep.plan import Point
 from sweep.progress import Output, Progress
 from sweep.run import Run, UsageError, bad_value, write_text
 from sweep.settings import settings_of
-from sweep.signals import Interrupted
+from sweep.signals import Interrupted, noticed
 
 LOCK = ".lock"
 LOG_LINES = 10  # of a failed run, shown at the end
@@ -227,9 +228,13 @@ def _run_missing(
             job = executor.submit(tasks[run])
             assert isinstance(job, SlotJob)
             jobs.append(job)
-        with Progress(jobs, [configs[run] for run in todo], len(tasks) - len(todo), console) as progress:
+        shown = Progress(jobs, [configs[run] for run in todo], len(tasks) - len(todo), console)
+        with shown as progress, noticed(signal.SIGUSR1) as requests:
             while executor.queue or executor.running:
                 executor.poll()
+                if requests:
+                    requests.clear()
+                    executor.preempt_all()
                 progress.refresh()
                 time.sleep(POLL_S)
     except Interrupted:

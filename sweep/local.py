@@ -32,6 +32,7 @@ STATES = {
     names.DONE: "COMPLETED",
     names.DIVERGED: "COMPLETED",
     names.CANCELLED: "CANCELLED",
+    names.PREEMPTED: "PREEMPTED",
 }
 
 
@@ -196,6 +197,13 @@ class SlotExecutor(Executor):
             if job in self.running and job.attempt is not None:
                 job.attempt.stop(names.CANCELLED, reason, max(0.0, deadline - time.monotonic()))
                 self._ended(job, job.attempt.status or names.CANCELLED, reason)
+
+    def preempt_all(self) -> None:
+        """Have what is running save and end by itself; what is queued does not begin."""
+        self.cancel(list(self.queue), "SIGUSR1 came before its turn")
+        for job in self.running:
+            if job.attempt is not None:
+                job.attempt.preempt()
 
     def cancel_all(self, reason: str) -> None:
         """End everything that is queued or running."""

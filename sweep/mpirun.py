@@ -233,6 +233,11 @@ class Attempt:
             self._finish()
         return self.status
 
+    def preempt(self) -> None:
+        """Have the job save where it is and end; the ranks, to which mpirun passes it on, do the rest."""
+        if self.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+
     def terminate(self, status: str, reason: str) -> None:
         """Ask the job to end; it will have ended as `status` because of `reason`."""
         if self.poll() is None and self._stopping is None:
@@ -261,6 +266,8 @@ class Attempt:
         result = self.run.result()
         if result is not None:
             self.status, reason = result.get("status", names.DONE), result.get("reason")
+        elif (stopped := names.read_json(self.directory / names.STOPPED)) is not None:
+            self.status, reason = names.PREEMPTED, stopped.get("reason")
         elif self._stopping is not None:
             self.status, reason = self._stopping
         else:
@@ -314,4 +321,9 @@ def settle_abandoned(run: Run) -> None:
     if result is not None and status not in names.COMPLETE:
         finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
     elif result is None and status == names.RUNNING:
-        finish_attempt(run, names.FAILED, "the launcher was killed", None)
+        numbers = run.attempt_numbers()
+        stopped = names.read_json(run.attempt(numbers[-1]) / names.STOPPED) if numbers else None
+        if stopped is not None:
+            finish_attempt(run, names.PREEMPTED, stopped.get("reason"), None)
+        else:
+            finish_attempt(run, names.FAILED, "the launcher was killed", None)

@@ -24,6 +24,7 @@ _STYLES = {
     names.FAILED: "red",
     names.DIVERGED: "yellow",
     names.CANCELLED: "yellow",
+    names.PREEMPTED: "yellow",
 }
 
 

@@ -28,13 +28,15 @@ STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
 RESULT = "result.json"
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
+STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
+CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
 
-PLACES = ("sweep", "mpi", "data")
+PLACES = ("sweep", "mpi", "data", "checkpoint")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
 FORMAT = 1  # of the files above; a reader refuses what is newer than it knows
@@ -159,6 +161,25 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
             data = data[os.write(descriptor, data) :]
     finally:
         os.close(descriptor)
+
+
+def keep_rows(path: Path, rows: int) -> None:
+    """Cut a CSV after its first `rows` rows, at once: a reader sees it as it was or cut.
+
+    Raises:
+        ValueError: it has fewer rows; nothing has been changed.
+    """
+    end = left = 0
+    if path.exists():
+        with path.open("rb") as file:
+            for number, line in enumerate(file):  # the header is line 0
+                if number > rows or not line.endswith(b"\n"):
+                    break
+                end, left = end + len(line), number
+    if left < rows:
+        raise ValueError(f"{path.name} has {left} of {rows} rows")
+    if path.exists():
+        os.truncate(path, end)
 
 
 def _end_of_last_line(descriptor: int, block: int = 4096) -> int:

@@ -27,3 +27,14 @@ def interruptible() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextmanager
+def noticed(number: signal.Signals) -> Iterator[list[int]]:
+    """Collect a signal, as often as it comes, instead of ending of it."""
+    received: list[int] = []
+    before = signal.signal(number, lambda came, frame: received.append(came))
+    try:
+        yield received
+    finally:
+        signal.signal(number, before)

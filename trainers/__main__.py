@@ -1,8 +1,10 @@
 """`mpirun -n W python -m trainers RUN_DIR`: one rank of a run.
 
-Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json. The launcher sets
-GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json) and GRADSWEEP_CORES (to pin ranks to);
-both may be missing. Exit status 0 when result.json says done or diverged, else 1.
+Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json; goes on from RUN_DIR/checkpoint where
+an earlier attempt has left one. The launcher sets GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json and
+stopped.json) and GRADSWEEP_CORES (to pin ranks to); both may be missing. SIGUSR1 to any rank, or to mpirun, which
+passes it on, has the run saved and ended. Exit status 0 when result.json says done or diverged or stopped.json
+preempted, else 1.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import sys
 import traceback
 from pathlib import Path
 from typing import NoReturn
+
+from trainers import stopping
 
 PR_SET_PDEATHSIG = 1
 
@@ -47,7 +51,7 @@ def run(directory: Path) -> None:
     Raises:
         UsageError: the config cannot be used, the MPI world has the wrong size, or the run is finished.
     """
-    from sweep.run import EPOCHS, RESULT, STEPS, Run, UsageError, write_json
+    from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
     from trainers import config as configs
 
     config = configs.load(directory / "config.yaml")
@@ -67,20 +71,32 @@ def run(directory: Path) -> None:
 
     import torch
 
+    from trainers.checkpoint import files
     from trainers.loop import train
 
     torch.set_num_threads(config.threads_per_worker)
-    if comm.rank == 0:
-        if Run(directory).result() is not None:
-            raise UsageError(f"{directory / RESULT}: the run is finished; remove the file to compute it again")
-        for name in (STEPS, EPOCHS):  # of an earlier attempt
-            (directory / name).unlink(missing_ok=True)
+    if comm.rank == 0 and Run(directory).result() is not None:
+        raise UsageError(
+            f"{directory / RESULT}: the run is finished; remove the file, and {CHECKPOINT} where there is one, to "
+            f"compute it again"
+        )
     result = train(config, comm, directory)
+    if result["status"] == PREEMPTED:
+        if comm.rank == 0:
+            stopped = {"status": PREEMPTED, "reason": result["reason"], "step": result["steps"], "time": now()}
+            write_json(attempt_directory(directory) / STOPPED, stopped)
+        return
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         result["hosts"] = sorted(set(hosts or []))
         result["versions"] = {"torch": torch.__version__, "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n")}
         write_json(directory / RESULT, result)
+        files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
+
+
+def attempt_directory(directory: Path) -> Path:
+    """Where the launcher looks for what became of this attempt."""
+    return Path(os.environ.get("GRADSWEEP_ATTEMPT") or directory)
 
 
 def report_failure(directory: Path, error: BaseException) -> None:
@@ -95,7 +111,7 @@ def report_failure(directory: Path, error: BaseException) -> None:
     else:
         reason = f"rank {rank}: {type(error).__name__}: {error}"
         traceback.print_exception(error)
-    folder = Path(os.environ.get("GRADSWEEP_ATTEMPT") or directory)
+    folder = attempt_directory(directory)
     with contextlib.suppress(OSError):  # a full disk must not hide what is on stderr
         write_json(folder / FAILURE.format(rank=rank), {"rank": rank, "reason": reason, "time": now()})
 
@@ -117,6 +133,7 @@ def leave(status: int) -> NoReturn:
 
 
 def main(arguments: list[str]) -> NoReturn:
+    stopping.listen()  # first of all: a signal that nobody listens to would end this rank
     die_with_parent()
     if len(arguments) != 1:
         print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)

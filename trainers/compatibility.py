@@ -20,6 +20,7 @@ from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
 from trainers.config import GROUPS, RunConfig, name_of
+from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Allgather, Allreduce, Exchange
 
 PART = "what goes together"
@@ -176,7 +177,7 @@ def _check_data(run: RunConfig) -> None:
     takes = getattr(run.model, "takes", "numbers")
     dataset = name_of(run.dataset)
     if run.dataset.kind not in _FED_WITH[takes]:
-        fitting = [name for name, cls in GROUPS["dataset"].items() if cls.kind in _FED_WITH[takes]]
+        fitting = [name for name, cls in DATASETS.items() if cls.kind in _FED_WITH[takes]]
         raise UsageError(
             f"model={name_of(run.model)} with dataset={dataset}: the model takes {takes}, the data set has "
             f"{run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"

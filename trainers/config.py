@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import compressors
 from compressors import memory as memories
@@ -28,7 +28,7 @@ from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
 from trainers.options.optimizers import OPTIMIZERS
 from trainers.options.schedules import SCHEDULES
-from trainers.options.sections import Batch, Data, Partition
+from trainers.options.sections import Batch, Checkpoint, Data, Partition
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -45,7 +45,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Part):
-    """Everything that decides the numbers of a run."""
+    """Everything that decides the numbers of a run, and a few places."""
 
     workers: int = integer(2, low=1, high=4096)
     threads_per_worker: int = integer(1, low=1, high=1024)
@@ -54,10 +54,12 @@ class RunConfig(Part):
     seed: int = integer(0, low=0, high=2**63 - 1)
     warmup_steps: int = integer(10, low=0)
     measure_every: int = integer(50, low=1)
+    check_every: int = integer(1000, low=0)
     kernels: str = choice("auto", "auto", "numba", "triton", "torch")
     batch: Batch = dataclasses.field(default_factory=Batch)
     data: Data = dataclasses.field(default_factory=Data)
     partition: Partition = dataclasses.field(default_factory=Partition)
+    checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
     policy: Policy = dataclasses.field(default_factory=Policy)
     model: Any = None
     dataset: Any = None
@@ -78,7 +80,11 @@ class RunConfig(Part):
         return planned if self.max_steps is None else min(planned, self.max_steps)
 
 
-SECTIONS: dict[str, type] = {"batch": Batch, "data": Data, "partition": Partition, "policy": Policy}
+SECTIONS: dict[str, type] = {
+    field.name: cls
+    for field in dataclasses.fields(RunConfig)
+    if isinstance(cls := cast(object, field.default_factory), type)
+}
 """Parts of a run that every run has, and that have no name."""
 
 OTHER_SECTIONS = ("sweep", "mpi")

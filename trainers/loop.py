@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 from compressors.kernels import backend
 from compressors.parameters import InvalidParameter
 from compressors.policy import Selector
-from sweep.run import DIVERGED, DONE, FORMAT, bad_value
+from sweep.run import DIVERGED, DONE, FORMAT, PREEMPTED, bad_value
 from trainers import algorithms, data, exchange, optimizers
 from trainers.algorithms.base import Algorithm, Parts
+from trainers.checkpoint.keeper import Keeper, Position
+from trainers.checkpoint.state import Training
 from trainers.config import RunConfig
 from trainers.data.feeds import Feed
 from trainers.recorder import Diverged, Recorder
 from trainers.replica import Replica
 from trainers.schedules import Schedule
+from trainers.stopping import NOTHING, STOP, Agreement
 from trainers.stopwatch import MEASURE, Stopwatch
 
 if TYPE_CHECKING:
@@ -29,14 +32,19 @@ if TYPE_CHECKING:
 
 
 def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
-    """Train one run to its end; returns the content of result.json.
+    """Train one run to its end, from its newest checkpoint on where it has one; returns the content of result.json.
+
+    Where SIGUSR1 has asked for it, the run is saved and ends before: the status is then `preempted`.
 
     Args:
         config: of the run, the same on all ranks.
         comm: one rank a worker.
-        directory: of the run; rank 0 writes steps.csv and epochs.csv there.
+        directory: of the run; rank 0 writes steps.csv and epochs.csv there, and all write checkpoints.
+
+    Raises:
+        UsageError: the checkpoint cannot be used, or one that SIGUSR1 has asked for could not be written.
     """
-    began = time.perf_counter()
+    began = time.monotonic()
     feed = data.feed(config, comm.rank, comm.size)
     steps = config.steps(feed.samples)
     backend.choose(config.kernels)
@@ -45,14 +53,20 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     algorithm = _algorithm(config, comm, replica, feed, steps, watch)
     schedule = Schedule(config.schedule, config.optimizer.lr, steps, feed.steps_per_epoch)
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
+    keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
+    after_step = Agreement(comm)
 
-    step, reason = 0, None
+    position = keeper.restore()
+    status, reason = DONE, None
     try:
-        for epoch in range(1, config.epochs + 1):
+        while position.step < steps or position.start:  # an epoch that was begun is evaluated
+            epoch, lr = position.epoch, schedule.rate(max(position.step, 1))
             replica.model.train()
-            batches = itertools.islice(feed.epoch(epoch), steps - step)
+            batches = itertools.islice(feed.epoch(epoch, position.start), steps - position.step)
             for batch in watch.steps("data", batches):
-                step += 1
+                position = Position(epoch, position.start + 1, position.step + 1)
+                step = position.step
+                after_step.ask(keeper.overdue())
                 measure = (step - 1) % config.measure_every == 0
                 lr = schedule.rate(step)
                 algorithm.begin(step, epoch, lr, measure)
@@ -60,25 +74,53 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 traffic = algorithm.finish()
                 with watch(MEASURE):
                     withheld = config.memory.norm() if measure else None
+                wanted = after_step.answer()
+                if algorithm.replicated and config.check_every and step % config.check_every == 0:
+                    with watch(MEASURE):
+                        replica.require_same(f"step {step}: the weights")
                 recorder.step(step, epoch, lr, batch.total, loss, accuracy, watch, traffic, withheld)
+                _pause(keeper, position, wanted, keeper.due(step))
             recorder.combine()
             started = time.perf_counter()
             test_loss, test_accuracy = replica.evaluate(feed)
-            recorder.epoch(epoch, step, lr, test_loss, test_accuracy, time.perf_counter() - started)
+            recorder.epoch(epoch, position.step, lr, test_loss, test_accuracy, time.perf_counter() - started)
             schedule.observe(test_loss)
-            if step == steps:
-                break
+            position = Position(epoch + 1, 0, position.step)
+            if position.step < steps:
+                after_step.ask(keeper.overdue())
+                _pause(keeper, position, after_step.answer(), keeper.due_after(epoch))
+        if config.checkpoint.final:
+            keeper.save(position)
     except Diverged as error:
-        reason = str(error)
+        status, reason = DIVERGED, str(error)
+    except Stopped as error:
+        status, reason = PREEMPTED, str(error)
     return {
         "format": FORMAT,
-        "status": DIVERGED if reason else DONE,
+        "status": status,
         "reason": reason,
         "parameters": len(replica.flat),
         "kernels": dict(sorted(backend.used.items())),
         **recorder.figures(),
-        "total_s": time.perf_counter() - began,
+        "total_s": keeper.total_s,
     }
+
+
+class Stopped(Exception):
+    """The run was asked to stop and has been saved; raised on all workers alike."""
+
+
+def _pause(keeper: Keeper, position: Position, wanted: int, due: bool) -> None:
+    """Save where the workers want it or it is `due`.
+
+    Raises:
+        Stopped: they want to stop.
+        UsageError: they want to stop, and it could not be saved.
+    """
+    if wanted != NOTHING or due:
+        keeper.save(position, required=wanted == STOP)
+    if wanted == STOP:
+        raise Stopped(f"SIGUSR1: saved at step {position.step}; a resume goes on from there")
 
 
 def _algorithm(

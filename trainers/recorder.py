@@ -7,10 +7,12 @@ but a few additions. Loss and accuracy add up over the workers; times and bytes 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from sweep.run import EPOCH_COLUMNS, EPOCHS, PHASES, STEP_COLUMNS, STEPS, append_rows
 from trainers.exchange import Traffic
@@ -42,7 +44,7 @@ class Recorder:
 
     Args:
         gradient_bytes: of the uncompressed fp32 gradient.
-        warmup_steps: at the beginning, left out of the throughput.
+        warmup_steps: at the beginning of every attempt, left out of the throughput.
     """
 
     def __init__(self, comm: MPI.Comm, directory: Path, gradient_bytes: int, warmup_steps: int) -> None:
@@ -55,9 +57,11 @@ class Recorder:
         self.epochs: list[dict[str, Any]] = []
         self._epoch_sums = np.zeros(3)  # samples, loss x samples, accuracy x samples
         self._sums = {name: 0.0 for name in (*LOCAL, "samples")}  # over all steps so far
-        self._sums_of_warmup = dict(self._sums)
+        self._left_out = dict(self._sums)  # the part of it that is not in the throughput
+        self._steps_left_out = 0
         self._errors: list[float] = []
         self._steps = 0
+        self.resumed_after: list[int] = []
 
     def step(
         self,
@@ -97,7 +101,7 @@ class Recorder:
         if not self._local:
             return
         rows = np.array(self._local)
-        self.comm.Allreduce(rows.copy(), rows)
+        rows = self._added(rows)
         rows[:, len(SUMMED) :] /= self.comm.size
         pending = self._pending
         self._pending, self._local = [], []
@@ -109,6 +113,15 @@ class Recorder:
         if lost.size:
             raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
 
+    def _added(self, rows: np.ndarray) -> np.ndarray:
+        """The sum over the workers, in their order: a sum by the network depends on how many rows travel together."""
+        everyone = np.empty((self.comm.size, *rows.shape))
+        self.comm.Allgather(rows, everyone)
+        total: np.ndarray = everyone[0]
+        for other in everyone[1:]:
+            total += other
+        return total
+
     def _account(self, pending: list[dict[str, Any]], rows: np.ndarray) -> None:
         written = []
         for fixed, values in zip(pending, rows, strict=True):
@@ -119,8 +132,10 @@ class Recorder:
             if not math.isnan(row["compression_error"]):
                 self._errors.append(row["compression_error"])
             self._steps = fixed["step"]
-            if self._steps == self.warmup_steps:
-                self._sums_of_warmup = dict(self._sums)
+            if self._steps <= (self.resumed_after or [0])[-1] + self.warmup_steps:
+                self._steps_left_out += 1
+                for name in self._left_out:
+                    self._left_out[name] += row[name]
             self._epoch_sums += fixed["samples"] * np.array([1.0, row["loss"], row["accuracy"]])
             row["compression_ratio"] = self.gradient_bytes / row["payload_bytes"] if row["payload_bytes"] else math.nan
             written.append(_printable({**fixed, **row, "time_s": self.time_s}))
@@ -163,9 +178,9 @@ class Recorder:
     def figures(self) -> dict[str, Any]:
         """The figures of result.json, of the steps so far."""
         # a run that is shorter than its warm-up has nothing else to measure
-        warmup = self.warmup_steps if self._steps > self.warmup_steps else 0
+        warmup = self._steps_left_out if self._steps > self._steps_left_out else 0
         counted = self._steps - warmup
-        late = {name: self._sums[name] - (self._sums_of_warmup[name] if warmup else 0.0) for name in self._sums}
+        late = {name: self._sums[name] - (self._left_out[name] if warmup else 0.0) for name in self._sums}
         payload = self._sums["payload_bytes"] / self._steps if self._steps else None
         last = self.epochs[-1] if self.epochs else {}
         return {
@@ -178,6 +193,7 @@ class Recorder:
             "iterations_per_second": counted / late["step_s"] if counted else None,
             "samples_per_second": late["samples"] / late["step_s"] if counted else None,
             "warmup_steps": warmup,
+            "resumed_after": self.resumed_after,
             "time_s": self.time_s,
             "evaluate_s": self.evaluate_s,
             "payload_bytes": payload,
@@ -186,6 +202,39 @@ class Recorder:
             "compression_error": sum(self._errors) / len(self._errors) if self._errors else None,
             "phases_s": {phase: late[f"{phase}_s"] / counted for phase in PHASES} if counted else {},
         }
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what the figures are made of; all rows have been combined."""
+        assert not self._local, "combine() comes first"
+        return {
+            "steps": self._steps,
+            "sums": dict(self._sums),
+            "left_out": dict(self._left_out),
+            "steps_left_out": self._steps_left_out,
+            "errors": torch.tensor(self._errors, dtype=torch.float64),
+            "epochs": [dict(row) for row in self.epochs],
+            "epoch_sums": self._epoch_sums.tolist(),
+            "evaluate_s": self.evaluate_s,
+            "resumed_after": list(self.resumed_after),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave: the next step is the first of a new attempt.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        if not isinstance(state, Mapping) or set(state) != set(self.state_dict()):
+            raise ValueError(f"it is no state of a recorder, which has the keys {', '.join(self.state_dict())}")
+        if set(state["sums"]) != set(self._sums) or set(state["left_out"]) != set(self._sums):
+            raise ValueError(f"the state of the recorder has other sums than {', '.join(self._sums)}")
+        self._steps, self._steps_left_out = state["steps"], state["steps_left_out"]
+        self._sums, self._left_out = dict(state["sums"]), dict(state["left_out"])
+        self._errors = state["errors"].tolist()
+        self.epochs = [dict(row) for row in state["epochs"]]
+        self._epoch_sums = np.array(state["epoch_sums"])
+        self.evaluate_s = state["evaluate_s"]
+        self.resumed_after = [*state["resumed_after"], self._steps]
 
 
 def _printable(row: dict[str, Any]) -> dict[str, Any]:

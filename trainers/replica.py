@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
+from compressors import states
 from trainers import models
 from trainers.config import RunConfig
 from trainers.data.feeds import Batch, Feed
@@ -87,6 +89,40 @@ class Replica:
         mean = torch.from_numpy(total).div_(self.comm.size)
         for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what this worker has beside its parameters, between two steps.
+
+        `buffers` of the model (running statistics; they differ between workers), `carried` (what the model carries
+        from batch to batch, where it has methods `carried` and `carry`), and `rng`, the states of torch's generators,
+        which dropout draws from.
+        """
+        model: Any = self.model
+        carried = model.carried() if hasattr(model, "carried") else {}
+        return {
+            "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
+            "carried": {name: tensor.clone() for name, tensor in carried.items()},
+            "rng": {"cpu": torch.get_rng_state()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave; parameters are not part of it.
+
+        Raises:
+            ValueError: it is the state of another model; nothing has been changed.
+        """
+        keys = ("buffers", "carried", "rng")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a replica has the keys {', '.join(keys)}, but was given {given}")
+        buffers = dict(self.model.named_buffers())
+        states.require_alike("a model's buffers", state["buffers"], buffers)
+        for name, buffer in buffers.items():
+            buffer.copy_(state["buffers"][name])
+        model: Any = self.model
+        if hasattr(model, "carry"):
+            model.carry({name: tensor.clone() for name, tensor in state["carried"].items()})
+        torch.set_rng_state(state["rng"]["cpu"])
 
     def require_same(self, what: str) -> None:
         """Compare the parameters of all workers.

@@ -199,7 +199,7 @@ class LibSVM(Part):
     dense: bool = boolean(False)
 
 
-DATASETS: dict[str, type] = {
+DATASETS: dict[str, type[Any]] = {
     "digits": Digits,
     "cifar10": Cifar10,
     "cifar100": Cifar100,

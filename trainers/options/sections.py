@@ -65,3 +65,14 @@ class Partition(Part):
     def reshuffled(self) -> bool:
         """Whether every epoch has an assignment of its own."""
         return self.scheme == "iid" if self.reshuffle is None else self.reshuffle
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint(Part):
+    """When a run is saved, so that a later attempt can go on from there; changes no number of it."""
+
+    every_minutes: float | None = number(10.0, 0.0, above=True, optional=True)
+    every_steps: int | None = integer(None, low=1, optional=True)
+    every_epochs: int | None = integer(None, low=1, optional=True)
+    keep: int = integer(2, low=1)
+    final: bool = False

@@ -1,0 +1,114 @@
+"""A run that is stopped or killed and gone on with is the run that never was, bit for bit (docs/checkpoints.md)."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweep import run as names
+from sweep.run import Run, keep_rows, runs_of
+from tests.conftest import Program, eventually
+from tests.sweep.test_faults import ranks_of
+from tests.trainers.test_exchange import mpirun
+
+PROGRAM = "tests.trainers.ranks_checkpoint"
+GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=50", "compressor=topk", "memory=residual")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("workers", [2, 3])
+def test_whatever_a_run_is_made_of_it_goes_on_as_if_nothing_had_happened(workers: int) -> None:
+    mpirun(workers, "same", module=PROGRAM)
+
+
+@pytest.mark.mpi
+def test_a_process_that_ends_at_any_moment_of_a_save_leaves_a_complete_checkpoint() -> None:
+    mpirun(2, "torn", module=PROGRAM)
+
+
+@pytest.mark.mpi
+def test_when_a_run_is_saved_what_is_kept_and_what_is_refused() -> None:
+    mpirun(2, "several", "moments", "kept", "shared_once", "full_disk", "refused", "different", module=PROGRAM)
+
+
+def losses(run: Run) -> list[tuple[str, ...]]:
+    with run.path(names.STEPS).open() as file:
+        return [(row["step"], row["loss"], row["accuracy"], row["memory_norm"]) for row in csv.DictReader(file)]
+
+
+def steps_of(run: Run) -> int:
+    row = names.last_row(run.path(names.STEPS))
+    return int(row["step"]) if row else 0
+
+
+@pytest.mark.mpi
+def test_a_sweep_goes_on_after_a_signal_and_after_a_kill(start: Callable[..., Program], tmp_path: Path) -> None:
+    """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""
+    program = start(*GRID, "workers=2")
+    eventually(lambda: runs_of(tmp_path / "sweep") and steps_of(runs_of(tmp_path / "sweep")[0]), 90)
+    (run,) = runs_of(tmp_path / "sweep")
+    os.kill(run.state()["attempts"][-1]["pid"], signal.SIGUSR1)
+    code, out, err = program.end(120)
+    saved = steps_of(run)
+    assert code == 1 and saved > 0
+    reason = f"SIGUSR1: saved at step {saved}; a resume goes on from there"
+    assert (run.status(), run.state()["reason"]) == (names.PREEMPTED, reason)
+    assert run.state()["attempts"][-1]["exit_code"] == 0
+    assert reason in out and "sweep.resume=" in out
+
+    program = start(*GRID, "workers=2", "sweep.resume=sweep", "checkpoint.every_steps=40")
+    eventually(lambda: steps_of(run) > saved + 80, 90)
+    os.kill(ranks_of(run)[-1], signal.SIGKILL)
+    code, out, err = program.end(120)
+    assert (code, run.status()) == (1, names.FAILED)
+
+    code, out, err = start(*GRID, "workers=2", "sweep.resume=last", f"hydra.sweep.dir={tmp_path / 'sweep'}").end(200)
+    assert (code, run.status()) == (0, names.DONE), out + err
+    assert [attempt["status"] for attempt in run.state()["attempts"]] == [names.PREEMPTED, names.FAILED, names.DONE]
+    assert not run.path(names.CHECKPOINT).exists()
+    result = run.result()
+    assert result is not None
+    first, second = result["resumed_after"]
+    assert first == saved and second > saved and second % 40 == 0
+    assert result["warmup_steps"] == min(10, first) + min(10, second - first) + 10
+
+    code, out, err = start(*GRID, "workers=2", "hydra.sweep.dir=whole", "checkpoint.every_minutes=null").end(200)
+    (whole,) = runs_of(tmp_path / "whole")
+    assert whole.signature == run.signature, "checkpoints are no part of what a run computes"
+    assert losses(whole) == losses(run) and len(losses(run)) == 600
+
+
+@pytest.mark.mpi
+def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program = start(*GRID, "workers=2", "seed=1,2", "sweep.max_parallel=1")
+    eventually(lambda: any(map(steps_of, runs_of(tmp_path / "sweep"))), 90)
+    program.process.send_signal(signal.SIGUSR1)
+    code, out, err = program.end(120)
+    first, second = runs_of(tmp_path / "sweep")
+    assert code == 1
+    assert (first.status(), second.status()) == (names.PREEMPTED, names.CANCELLED)
+    assert f"saved at step {steps_of(first)}" in out and "SIGUSR1 came before its turn" in out
+    assert not second.attempt_numbers()
+
+
+def test_rows_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / names.STEPS
+    path.write_text("a,b\n1,2\n3,4\n5,")
+    with pytest.raises(ValueError, match=r"steps\.csv has 2 of 3 rows"):
+        keep_rows(path, 3)
+    assert path.read_text() == "a,b\n1,2\n3,4\n5,"
+    keep_rows(path, 2)
+    assert path.read_text() == "a,b\n1,2\n3,4\n"
+    keep_rows(path, 0)
+    assert path.read_text() == "a,b\n"
+    keep_rows(tmp_path / "none", 0)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ValueError, match="none has 0 of 1 rows"):
+        keep_rows(tmp_path / "none", 1)

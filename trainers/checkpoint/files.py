@@ -1,0 +1,203 @@
+"""What lies in RUN/checkpoint: a directory for each checkpoint, which is complete or not there.
+
+    step-00000120/            after step 120, in the middle of an epoch or before the evaluation at its end
+    step-00000144-evaluated/  at the end of an epoch, evaluated
+        shared.pt             what is alike on all workers
+        worker-0.pt ...       the rest, of each worker
+        meta.json             format, position, config, and size and SHA-256 of the other files
+
+Everything is written into `.step-00000120.partial` beside it and reaches the disk before the directory gets its name;
+what is dropped loses its name first. So whatever has a name is whole, and names that begin with a dot are leftovers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+
+from sweep.run import read_json
+
+FORMAT = 1
+"""Of meta.json and the parts; a newer one is refused."""
+
+META = "meta.json"
+SHARED = "shared.pt"
+
+_NAME = re.compile(r"step-(\d{8,})(-evaluated)?")
+
+
+class Damaged(Exception):
+    """A checkpoint cannot be used; `str()` says what is wrong with it."""
+
+
+def worker_part(worker: int) -> str:
+    """The file of one worker."""
+    return f"worker-{worker}.pt"
+
+
+def name_of(step: int, evaluated: bool) -> str:
+    """The directory of the checkpoint after `step`."""
+    return f"step-{step:08d}" + ("-evaluated" if evaluated else "")
+
+
+def found(root: Path) -> list[Path]:
+    """The checkpoints in `root`, oldest first."""
+    if not root.is_dir():
+        return []
+    named = [(match, path) for path in root.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for match, path in sorted(named, key=lambda one: (int(one[0][1]), one[0][2] is not None))]
+
+
+class _Hashing:
+    """A file that is only written to, with the hash of what was."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.hash, self.size = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        self.size += len(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def write_part(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a part to the disk; returns what meta.json says of it.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    with path.open("wb") as file:
+        hashing = _Hashing(file)
+        torch.save(dict(value), cast(IO[bytes], hashing))
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": hashing.size, "sha256": hashing.hash.hexdigest()}
+
+
+def read_part(path: Path, described: Any) -> dict[str, Any]:
+    """The content of a part that is what meta.json says of it.
+
+    Raises:
+        Damaged: it is not.
+    """
+    if not isinstance(described, Mapping):
+        raise Damaged(f"{META} does not describe {path.name}")
+    try:
+        size = path.stat().st_size
+        if size != described.get("bytes"):
+            raise Damaged(f"{path.name} has {size} bytes, but {described.get('bytes')} were written")
+        with path.open("rb") as file:
+            if _sha256(file) != described.get("sha256"):
+                raise Damaged(f"the content of {path.name} is not what was written (SHA-256)")
+            file.seek(0)
+            value = torch.load(file, map_location=_placed, weights_only=True)
+    except FileNotFoundError:
+        raise Damaged(f"{path.name} is missing") from None
+    except OSError as error:
+        raise Damaged(f"{path.name} cannot be read: {error.strerror}") from error
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise Damaged(f"{path.name} holds something else than tensors, numbers and strings") from error
+    if not isinstance(value, dict):
+        raise Damaged(f"{path.name} holds a {type(value).__name__}")
+    return value
+
+
+def _sha256(file: IO[bytes], block: int = 2**20) -> str:
+    digest = hashlib.sha256()
+    while data := file.read(block):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _placed(storage: Any, location: str) -> Any:
+    """Tensors of a GPU go to the one that this rank uses now, which may have another number."""
+    return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
+
+
+def read_meta(directory: Path) -> dict[str, Any]:
+    """What meta.json says.
+
+    Raises:
+        Damaged: there is none, it is no meta.json, or that of a newer version.
+    """
+    path = directory / META
+    if not path.exists():
+        raise Damaged(f"{META} is missing")
+    try:
+        meta = read_json(path)
+    except OSError as error:
+        raise Damaged(f"{META} cannot be read: {error.strerror}") from error
+    if meta is None or type(meta.get("format")) is not int:
+        raise Damaged(f"{META} is garbled")
+    if meta["format"] > FORMAT:
+        raise Damaged(f"its format {meta['format']} is that of a newer version of Gradsweep; this one knows {FORMAT}")
+    kinds = {"position": Mapping, "config": Mapping, "files": Mapping, "workers": int}
+    if not all(isinstance(meta.get(key), kind) for key, kind in kinds.items()):
+        raise Damaged(f"{META} is garbled")
+    return meta
+
+
+def sync(directory: Path) -> None:
+    """Have the names in a directory on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def begin(root: Path, name: str) -> Path:
+    """A new empty directory to write the checkpoint `name` into; leftovers of others are removed."""
+    root.mkdir(exist_ok=True)
+    clear(root)
+    partial = root / f".{name}.partial"
+    partial.mkdir()
+    return partial
+
+
+def commit(partial: Path, name: str, keep: int) -> None:
+    """Give a written checkpoint its name, and drop all but the last `keep`."""
+    root = partial.parent
+    sync(partial)
+    if (root / name).exists():  # the same step, computed again
+        drop([root / name])
+    os.rename(partial, root / name)
+    sync(root)
+    drop(found(root)[:-keep])
+
+
+def drop(checkpoints: Sequence[Path]) -> None:
+    """Remove checkpoints; one that could not be removed as a whole has no name any more."""
+    for path in checkpoints:
+        nameless = path.with_name(f".{path.name}.dropped")
+        shutil.rmtree(nameless, ignore_errors=True)
+        os.rename(path, nameless)
+        shutil.rmtree(nameless, ignore_errors=True)
+
+
+def clear(root: Path) -> None:
+    """Remove what saves and removals that were cut short have left."""
+    for path in root.glob(".*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def conclude(root: Path, keep: int) -> None:
+    """The run is over: leave the last `keep` checkpoints, and without any nothing at all."""
+    with contextlib.suppress(OSError):
+        known = found(root)
+        drop(known[: len(known) - keep])
+        clear(root)
+        if not keep:
+            root.rmdir()

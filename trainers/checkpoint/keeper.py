@@ -1,0 +1,237 @@
+"""When the workers save, how they do it together, and how they take it back."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.run import CHECKPOINT, EPOCHS, STEPS, UsageError, keep_rows, now, write_json
+from trainers.checkpoint import files
+from trainers.checkpoint.files import META, SHARED, Damaged
+from trainers.checkpoint.state import Training, described, digest
+from trainers.config import RunConfig
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a run is between two steps.
+
+    `epoch` (from 1) is the one that the next step belongs to, `start` the number of its steps that have been taken;
+    `step` those of the whole run. An epoch whose steps have all been taken is still to be evaluated; when it has
+    been, the position is the beginning of the next.
+    """
+
+    epoch: int = 1
+    start: int = 0
+    step: int = 0
+
+
+class Keeper:
+    """The checkpoints of one run. All workers save and restore alike.
+
+    Args:
+        began: time.monotonic() when this attempt did.
+    """
+
+    def __init__(self, config: RunConfig, comm: MPI.Comm, directory: Path, training: Training, began: float) -> None:
+        self.comm, self.directory, self.training = comm, directory, training
+        self.config, self.described = config.checkpoint, described(config)
+        self.root = directory / CHECKPOINT
+        self._saved_at, self._began = time.monotonic(), began
+        self._earlier_s = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Seconds that this attempt has taken, and those before it until the checkpoints that they went on from."""
+        return self._earlier_s + time.monotonic() - self._began
+
+    # When
+
+    def overdue(self) -> bool:
+        """Whether this worker's clock says that it is time to save; rank 0's counts."""
+        minutes = self.config.every_minutes
+        return self.comm.rank == 0 and minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+
+    def due(self, step: int) -> bool:
+        """Whether to save after `step`."""
+        return self.config.every_steps is not None and step % self.config.every_steps == 0
+
+    def due_after(self, epoch: int) -> bool:
+        """Whether to save after the evaluation of `epoch`."""
+        return self.config.every_epochs is not None and epoch % self.config.every_epochs == 0
+
+    # Saving
+
+    def save(self, position: Position, *, required: bool = False) -> None:
+        """Write a checkpoint. Where that fails the run goes on, unless it is `required`; the last one stays.
+
+        Raises:
+            Diverged: a loss is not a number; nothing is saved then.
+            DifferentWeights: the workers' weights have come apart.
+            UsageError: it is `required` and could not be written; on all workers alike.
+        """
+        self.training.recorder.combine()
+        error = self._write(position)
+        self._saved_at = time.monotonic()
+        if error is not None:
+            last = files.found(self.root)
+            line = f"checkpoint of step {position.step}: {error}; the last complete one is " + (
+                str(last[-1]) if last else "none"
+            )
+            if required:
+                raise UsageError(line)
+            if self.comm.rank == 0:
+                print(f"{line}; the run goes on", file=sys.stderr, flush=True)
+
+    def _write(self, position: Position) -> str | None:
+        """Write a checkpoint; returns what went wrong, the same on all workers."""
+        name = files.name_of(position.step, evaluated=not position.start)
+        partial = self.root / f".{name}.partial"
+        entries = self.training.entries()
+        digests = self.comm.allgather({key: digest(value) for key, value in entries.items()})
+        alike = {key for key in entries if all(one.get(key) == digests[0][key] for one in digests)}
+        if self.training.algorithm.replicated and "parameters" not in alike:
+            self.training.replica.require_same(f"step {position.step}: the weights")
+        if error := self._first(lambda: files.begin(self.root, name)):
+            return error
+        parts = {files.worker_part(self.comm.rank): set(entries) - alike}
+        if self.comm.rank == 0:
+            parts[SHARED] = alike
+        mine: dict[str, Any] = {}
+        error = None
+        try:
+            for part, keys in parts.items():
+                mine[part] = files.write_part(partial / part, {key: entries[key] for key in sorted(keys)})
+        except (OSError, RuntimeError) as failed:
+            error = f"worker {self.comm.rank}: {_words(failed)}"
+        everyone = self.comm.allgather((mine, error))
+        if error := next((error for _, error in everyone if error), None):
+            if self.comm.rank == 0:
+                shutil.rmtree(partial, ignore_errors=True)
+            return error
+        written = {part: each for parts, _ in everyone for part, each in parts.items()}
+        return self._first(lambda: self._complete(partial, name, position, written))
+
+    def _first(self, action: Any) -> str | None:
+        """Have rank 0 do something; returns what went wrong, on all workers."""
+        error = None
+        if self.comm.rank == 0:
+            try:
+                action()
+            except OSError as failed:
+                error = _words(failed)
+        answer: str | None = self.comm.bcast(error)
+        return answer
+
+    def _complete(self, partial: Path, name: str, position: Position, written: Mapping[str, Any]) -> None:
+        try:
+            for part, each in written.items():
+                if (partial / part).stat().st_size != each["bytes"]:
+                    raise OSError(f"{part} is not on the file system that rank 0 sees")
+            for rows in (STEPS, EPOCHS):  # what the checkpoint goes on from must not be lost with the power
+                if (self.directory / rows).exists():
+                    with (self.directory / rows).open("rb") as file:
+                        os.fsync(file.fileno())
+            meta = {
+                "format": files.FORMAT,
+                "time": now(),
+                "workers": self.comm.size,
+                "position": dataclasses.asdict(position),
+                "total_s": self.total_s,
+                "config": self.described,
+                "files": dict(sorted(written.items())),
+            }
+            write_json(partial / META, meta)
+            files.commit(partial, name, self.config.keep)
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+    # Going on
+
+    def restore(self) -> Position:
+        """Go on from the newest checkpoint; where there is none, begin anew, without the rows of an earlier attempt.
+
+        Raises:
+            UsageError: there is one that cannot be used; on all workers alike, and nothing has been changed.
+        """
+        chosen = self._agreed(self._choose if self.comm.rank == 0 else lambda: None)[0]
+        if chosen is None:
+            if self.comm.rank == 0:
+                for name in (STEPS, EPOCHS):
+                    (self.directory / name).unlink(missing_ok=True)
+            return Position()
+        path, position, meta = chosen
+        entries: dict[str, Any] = {}
+
+        def read() -> None:
+            for part in (SHARED, files.worker_part(self.comm.rank)):
+                entries.update(files.read_part(path / part, meta["files"].get(part)))
+
+        def cut() -> None:
+            keep_rows(self.directory / STEPS, position.step)
+            keep_rows(self.directory / EPOCHS, position.epoch - 1)
+
+        self._agreed(read, path)
+        self._agreed(lambda: self.training.load(entries), path)
+        self._agreed(cut if self.comm.rank == 0 else lambda: None, path)
+        self._earlier_s = float(meta["total_s"])
+        return position
+
+    def _choose(self) -> tuple[Path, Position, dict[str, Any]] | None:
+        """The newest checkpoint, which must be one of this run."""
+        known = files.found(self.root)
+        if not known:
+            return None
+        path = known[-1]
+        try:
+            meta = files.read_meta(path)
+            theirs = meta["config"]
+            keys = [key for key in {**self.described, **theirs} if theirs.get(key) != self.described.get(key)]
+            if keys:
+                words = [
+                    f"{key}={theirs.get(key, '(none)')} (here {self.described.get(key, '(none)')})" for key in keys
+                ]
+                raise Damaged(f"it is that of another config: {', '.join(words)}")
+            if meta["workers"] != self.comm.size:
+                raise Damaged(f"it is that of {meta['workers']} workers, not of {self.comm.size}")
+            return path, Position(**meta["position"]), meta
+        except (Damaged, TypeError) as error:
+            raise Damaged(self._line(path, error)) from error
+
+    def _agreed(self, action: Any, path: Path | None = None) -> list[Any]:
+        """Do something on every worker; returns everybody's results.
+
+        Raises:
+            UsageError: it failed on one; on all workers alike.
+        """
+        result = error = None
+        try:
+            result = action()
+        except (Damaged, ValueError, KeyError, TypeError, RuntimeError, OSError) as failed:
+            error = _words(failed) if path is None else self._line(path, failed)
+        everyone = self.comm.allgather((result, error))
+        if line := next((error for _, error in everyone if error), None):
+            raise UsageError(line)
+        return [result for result, _ in everyone]
+
+    def _line(self, path: Path, error: Exception) -> str:
+        older = files.found(self.root)[:-1]
+        choices = f"remove {self.root} to compute the run from its first step"
+        if older:
+            choices = f"remove {path.name} there to go on from {older[-1].name}, or {choices}"
+        return f"{path}: {_words(error)}; valid is a complete checkpoint of this run: {choices}"
+
+
+def _words(error: Exception) -> str:
+    """One line."""
+    return " ".join(str((isinstance(error, OSError) and error.strerror) or error or type(error).__name__).split())
