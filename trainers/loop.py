@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import sys
@@ -15,10 +16,12 @@ from compressors.kernels import backend
 from compressors.parameters import InvalidParameter
 from compressors.policy import Selector
 from sweep.run import DIVERGED, DONE, FORMAT, bad_value
-from trainers import algorithms, data, exchange, optimizers
+from trainers import algorithms, data, devices, exchange, optimizers
 from trainers.algorithms.base import Algorithm, Parts
 from trainers.config import RunConfig
 from trainers.data.feeds import Feed
+from trainers.exchange import Traffic
+from trainers.precision import ScaleExhausted
 from trainers.recorder import Diverged, Recorder
 from trainers.replica import Replica
 from trainers.schedules import Schedule
@@ -26,6 +29,9 @@ from trainers.stopwatch import MEASURE, Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+NOTHING = Traffic(0.0, 0.0, None)
+"""What the gradient of a step that is left out puts on the wire."""
 
 
 def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
@@ -40,8 +46,9 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     feed = data.feed(config, comm.rank, comm.size)
     steps = config.steps(feed.samples)
     backend.choose(config.kernels)
-    replica = Replica(config, feed.shape, feed.classes, comm)
-    watch = Stopwatch()
+    device = devices.choose(config, comm)
+    replica = Replica(config, feed.shape, feed.classes, comm, device)
+    watch = devices.stopwatch(device)
     algorithm = _algorithm(config, comm, replica, feed, steps, watch)
     schedule = Schedule(config.schedule, config.optimizer.lr, steps, feed.steps_per_epoch)
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
@@ -57,7 +64,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 lr = schedule.rate(step)
                 algorithm.begin(step, epoch, lr, measure)
                 loss, accuracy = replica.gradient(batch, watch)
-                traffic = algorithm.finish()
+                traffic = algorithm.finish() if replica.usable(watch) else NOTHING
+                traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + replica.extra_bytes())
                 with watch(MEASURE):
                     withheld = config.memory.norm() if measure else None
                 recorder.step(step, epoch, lr, batch.total, loss, accuracy, watch, traffic, withheld)
@@ -68,13 +76,18 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
             schedule.observe(test_loss)
             if step == steps:
                 break
-    except Diverged as error:
+    except (Diverged, ScaleExhausted) as error:
         reason = str(error)
+        with contextlib.suppress(Diverged):
+            recorder.combine()
     return {
         "format": FORMAT,
         "status": DIVERGED if reason else DONE,
         "reason": reason,
         "parameters": len(replica.flat),
+        **devices.described(device),
+        "precision": config.precision,
+        **({} if replica.scaler is None else {"skipped_steps": replica.scaler.skipped}),
         "kernels": dict(sorted(backend.used.items())),
         **recorder.figures(),
         "total_s": time.perf_counter() - began,
