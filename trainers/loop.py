@@ -18,14 +18,16 @@ from compressors.policy import Selector
 from sweep.run import DIVERGED, DONE, FORMAT, bad_value
 from trainers import algorithms, data, devices, exchange, optimizers
 from trainers.algorithms.base import Algorithm, Parts
-from trainers.config import RunConfig
+from trainers.config import RunConfig, name_of
 from trainers.data.feeds import Feed
 from trainers.exchange import Traffic
 from trainers.precision import ScaleExhausted
+from trainers.progress import Progress
 from trainers.recorder import Diverged, Recorder
 from trainers.replica import Replica
 from trainers.schedules import Schedule
 from trainers.stopwatch import MEASURE, Stopwatch
+from trainers.trackers import Trackers
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -52,6 +54,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     algorithm = _algorithm(config, comm, replica, feed, steps, watch)
     schedule = Schedule(config.schedule, config.optimizer.lr, steps, feed.steps_per_epoch)
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
+    trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
 
     step, reason = 0, None
     try:
@@ -80,6 +83,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
         reason = str(error)
         with contextlib.suppress(Diverged):
             recorder.combine()
+    if trackers is not None:
+        trackers.finish(DIVERGED if reason else DONE)
     return {
         "format": FORMAT,
         "status": DIVERGED if reason else DONE,
@@ -92,6 +97,19 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
         **recorder.figures(),
         "total_s": time.perf_counter() - began,
     }
+
+
+def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
+    """What rank 0 tells others while it trains: a line now and then, and the trackers that the config asks for."""
+    progress = Progress(config.epochs, steps)
+    progress.begin(
+        f"{name_of(config.model)} on {name_of(config.dataset)}: {len(replica.flat):,} parameters, "
+        f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
+        f"compressor {name_of(config.compressor)}, {steps} steps"
+    )
+    trackers = Trackers(config, directory)
+    recorder.listeners += [progress, trackers]
+    return trackers
 
 
 def _algorithm(
