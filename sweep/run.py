@@ -36,7 +36,7 @@ RUNS = "runs"  # in the sweep's directory: one directory a run
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
 
-PLACES = ("sweep", "mpi", "data", "checkpoint")
+PLACES = ("sweep", "mpi", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
 FORMAT = 1  # of the files above; a reader refuses what is newer than it knows

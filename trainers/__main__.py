@@ -89,7 +89,7 @@ def run(directory: Path) -> None:
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         result["hosts"] = sorted(set(hosts or []))
-        result["versions"] = {"torch": torch.__version__, "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n")}
+        result["versions"] = versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
 
@@ -97,6 +97,27 @@ def run(directory: Path) -> None:
 def attempt_directory(directory: Path) -> Path:
     """Where the launcher looks for what became of this attempt."""
     return Path(os.environ.get("GRADSWEEP_ATTEMPT") or directory)
+
+
+def versions() -> dict[str, str]:
+    """What result.json says about the programs that computed a run."""
+    from importlib import metadata
+
+    import torch
+    from mpi4py import MPI
+
+    found = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "torch": torch.__version__,
+        "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n"),
+    }
+    for package in ("numpy", "numba", "mpi4py"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    for name, version in (("cuda", torch.version.cuda), ("hip", torch.version.hip)):
+        if version is not None:
+            found[name] = version
+    return found
 
 
 def report_failure(directory: Path, error: BaseException) -> None:

@@ -19,6 +19,7 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
+from trainers import machine
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Allgather, Allreduce, Exchange
@@ -155,9 +156,8 @@ def check_together(run: RunConfig) -> None:
     momentum = getattr(run.optimizer, "momentum", 0.0)
     if name_of(run.memory) == "dgc" and momentum:
         raise UsageError(f"memory=dgc with optimizer.momentum={momentum}: {_MOMENTUM_TWICE}")
-    if run.kernels == "triton":
-        raise bad_value("kernels", run.kernels, "auto, numba or torch where training is on the CPU")
     _check_data(run)
+    machine.check(run)
     if run.global_batch < run.workers:
         raise UsageError(
             f"batch.size={run.batch.size}: valid is at least workers={run.workers}, so that every worker has a sample"

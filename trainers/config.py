@@ -18,9 +18,10 @@ from typing import Any, cast
 import compressors
 from compressors import memory as memories
 from compressors.base import Cooperative
-from compressors.parameters import InvalidParameter, choice, from_mapping, integer
+from compressors.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
 from compressors.policy import Policy
 from sweep.run import UsageError, bad_value
+from trainers.machine import TRACKERS, is_gpu
 from trainers.options.algorithms import ALGORITHMS
 from trainers.options.base import Part
 from trainers.options.datasets import DATASETS
@@ -28,7 +29,7 @@ from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
 from trainers.options.optimizers import OPTIMIZERS
 from trainers.options.schedules import SCHEDULES
-from trainers.options.sections import Batch, Checkpoint, Data, Partition
+from trainers.options.sections import Batch, Checkpoint, Data, LossScale, Partition
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -56,10 +57,19 @@ class RunConfig(Part):
     measure_every: int = integer(50, low=1)
     check_every: int = integer(1000, low=0)
     kernels: str = choice("auto", "auto", "numba", "triton", "torch")
+    batch_norm: str = choice("averaged", "averaged", "local", "synchronised")
+    precision: str = choice("fp32", "fp32", "bf16", "fp16")
+    channels_last: bool = boolean(False)
+    compile: bool = boolean(False)
+    device: str = choice("auto", "auto", "cpu", "cuda")
+    gpus_per_node: int | None = integer(None, low=1, optional=True)
+    gpus: list[int] = sequence("a list of numbers of GPUs, from 0 up", is_gpu)
+    trackers: list[str] = sequence("a list of some of " + ", ".join(TRACKERS), lambda name: name in TRACKERS)
     batch: Batch = dataclasses.field(default_factory=Batch)
     data: Data = dataclasses.field(default_factory=Data)
     partition: Partition = dataclasses.field(default_factory=Partition)
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
+    loss_scale: LossScale = dataclasses.field(default_factory=LossScale)
     policy: Policy = dataclasses.field(default_factory=Policy)
     model: Any = None
     dataset: Any = None

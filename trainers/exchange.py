@@ -19,6 +19,7 @@ from compressors import Compressor, Key, norms
 from compressors.base import Cooperative
 from compressors.memory import Memory
 from compressors.policy import Selector
+from trainers import staging
 from trainers.flat import Unit
 from trainers.lanes.base import Lane, MessageLane, Parcel
 from trainers.lanes.gathering import GatherLane
@@ -174,12 +175,12 @@ class Exchange:
 
         with self.watch("encode"):
             statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
-            largest = torch.cat(statistics)
+            largest = staging.on_host(torch.cat(statistics))
         with self.watch("communicate"):
             self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
         self._extra_bytes += 4 * largest.numel()
         self._extra_sent += allreduce_bytes(largest.numel(), 4, self.comm.size)
-        parts = largest.split([part.numel() for part in statistics])
+        parts = largest.to(statistics[0].device).split([part.numel() for part in statistics])
         for parcel, part in zip(self._waiting, parts, strict=True):
             parcel.compressor.agree(parcel.key, part)
             self._encode(parcel)

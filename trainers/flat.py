@@ -24,7 +24,7 @@ class Unit:
 
 
 class Flat:
-    """Lays a model's parameters out in one float32 buffer `values` and their gradients in `gradients`.
+    """Lays a model's parameters out in one float32 buffer `values` and their gradients in `gradients`, on its device.
 
     Every `parameter.data` and `parameter.grad` becomes a view, so backward accumulates in place,
     an exchange sees one array, and an optimizer updates all layers with a handful of operations.
@@ -33,8 +33,9 @@ class Flat:
     def __init__(self, model: nn.Module) -> None:
         self.named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         size = sum(parameter.numel() for _, parameter in self.named)
-        self.values = torch.empty(size)
-        self.gradients = torch.zeros(size)
+        device = self.named[0][1].device if self.named else None
+        self.values = torch.empty(size, device=device)
+        self.gradients = torch.zeros(size, device=device)
         offset = 0
         for _, parameter in self.named:
             piece = slice(offset, offset + parameter.numel())
@@ -73,4 +74,4 @@ class Flat:
 
     def digest(self) -> bytes:
         """A hash of all parameters, equal on two workers only if every bit is."""
-        return hashlib.sha256(self.values.numpy().tobytes()).digest()
+        return hashlib.sha256(self.values.cpu().numpy().tobytes()).digest()

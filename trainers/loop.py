@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import sys
@@ -15,20 +16,27 @@ from compressors.kernels import backend
 from compressors.parameters import InvalidParameter
 from compressors.policy import Selector
 from sweep.run import DIVERGED, DONE, FORMAT, PREEMPTED, bad_value
-from trainers import algorithms, data, exchange, optimizers
+from trainers import algorithms, data, devices, exchange, optimizers
 from trainers.algorithms.base import Algorithm, Parts
 from trainers.checkpoint.keeper import Keeper, Position
 from trainers.checkpoint.state import Training
-from trainers.config import RunConfig
+from trainers.config import RunConfig, name_of
 from trainers.data.feeds import Feed
+from trainers.exchange import Traffic
+from trainers.precision import ScaleExhausted
+from trainers.progress import Progress
 from trainers.recorder import Diverged, Recorder
 from trainers.replica import Replica
 from trainers.schedules import Schedule
 from trainers.stopping import NOTHING, STOP, Agreement
 from trainers.stopwatch import MEASURE, Stopwatch
+from trainers.trackers import Trackers
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+NOTHING_SENT = Traffic(0.0, 0.0, None)
+"""What the gradient of a step that is left out puts on the wire."""
 
 
 def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
@@ -48,11 +56,13 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     feed = data.feed(config, comm.rank, comm.size)
     steps = config.steps(feed.samples)
     backend.choose(config.kernels)
-    replica = Replica(config, feed.shape, feed.classes, comm)
-    watch = Stopwatch()
+    device = devices.choose(config, comm)
+    replica = Replica(config, feed.shape, feed.classes, comm, device)
+    watch = devices.stopwatch(device)
     algorithm = _algorithm(config, comm, replica, feed, steps, watch)
     schedule = Schedule(config.schedule, config.optimizer.lr, steps, feed.steps_per_epoch)
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
+    trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
     after_step = Agreement(comm)
 
@@ -71,7 +81,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 lr = schedule.rate(step)
                 algorithm.begin(step, epoch, lr, measure)
                 loss, accuracy = replica.gradient(batch, watch)
-                traffic = algorithm.finish()
+                traffic = algorithm.finish() if replica.usable(watch) else NOTHING_SENT
+                traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + replica.extra_bytes())
                 with watch(MEASURE):
                     withheld = config.memory.norm() if measure else None
                 wanted = after_step.answer()
@@ -91,15 +102,22 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 _pause(keeper, position, after_step.answer(), keeper.due_after(epoch))
         if config.checkpoint.final:
             keeper.save(position)
-    except Diverged as error:
+    except (Diverged, ScaleExhausted) as error:
         status, reason = DIVERGED, str(error)
+        with contextlib.suppress(Diverged):
+            recorder.combine()
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
+    if trackers is not None:
+        trackers.finish(status)
     return {
         "format": FORMAT,
         "status": status,
         "reason": reason,
         "parameters": len(replica.flat),
+        **devices.described(device),
+        "precision": config.precision,
+        **({} if replica.scaler is None else {"skipped_steps": replica.scaler.skipped}),
         "kernels": dict(sorted(backend.used.items())),
         **recorder.figures(),
         "total_s": keeper.total_s,
@@ -121,6 +139,19 @@ def _pause(keeper: Keeper, position: Position, wanted: int, due: bool) -> None:
         keeper.save(position, required=wanted == STOP)
     if wanted == STOP:
         raise Stopped(f"SIGUSR1: saved at step {position.step}; a resume goes on from there")
+
+
+def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
+    """What rank 0 tells others while it trains: a line now and then, and the trackers that the config asks for."""
+    progress = Progress(config.epochs, steps)
+    progress.begin(
+        f"{name_of(config.model)} on {name_of(config.dataset)}: {len(replica.flat):,} parameters, "
+        f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
+        f"compressor {name_of(config.compressor)}, {steps} steps"
+    )
+    trackers = Trackers(config, directory)
+    recorder.listeners += [progress, trackers]
+    return trackers
 
 
 def _algorithm(

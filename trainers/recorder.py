@@ -7,9 +7,9 @@ but a few additions. Loss and accuracy add up over the workers; times and bytes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -39,6 +39,16 @@ class Diverged(Exception):
     """The loss is no longer a number; raised on all workers alike."""
 
 
+class Listener(Protocol):
+    """Is told on rank 0 what has just been written; NaN is what was not measured."""
+
+    def steps(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Rows of steps.csv."""
+
+    def epoch(self, row: Mapping[str, float]) -> None:
+        """A row of epochs.csv."""
+
+
 class Recorder:
     """Collects the steps of all workers; rank 0 writes them.
 
@@ -62,6 +72,7 @@ class Recorder:
         self._errors: list[float] = []
         self._steps = 0
         self.resumed_after: list[int] = []
+        self.listeners: list[Listener] = []
 
     def step(
         self,
@@ -138,9 +149,11 @@ class Recorder:
                     self._left_out[name] += row[name]
             self._epoch_sums += fixed["samples"] * np.array([1.0, row["loss"], row["accuracy"]])
             row["compression_ratio"] = self.gradient_bytes / row["payload_bytes"] if row["payload_bytes"] else math.nan
-            written.append(_printable({**fixed, **row, "time_s": self.time_s}))
+            written.append({**fixed, **row, "time_s": self.time_s})
         if self.comm.rank == 0:
-            append_rows(self.directory / STEPS, STEP_COLUMNS, written)
+            append_rows(self.directory / STEPS, STEP_COLUMNS, map(_printable, written))
+            for listener in self.listeners:
+                listener.steps(written)
 
     def epoch(
         self, epoch: int, step: int, lr: float, test_loss: float, test_accuracy: float, evaluate_s: float
@@ -164,6 +177,8 @@ class Recorder:
         self.epochs.append(row)
         if self.comm.rank == 0:
             append_rows(self.directory / EPOCHS, EPOCH_COLUMNS, [_printable(row)])
+            for listener in self.listeners:
+                listener.epoch(row)
 
     @property
     def time_s(self) -> float:

@@ -10,14 +10,18 @@ import torch
 import torch.nn.functional as F
 
 from compressors import states
-from trainers import models
+from sweep.run import UsageError
+from trainers import batch_norm, models
 from trainers.config import RunConfig
 from trainers.data.feeds import Batch, Feed
 from trainers.flat import Flat
+from trainers.precision import LossScaler, autocast
 from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_CPU = torch.device("cpu")
 
 
 class DifferentWeights(RuntimeError):
@@ -27,15 +31,27 @@ class DifferentWeights(RuntimeError):
 class Replica:
     """The model with its flat buffers, the same on all workers at the start.
 
+    Initial weights are drawn on the CPU, so that they are the same wherever they are then used.
+
     Raises:
         DifferentWeights: the workers did not start from the same parameters.
     """
 
-    def __init__(self, config: RunConfig, shape: tuple[int, ...], classes: int, comm: MPI.Comm) -> None:
-        self.comm = comm
+    def __init__(
+        self, config: RunConfig, shape: tuple[int, ...], classes: int, comm: MPI.Comm, device: torch.device = _CPU
+    ) -> None:
+        self.comm, self.config, self.device = comm, config, device
         torch.manual_seed(config.seed)
         self.model = models.build(config.model, shape, classes)
+        self.normalising: batch_norm.Group | None = None
+        if config.batch_norm == "synchronised" and comm.size > 1:
+            self.normalising = batch_norm.Group(comm)
+            self.model = batch_norm.synchronise(self.model, self.normalising)
+        self.model.to(device)
         self.flat = Flat(self.model)
+        self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
+        if config.compile:
+            self.model.compile()
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
@@ -43,33 +59,93 @@ class Replica:
         """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
 
         The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
-        the global batch also where the workers' shares differ in size.
+        the global batch also where the workers' shares differ in size. With precision=fp16 it is larger by the
+        loss scale until `usable` has been asked.
         """
         if not len(batch.labels):
             with watch("backward"):
                 self.flat.gradients.zero_()
+                self._listen(batch.inputs)
             return 0.0, 0.0
+        with watch("data"):
+            inputs, targets = self._placed(batch.inputs, batch.labels)
         with watch("forward"):
-            logits, labels = scores(self.model(batch.inputs), batch.labels)
+            logits, labels = scores(self._outputs(inputs), targets)
             loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
         with watch("backward"):
             self.flat.gradients.zero_()
-            (loss * self.comm.size).backward()
+            scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
+            (loss * scale).backward()
             correct = (logits.detach().argmax(1) == labels).sum()
         return float(loss.detach()), float(correct) / batch.total
+
+    def usable(self, watch: Stopwatch) -> bool:
+        """Whether a step can be taken with the gradients of all workers; asked after every `gradient`, by all alike.
+
+        Only fp16 has to ask: the gradient is then divided by the loss scale, and not usable where it overflowed on
+        any worker.
+
+        Raises:
+            ScaleExhausted: a smaller scale will not help.
+        """
+        if self.scaler is None:
+            return True
+        with watch("backward"):
+            finite = self.scaler.unscale(self.flat.gradients)
+        with watch("communicate"):
+            return self.scaler.agree(finite, self.comm)
+
+    def _placed(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch on the device, laid out in memory as the model shall see it."""
+        inputs, labels = inputs.to(self.device), labels.to(self.device)
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs, labels
+
+    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        try:
+            with autocast(self.config.precision, self.device):
+                outputs: torch.Tensor = self.model(inputs)
+        except Exception as error:
+            if self.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise UsageError(f"compile=true: {reason}; valid is false for this model on this machine") from error
+            raise
+        return outputs.float()
+
+    def _listen(self, inputs: torch.Tensor) -> None:
+        """Without samples, still take part in what the layers of the other workers sum up; the gradient stays zero."""
+        if self.normalising is None:
+            return
+        one = inputs.new_zeros((1, *inputs.shape[1:]))
+        with self.normalising.without_samples():
+            outputs = self._outputs(self._placed(one, one)[0])
+            outputs.backward(torch.zeros_like(outputs))
+
+    def extra_bytes(self) -> float:
+        """What this worker has sent since the last call, beside gradients: for synchronised batch normalisation, and
+        to agree on fp16 overflows."""
+        sent = 0.0
+        for sender in (self.normalising, self.scaler):
+            if sender is not None:
+                sent, sender.sent_bytes = sent + sender.sent_bytes, 0.0
+        return sent
 
     @torch.no_grad()
     def evaluate(self, feed: Feed) -> tuple[float, float]:
         """Mean loss and accuracy over the test set, which the workers share among them.
 
-        The running statistics of batch normalisation, which each worker has of its own batches, are
-        averaged over the workers first, so that all judge the same model.
+        The running statistics of batch normalisation, which each worker has of its own batches, are averaged over
+        the workers first, so that all judge the same model; not with batch_norm=local, where each worker judges
+        its own, nor with batch_norm=synchronised, where they are the same already.
         """
-        self._average_buffers()
+        if self.config.batch_norm == "averaged":
+            self._average_buffers()
         self.model.eval()
         sums = np.zeros(3)
-        for inputs, targets in feed.test():
-            logits, labels = scores(self.model(inputs), targets)
+        for batch in feed.test():
+            inputs, targets = self._placed(*batch)
+            logits, labels = scores(self._outputs(inputs), targets)
             sums += (
                 float(F.cross_entropy(logits, labels, reduction="sum")),
                 float((logits.argmax(1) == labels).sum()),
@@ -83,46 +159,12 @@ class Replica:
         buffers = [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
         if not buffers or self.comm.size == 1:
             return
-        mine = torch.cat([buffer.flatten() for buffer in buffers]).numpy()
+        mine = torch.cat([buffer.flatten() for buffer in buffers]).cpu().numpy()
         total = np.empty_like(mine)
         self.comm.Allreduce(mine, total)
         mean = torch.from_numpy(total).div_(self.comm.size)
         for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))
-
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of what this worker has beside its parameters, between two steps.
-
-        `buffers` of the model (running statistics; they differ between workers), `carried` (what the model carries
-        from batch to batch, where it has methods `carried` and `carry`), and `rng`, the states of torch's generators,
-        which dropout draws from.
-        """
-        model: Any = self.model
-        carried = model.carried() if hasattr(model, "carried") else {}
-        return {
-            "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
-            "carried": {name: tensor.clone() for name, tensor in carried.items()},
-            "rng": {"cpu": torch.get_rng_state()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave; parameters are not part of it.
-
-        Raises:
-            ValueError: it is the state of another model; nothing has been changed.
-        """
-        keys = ("buffers", "carried", "rng")
-        if not isinstance(state, Mapping) or set(state) != set(keys):
-            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
-            raise ValueError(f"the state of a replica has the keys {', '.join(keys)}, but was given {given}")
-        buffers = dict(self.model.named_buffers())
-        states.require_alike("a model's buffers", state["buffers"], buffers)
-        for name, buffer in buffers.items():
-            buffer.copy_(state["buffers"][name])
-        model: Any = self.model
-        if hasattr(model, "carry"):
-            model.carry({name: tensor.clone() for name, tensor in state["carried"].items()})
-        torch.set_rng_state(state["rng"]["cpu"])
 
     def require_same(self, what: str) -> None:
         """Compare the parameters of all workers.
@@ -136,6 +178,52 @@ class Replica:
         different = [worker for worker in range(self.comm.size) if (everyone[worker] != everyone[0]).any()]
         if different:
             raise DifferentWeights(f"{what} of workers {different} differ from those of worker 0")
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what this worker has beside its parameters, between two steps.
+
+        `buffers` of the model (running statistics; they differ between workers), `scaler` of the loss (empty but for
+        fp16), `carried` (what the model carries from batch to batch, where it has methods `carried` and `carry`), and
+        `rng`, the states of torch's generators, which dropout draws from.
+        """
+        rng = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            rng["cuda"] = torch.cuda.get_rng_state(self.device)
+        model: Any = self.model
+        carried = model.carried() if hasattr(model, "carried") else {}
+        return {
+            "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
+            "scaler": {} if self.scaler is None else self.scaler.state_dict(),
+            "carried": {name: tensor.clone() for name, tensor in carried.items()},
+            "rng": rng,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave; parameters are not part of it.
+
+        Raises:
+            ValueError: it is the state of another model, precision or kind of device; nothing has been changed.
+        """
+        keys = ("buffers", "scaler", "carried", "rng")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a replica has the keys {', '.join(keys)}, but was given {given}")
+        buffers = dict(self.model.named_buffers())
+        states.require_alike("a model's buffers", state["buffers"], buffers)
+        if bool(state["scaler"]) != (self.scaler is not None):
+            raise ValueError(f"the state of a loss scaler with precision={self.config.precision}: only fp16 has one")
+        if ("cuda" in state["rng"]) != (self.device.type == "cuda"):
+            raise ValueError(f"the state of torch's generators is not one of {self.device.type}")
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        for name, buffer in buffers.items():
+            buffer.copy_(state["buffers"][name])
+        model: Any = self.model
+        if hasattr(model, "carry"):
+            model.carry({name: tensor.to(self.device, copy=True) for name, tensor in state["carried"].items()})
+        torch.set_rng_state(state["rng"]["cpu"].cpu())
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self.device)
 
 
 def scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

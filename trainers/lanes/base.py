@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from compressors import Compressor, CorruptPayload, Key
+from trainers import staging
 from trainers.flat import Unit
 from trainers.sizes import aligned
 from trainers.stopwatch import Stopwatch
@@ -69,7 +70,7 @@ class MessageLane(Lane):
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
         super().__init__(comm, watch)
-        self.message = torch.zeros(0, dtype=torch.uint8)
+        self.message = self.room(0)
         self.sizes: list[int] = []
         self.used = 0
 
@@ -81,7 +82,11 @@ class MessageLane(Lane):
     def reserve(self, size: int) -> None:
         """Have room for a message of `size` bytes."""
         if size > self.message.numel():
-            self.message = torch.zeros(size, dtype=torch.uint8)
+            self.message = self.room(size)
+
+    def room(self, size: int) -> torch.Tensor:
+        """New memory for a message that MPI sends or receives."""
+        return staging.message(size)
 
     def add(self, parcel: Parcel) -> torch.Tensor:
         payload = parcel.compressor.compress(parcel.x, parcel.key, self.message[self.used :])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainers import sizes
+from trainers import sizes, staging
 from trainers.lanes.base import MessageLane, Parcel
 from trainers.sizes import ALIGNMENT, countable
 from trainers.stopwatch import Stopwatch
@@ -32,7 +32,7 @@ class GatherLane(MessageLane):
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
         super().__init__(comm, watch)
-        self._received = torch.empty(0, dtype=torch.uint8)
+        self._received = self.room(0)
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         from mpi4py import MPI
@@ -51,9 +51,9 @@ class GatherLane(MessageLane):
             countable(int(starts[-1]), sizes.LARGEST_COUNT, what)
             self._starts = starts * ALIGNMENT
             if self._starts[-1] > self._received.numel():
-                self._received = torch.empty(int(self._starts[-1]), dtype=torch.uint8)
-            sent = [self.message.numpy()[: self.used], self.used // ALIGNMENT, MPI.INT32_T]
-            received = self._received.numpy()[: self._starts[-1]]
+                self._received = self.room(int(self._starts[-1]))
+            sent = [staging.buffer(self.message[: self.used]), self.used // ALIGNMENT, MPI.INT32_T]
+            received = staging.buffer(self._received[: self._starts[-1]])
             if fixed:
                 self.comm.Allgather(sent, [received, self.used // ALIGNMENT, MPI.INT32_T])
             else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from compressors.base import Cooperative, Reduction, Sum
-from trainers import sizes
+from trainers import sizes, staging
 from trainers.lanes.base import Lane, Parcel
 from trainers.sizes import allreduce_bytes, countable
 
@@ -48,7 +48,9 @@ class RoundsLane(Lane):
         from mpi4py import MPI
 
         countable(tensor.numel(), sizes.LARGEST_COUNT, "numbers in a sum of all workers")
-        self.comm.Allreduce(MPI.IN_PLACE, [tensor.numpy(), MPI.FLOAT])
+        host = staging.on_host(tensor)
+        self.comm.Allreduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT])
+        tensor.copy_(host)
         self.payload_bytes += 4 * tensor.numel()
         self.sent_bytes += allreduce_bytes(tensor.numel(), 4, self.comm.size)
         return tensor
@@ -59,7 +61,7 @@ class RoundsLane(Lane):
         if partner is None:
             return payload[:0]
         countable(payload.numel(), sizes.LARGEST_COUNT, "bytes in a message")
-        sending = self.comm.Isend([payload.numpy(), MPI.BYTE], partner)
+        sending = self.comm.Isend([staging.on_host(payload).numpy(), MPI.BYTE], partner)
         status = MPI.Status()
         self.comm.Probe(partner, status=status)
         received = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainers import sizes
+from trainers import sizes, staging
 from trainers.lanes.base import MessageLane, Parcel
 from trainers.sizes import allreduce_bytes, countable
 from trainers.stopwatch import Stopwatch
@@ -20,9 +20,12 @@ class SumLane(MessageLane):
     """The network adds the payloads, as vectors of `dtype`, in place."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, dtype: str) -> None:
-        super().__init__(comm, watch)
         self.dtype = getattr(torch, dtype)
         self._kind, self._operation = _summation(dtype)
+        super().__init__(comm, watch)
+
+    def room(self, size: int) -> torch.Tensor:
+        return staging.message(size, host=not self._operation.is_predefined)  # our own sums are done by the CPU
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         from mpi4py import MPI
@@ -31,7 +34,7 @@ class SumLane(MessageLane):
         count = countable(self.used // itemsize, sizes.LARGEST_COUNT, "numbers in a sum of all workers")
         if count:
             with self.watch("communicate"):
-                message = [self.message.numpy()[: self.used], count, self._kind]
+                message = [staging.buffer(self.message[: self.used]), count, self._kind]
                 self.comm.Allreduce(MPI.IN_PLACE, message, self._operation)
         self.payload_bytes = self.used
         self.sent_bytes = allreduce_bytes(count, itemsize, self.comm.size)

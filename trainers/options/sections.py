@@ -76,3 +76,16 @@ class Checkpoint(Part):
     every_epochs: int | None = integer(None, low=1, optional=True)
     keep: int = integer(2, low=1)
     final: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class LossScale(Part):
+    """With precision=fp16 the loss is multiplied by this before backward, and the gradient divided by it again.
+
+    Dynamic as in Micikevicius et al. (ICLR 2018): halved where the gradient of any worker overflows, a step that all
+    workers then leave out; doubled after `growth_interval` steps in a row without that.
+    """
+
+    initial: float = number(65536.0, 0.0, 2.0**100, above=True)
+    dynamic: bool = boolean(True)
+    growth_interval: int = integer(2000, low=1)

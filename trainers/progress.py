@@ -1,0 +1,72 @@
+"""What rank 0 prints as a run goes on: a line at the start, about every ten seconds, and after each epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+EVERY_S = 10.0
+
+
+def _print(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be reading any more
+        print(line, flush=True)
+
+
+class Progress:
+    """A listener of the recorder.
+
+    Args:
+        epochs, steps: of the whole run.
+        clock: seconds that only grow.
+        write: takes a line.
+    """
+
+    def __init__(
+        self,
+        epochs: int,
+        steps: int,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] = _print,
+    ) -> None:
+        self._epochs, self._steps, self._clock, self._write = epochs, steps, clock, write
+        self._rows: list[Mapping[str, float]] = []  # since the last line
+        self._last = clock()
+
+    def begin(self, what: str) -> None:
+        """The first line."""
+        self._write(what)
+
+    def steps(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Rows of steps.csv."""
+        self._rows.extend(rows)
+        if self._rows and self._clock() - self._last >= EVERY_S:
+            last, count = self._rows[-1], len(self._rows)
+            self._line(
+                last,
+                f"loss {self._mean('loss'):.4f}  accuracy {self._mean('accuracy'):.3f}  lr {last['lr']:.4g}  "
+                f"{count / max(sum(row['step_s'] for row in self._rows), 1e-9):.1f} it/s  "
+                f"{self._mean('sent_bytes') / 1e6:.3f} MB/step",
+            )
+
+    def _mean(self, column: str) -> float:
+        """Over the samples since the last line."""
+        samples = sum(row["samples"] for row in self._rows)
+        return sum(row[column] * row["samples"] for row in self._rows) / samples if samples else math.nan
+
+    def _line(self, row: Mapping[str, float], text: str) -> None:
+        self._write(f"epoch {int(row['epoch'])}/{self._epochs}  step {int(row['step'])}/{self._steps}  {text}")
+        self._rows.clear()
+        self._last = self._clock()
+
+    def epoch(self, row: Mapping[str, float]) -> None:
+        """A row of epochs.csv."""
+        speed = row["step"] / row["time_s"] if row["time_s"] else math.nan
+        self._line(
+            row,
+            f"loss {row['train_loss']:.4f}  accuracy {row['train_accuracy']:.3f}  lr {row['lr']:.4g}  "
+            f"{speed:.1f} it/s  {row['sent_bytes'] / row['step'] / 1e6:.3f} MB/step  "
+            f"test loss {row['test_loss']:.4f}  test accuracy {row['test_accuracy']:.4f}",
+        )
