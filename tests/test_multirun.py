@@ -20,7 +20,7 @@ from compressors.commands.parsing import default
 from sweep import run as names
 from sweep.run import runs_of
 from tests.conftest import QUICK, ROOT, Program
-from trainers.config import GROUPS, SECTIONS
+from trainers.config import GROUPS, PRESETS, SECTIONS
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -129,7 +129,7 @@ def test_the_yaml_of_a_part_has_its_defaults() -> None:
     """A default stands in the class, for Python, and in the YAML, for people: it must be the same."""
     for group, members in GROUPS.items():
         aliases = compressors.aliases() if group == "compressor" else {}
-        presets = compressors.presets() if group == "compressor" else {}
+        presets = PRESETS.get(group, {})
         assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} == {*members, *aliases, *presets}
         for alias, name in aliases.items():
             text = (ROOT / "conf" / group / f"{alias}.yaml").read_text()

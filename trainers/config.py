@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 import math
 import os
 from collections.abc import Mapping
@@ -21,14 +22,15 @@ from compressors.base import Cooperative
 from compressors.parameters import InvalidParameter, choice, from_mapping, integer
 from compressors.policy import Policy
 from sweep.run import UsageError, bad_value
+from trainers.options import algorithms, optimizers
 from trainers.options.algorithms import ALGORITHMS
 from trainers.options.base import Part
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
-from trainers.options.optimizers import OPTIMIZERS
-from trainers.options.schedules import SCHEDULES
-from trainers.options.sections import Batch, Data
+from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
+from trainers.options.schedules import SCHEDULES, Regime
+from trainers.options.sections import Batch, Clip, Data, Scaling
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -41,6 +43,13 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "memory": memories.registry(),
 }
 """The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
+
+PRESETS: dict[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "compressor": compressors.presets(),
+    "algorithm": algorithms.PRESETS,
+    "optimizer": optimizers.PRESETS,
+}
+"""Files in conf/ that are a part with other values than its defaults: by group and name, the part and these values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +65,8 @@ class RunConfig(Part):
     measure_every: int = integer(50, low=1)
     kernels: str = choice("auto", "auto", "numba", "triton", "torch")
     batch: Batch = dataclasses.field(default_factory=Batch)
+    clip: Clip = dataclasses.field(default_factory=Clip)
+    scaling: Scaling = dataclasses.field(default_factory=Scaling)
     data: Data = dataclasses.field(default_factory=Data)
     policy: Policy = dataclasses.field(default_factory=Policy)
     model: Any = None
@@ -77,7 +88,13 @@ class RunConfig(Part):
         return planned if self.max_steps is None else min(planned, self.max_steps)
 
 
-SECTIONS: dict[str, type] = {"batch": Batch, "data": Data, "policy": Policy}
+SECTIONS: dict[str, type] = {
+    "batch": Batch,
+    "clip": Clip,
+    "scaling": Scaling,
+    "data": Data,
+    "policy": Policy,
+}
 """Parts of a run that every run has, and that have no name."""
 
 OTHER_SECTIONS = ("sweep", "mpi")
@@ -146,10 +163,39 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         raise bad_value(error.name, error.value, error.valid) from error
 
 
+def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
+    """The phases that the model brings along for the data set, as far as the optimizer has these options.
+
+    With memory=dgc, which has the momentum, they have none.
+
+    Raises:
+        UsageError: the model brings none.
+    """
+    try:
+        found = importlib.import_module("trainers.models.regimes").regime(run.model, name_of(run.dataset))
+    except ModuleNotFoundError:  # a checkout without them
+        found = None
+    if not found:
+        described = f"model={name_of(run.model)} brings no regime for dataset={name_of(run.dataset)}"
+        raise UsageError(f"schedule=regime: {described}; valid is schedule.phases=[{{epoch: 0, lr: 0.1}}, ...]")
+    options = {"lr", *(field.name for field in dataclasses.fields(run.optimizer))}
+    if name_of(run.memory) == "dgc" and not isinstance(run.optimizer, DGCSGD):
+        options.discard("momentum")
+    phases = []
+    for phase in found:
+        given = {key: value for key, value in dataclasses.asdict(phase).items() if key in _PHASE and value is not None}
+        phases.append({key: value for key, value in given.items() if key == "epoch" or key in options})
+    return phases
+
+
+_PHASE = ("epoch", "lr", "momentum", "weight_decay")
+
+
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """Check a composed config and settle what it leaves open; returns what config.yaml will say.
 
-    `exchange=auto` becomes the exchange that suits the compressor.
+    `exchange=auto` becomes the exchange that suits the compressor; a regime without phases gets those of the model;
+    1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
@@ -159,6 +205,11 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     resolved = copy.deepcopy(dict(config))
     run = parse(resolved)
     resolved["data"]["root"] = os.path.abspath(run.data.root)
+    if isinstance(run.schedule, Regime) and not run.schedule.phases:
+        resolved["schedule"]["phases"] = _model_phases(run)
+    if isinstance(run.optimizer, OneBitAdam) and run.policy.start_step == 1:
+        resolved["policy"]["start_step"] = run.optimizer.freeze_steps + 1
+    run = parse(resolved)
     if isinstance(run.exchange, Auto):
         sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
         resolved["exchange"]["name"] = "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"

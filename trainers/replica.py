@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ class Replica:
 
     def __init__(self, config: RunConfig, shape: tuple[int, ...], classes: int, comm: MPI.Comm) -> None:
         self.comm = comm
+        self.accumulate = config.batch.accumulate
         torch.manual_seed(config.seed)
         self.model = models.build(config.model, shape, classes)
         self.flat = Flat(self.model)
@@ -41,20 +43,25 @@ class Replica:
         """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
 
         The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
-        the global batch also where the workers' shares differ in size.
+        the global batch also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces,
+        whose gradients backward adds up in the flat buffer.
         """
         if not len(batch.labels):
             with watch("backward"):
                 self.flat.gradients.zero_()
             return 0.0, 0.0
-        with watch("forward"):
-            logits, labels = scores(self.model(batch.inputs), batch.labels)
-            loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
-        with watch("backward"):
-            self.flat.gradients.zero_()
-            (loss * self.comm.size).backward()
-            correct = (logits.detach().argmax(1) == labels).sum()
-        return float(loss.detach()), float(correct) / batch.total
+        losses = correct = 0.0
+        for piece, inputs, targets in pieces(batch, self.accumulate):
+            with watch("forward"):
+                logits, labels = scores(self.model(inputs), targets)
+                loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
+            with watch("backward"):
+                if piece == 0:
+                    self.flat.gradients.zero_()
+                (loss * self.comm.size).backward()
+                correct += float((logits.detach().argmax(1) == labels).sum())
+                losses += float(loss.detach())
+        return losses, correct / batch.total
 
     @torch.no_grad()
     def evaluate(self, feed: Feed) -> tuple[float, float]:
@@ -100,6 +107,14 @@ class Replica:
         different = [worker for worker in range(self.comm.size) if (everyone[worker] != everyone[0]).any()]
         if different:
             raise DifferentWeights(f"{what} of workers {different} differ from those of worker 0")
+
+
+def pieces(batch: Batch, count: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Number, inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
+    count = min(count, len(batch.labels))
+    parts = zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True)
+    for index, (inputs, labels) in enumerate(parts):
+        yield index, inputs, labels
 
 
 def scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from trainers.options import models as options
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FAMILIES: dict[type, str] = {
     options.WideResNet: "wideresnet",
