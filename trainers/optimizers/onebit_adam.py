@@ -18,7 +18,9 @@ class OneBitAdam(Optimizer):
     new m of all. The error feedback of the paper is memory=residual. Weight decay is decoupled.
 
     A parameter whose v is 0 when it is frozen has had no gradient in the whole warm-up. What compression makes of its
-    momentum would be divided by eps alone: it stays where it is.
+    momentum would be divided by eps alone: it stays where it is. The same threatens where v is tiny, as behind units
+    that are hardly ever active: with eps = 1e-8, as in the paper, an MLP on the digits diverges after 12 or 20 steps of
+    warm-up, with 1e-4 (the default) it does not.
     """
 
     name = "onebit_adam"

@@ -86,7 +86,7 @@ class OneBitAdam(Part):
     lr: float = number(1e-3, 0.0)
     beta1: float = number(0.9, 0.0, 1.0, below=True)
     beta2: float = number(0.999, 0.0, 1.0, below=True)
-    eps: float = number(1e-8, 0.0, above=True)
+    eps: float = number(1e-4, 0.0, above=True)
     weight_decay: float = number(0.0, 0.0)
     decay_1d: bool = boolean(True)
     freeze_steps: int = integer(20, low=1)
