@@ -19,7 +19,7 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers import machine
+from trainers import machine, training_rules
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Allgather, Allreduce, Exchange
@@ -119,7 +119,6 @@ MEMORY_RULES = (
 )
 """Numbered on behind RULES."""
 
-_MOMENTUM_TWICE = "the memory has the momentum; valid is optimizer.momentum=0 optimizer.nesterov=false"
 _SINGLE_TENSORS = "it looks at single tensors; valid is exchange.granularity=layer"
 
 
@@ -136,6 +135,7 @@ def check_together(run: RunConfig) -> None:
     Raises:
         UsageError: names the combination, the reason and what would work.
     """
+    training_rules.check(run)
     try:
         run.policy.check(run.compressor)
         run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
@@ -153,15 +153,15 @@ def check_together(run: RunConfig) -> None:
     for option, given in (("dense_1d", run.policy.dense_1d), ("patterns", bool(run.policy.patterns))):
         if given and run.exchange.granularity != "layer":
             raise UsageError(f"policy.{option} with exchange.granularity={run.exchange.granularity}: {_SINGLE_TENSORS}")
-    momentum = getattr(run.optimizer, "momentum", 0.0)
-    if name_of(run.memory) == "dgc" and momentum:
-        raise UsageError(f"memory=dgc with optimizer.momentum={momentum}: {_MOMENTUM_TWICE}")
     _check_data(run)
     machine.check(run)
     if run.global_batch < run.workers:
         raise UsageError(
             f"batch.size={run.batch.size}: valid is at least workers={run.workers}, so that every worker has a sample"
         )
+    if run.batch.accumulate > run.global_batch // run.workers:
+        valid = f"an integer up to the samples of a worker in a step ({run.global_batch // run.workers})"
+        raise bad_value("batch.accumulate", run.batch.accumulate, valid)
 
 
 _FED_WITH = {"images": ("images",), "numbers": ("images", "features"), "tokens": ("text",)}
@@ -243,8 +243,8 @@ def table() -> str:
         "",
         "Options can change that: `compressor.values=fp16` has sums of 16 bits, too. Whatever the compressor is:",
         "",
-        f"- memory=dgc with optimizer.momentum above 0: {_MOMENTUM_TWICE}",
         f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
+        *(f"- {line}" for line in training_rules.LINES),
     ]
     return "\n".join(lines)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 import math
 import os
 from collections.abc import Mapping
@@ -27,9 +28,9 @@ from trainers.options.base import Part
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
-from trainers.options.optimizers import OPTIMIZERS
-from trainers.options.schedules import SCHEDULES
-from trainers.options.sections import Batch, Checkpoint, Data, LossScale, Partition
+from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
+from trainers.options.schedules import SCHEDULES, Regime
+from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -66,6 +67,8 @@ class RunConfig(Part):
     gpus: list[int] = sequence("a list of numbers of GPUs, from 0 up", is_gpu)
     trackers: list[str] = sequence("a list of some of " + ", ".join(TRACKERS), lambda name: name in TRACKERS)
     batch: Batch = dataclasses.field(default_factory=Batch)
+    clip: Clip = dataclasses.field(default_factory=Clip)
+    scaling: Scaling = dataclasses.field(default_factory=Scaling)
     data: Data = dataclasses.field(default_factory=Data)
     partition: Partition = dataclasses.field(default_factory=Partition)
     checkpoint: Checkpoint = dataclasses.field(default_factory=Checkpoint)
@@ -163,10 +166,39 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         raise bad_value(error.name, error.value, error.valid) from error
 
 
+def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
+    """The phases that the model brings along for the data set, as far as the optimizer has these options.
+
+    With memory=dgc, which has the momentum, they have none.
+
+    Raises:
+        UsageError: the model brings none.
+    """
+    try:
+        found = importlib.import_module("trainers.models.regimes").regime(run.model, name_of(run.dataset))
+    except ModuleNotFoundError:  # a checkout without them
+        found = None
+    if not found:
+        described = f"model={name_of(run.model)} brings no regime for dataset={name_of(run.dataset)}"
+        raise UsageError(f"schedule=regime: {described}; valid is schedule.phases=[{{epoch: 0, lr: 0.1}}, ...]")
+    options = {"lr", *(field.name for field in dataclasses.fields(run.optimizer))}
+    if name_of(run.memory) == "dgc" and not isinstance(run.optimizer, DGCSGD):
+        options.discard("momentum")
+    phases = []
+    for phase in found:
+        given = {key: value for key, value in dataclasses.asdict(phase).items() if key in _PHASE and value is not None}
+        phases.append({key: value for key, value in given.items() if key == "epoch" or key in options})
+    return phases
+
+
+_PHASE = ("epoch", "lr", "momentum", "weight_decay")
+
+
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """Check a composed config and settle what it leaves open; returns what config.yaml will say.
 
-    `exchange=auto` becomes the exchange that suits the compressor.
+    `exchange=auto` becomes the exchange that suits the compressor; a regime without phases gets those of the model;
+    1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
@@ -176,6 +208,11 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     resolved = copy.deepcopy(dict(config))
     run = parse(resolved)
     resolved["data"]["root"] = os.path.abspath(run.data.root)
+    if isinstance(run.schedule, Regime) and not run.schedule.phases:
+        resolved["schedule"]["phases"] = _model_phases(run)
+    if isinstance(run.optimizer, OneBitAdam) and run.policy.start_step == 1:
+        resolved["policy"]["start_step"] = run.optimizer.freeze_steps + 1
+    run = parse(resolved)
     if isinstance(run.exchange, Auto):
         sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
         resolved["exchange"]["name"] = "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"

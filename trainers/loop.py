@@ -16,10 +16,11 @@ from compressors.kernels import backend
 from compressors.parameters import InvalidParameter
 from compressors.policy import Selector
 from sweep.run import DIVERGED, DONE, FORMAT, PREEMPTED, bad_value
-from trainers import algorithms, data, devices, exchange, optimizers
+from trainers import algorithms, data, devices, exchange, optimizers, schedules, training_rules
 from trainers.algorithms.base import Algorithm, Parts
 from trainers.checkpoint.keeper import Keeper, Position
 from trainers.checkpoint.state import Training
+from trainers.clipping import Clipping
 from trainers.config import RunConfig, name_of
 from trainers.data.feeds import Feed
 from trainers.exchange import Traffic
@@ -27,7 +28,6 @@ from trainers.precision import ScaleExhausted
 from trainers.progress import Progress
 from trainers.recorder import Diverged, Recorder
 from trainers.replica import Replica
-from trainers.schedules import Schedule
 from trainers.stopping import NOTHING, STOP, Agreement
 from trainers.stopwatch import MEASURE, Stopwatch
 from trainers.trackers import Trackers
@@ -60,7 +60,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     replica = Replica(config, feed.shape, feed.classes, comm, device)
     watch = devices.stopwatch(device)
     algorithm = _algorithm(config, comm, replica, feed, steps, watch)
-    schedule = Schedule(config.schedule, config.optimizer.lr, steps, feed.steps_per_epoch)
+    schedule = schedules.build(config, steps, feed.steps_per_epoch)
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
     trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
@@ -79,6 +79,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 after_step.ask(keeper.overdue())
                 measure = (step - 1) % config.measure_every == 0
                 lr = schedule.rate(step)
+                algorithm.parts.optimizer.adjust(**schedule.settings(step))
                 algorithm.begin(step, epoch, lr, measure)
                 loss, accuracy = replica.gradient(batch, watch)
                 traffic = algorithm.finish() if replica.usable(watch) else NOTHING_SENT
@@ -93,7 +94,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 _pause(keeper, position, wanted, keeper.due(step))
             recorder.combine()
             started = time.perf_counter()
-            test_loss, test_accuracy = replica.evaluate(feed)
+            with algorithm.evaluated():
+                test_loss, test_accuracy = replica.evaluate(feed)
             recorder.epoch(epoch, position.step, lr, test_loss, test_accuracy, time.perf_counter() - started)
             schedule.observe(test_loss)
             position = Position(epoch + 1, 0, position.step)
@@ -161,6 +163,7 @@ def _algorithm(
     flat = replica.flat
     units = flat.units(config.exchange.granularity, config.exchange.bucket_mib)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
+    training_rules.check_length(config, steps)
     try:
         config.policy.check_length(math.ceil(steps / feed.steps_per_epoch), steps)
         selector = Selector(config.policy, config.compressor, described, comm.size)
@@ -168,8 +171,10 @@ def _algorithm(
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
         selector.warm_up(flat.gradients.device)
+        optimizer = optimizers.build(config.optimizer, flat)
+        clipping = Clipping(config.clip, flat.gradients)
     exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)
-    parts = Parts(comm, flat, units, exchanger, optimizers.build(config.optimizer, flat), watch)
+    parts = Parts(comm, flat, units, exchanger, optimizer, clipping, watch)
     return algorithms.build(config.algorithm, parts)
 
 

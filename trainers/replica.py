@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,25 +59,30 @@ class Replica:
         """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
 
         The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
-        the global batch also where the workers' shares differ in size. With precision=fp16 it is larger by the
-        loss scale until `usable` has been asked.
+        the global batch also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces,
+        whose gradients backward adds up in the flat buffer. With precision=fp16 it is larger by the loss scale until
+        `usable` has been asked.
         """
         if not len(batch.labels):
             with watch("backward"):
                 self.flat.gradients.zero_()
                 self._listen(batch.inputs)
             return 0.0, 0.0
-        with watch("data"):
-            inputs, targets = self._placed(batch.inputs, batch.labels)
-        with watch("forward"):
-            logits, labels = scores(self._outputs(inputs), targets)
-            loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
-        with watch("backward"):
-            self.flat.gradients.zero_()
-            scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
-            (loss * scale).backward()
-            correct = (logits.detach().argmax(1) == labels).sum()
-        return float(loss.detach()), float(correct) / batch.total
+        scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
+        losses = correct = 0.0
+        for piece, inputs, targets in pieces(batch, self.config.batch.accumulate):
+            with watch("data"):
+                inputs, targets = self._placed(inputs, targets)
+            with watch("forward"):
+                logits, labels = scores(self._outputs(inputs), targets)
+                loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
+            with watch("backward"):
+                if piece == 0:
+                    self.flat.gradients.zero_()
+                (loss * scale).backward()
+                correct += float((logits.detach().argmax(1) == labels).sum())
+                losses += float(loss.detach())
+        return losses, correct / batch.total
 
     def usable(self, watch: Stopwatch) -> bool:
         """Whether a step can be taken with the gradients of all workers; asked after every `gradient`, by all alike.
@@ -224,6 +229,14 @@ class Replica:
         torch.set_rng_state(state["rng"]["cpu"].cpu())
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self.device)
+
+
+def pieces(batch: Batch, count: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Number, inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
+    count = min(count, len(batch.labels))
+    parts = zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True)
+    for index, (inputs, labels) in enumerate(parts):
+        yield index, inputs, labels
 
 
 def scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

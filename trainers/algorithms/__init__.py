@@ -14,4 +14,8 @@ def build(config: Any, parts: Parts) -> Algorithm:
         from trainers.algorithms.synchronous import Synchronous
 
         return Synchronous(parts)
+    if isinstance(config, options.LocalSGD):
+        from trainers.algorithms.local_sgd import LocalSGD
+
+        return LocalSGD(config, parts)
     raise TypeError(f"no algorithm is built from {config!r}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainers.clipping import Clipping
 from trainers.exchange import Exchange, Traffic
 from trainers.flat import Flat, Unit
 from trainers.optimizers.base import Optimizer
@@ -25,6 +27,7 @@ class Parts:
     units: Sequence[Unit]
     exchange: Exchange
     optimizer: Optimizer
+    clipping: Clipping
     watch: Stopwatch
 
 
@@ -44,6 +47,13 @@ class Algorithm(ABC):
     @abstractmethod
     def finish(self) -> Traffic:
         """The gradient is complete: communicate and update the parameters."""
+
+    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+        """While this lasts, the parameters are those to be judged, the same on all workers; then they are as before.
+
+        Every worker enters it at the same time, between two steps.
+        """
+        return contextlib.nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
         """What this worker remembers from step to step, exchange and optimizer included; between two steps."""

@@ -15,11 +15,14 @@ class Synchronous(Algorithm):
 
     def finish(self) -> Traffic:
         parts = self.parts
+        with parts.watch("encode"):
+            parts.clipping.local()
         for unit in reversed(parts.units):
             with parts.watch("encode"):
                 parts.optimizer.prepare(unit)
             parts.exchange.submit(unit)
         traffic = parts.exchange.finish()
         with parts.watch("update"):
+            parts.clipping.final()
             parts.optimizer.step(self._lr)
         return traffic

@@ -14,7 +14,14 @@ from trainers.flat import Flat
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 
-METHODS: dict[type, str] = {options.SGD: "sgd.SGD"}
+METHODS: dict[type, str] = {
+    options.SGD: "sgd.SGD",
+    options.DGCSGD: "dgc_sgd.DGCSGD",
+    options.Signum: "signum.Signum",
+    options.Adam: "adam.Adam",
+    options.LARS: "lars.LARS",
+    options.OneBitAdam: "onebit_adam.OneBitAdam",
+}
 """Module and class of an optimizer, by its options."""
 
 

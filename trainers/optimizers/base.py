@@ -11,14 +11,53 @@ from compressors import states
 from trainers.flat import Flat, Unit
 
 
+def tensors(flat: Flat) -> list[tuple[slice, int]]:
+    """Where in the flat buffers every tensor of the model is, and how many dimensions it has."""
+    found, offset = [], 0
+    for _, parameter in flat.named:
+        found.append((slice(offset, offset + parameter.numel()), parameter.dim()))
+        offset += parameter.numel()
+    return found
+
+
+def decaying(flat: Flat, one_dimensional: bool) -> list[slice]:
+    """The parts of the flat buffers that have weight decay; neighbours are one part.
+
+    Without `one_dimensional`, biases and the factors of normalisation have none.
+    """
+    parts: list[slice] = []
+    for place, dimensions in tensors(flat):
+        if dimensions <= 1 and not one_dimensional:
+            continue
+        if parts and parts[-1].stop == place.start:
+            parts[-1] = slice(parts[-1].start, place.stop)
+        else:
+            parts.append(place)
+    return parts
+
+
 class Optimizer(ABC):
-    """Updates `flat.values` from `flat.gradients`; remembers flat tensors by name, each as long as the parameters."""
+    """Updates `flat.values` from `flat.gradients`; remembers tensors by name: flat ones, and counts.
+
+    `config` is one of trainers.options.optimizers. `momentum` and `weight_decay` are the config's until a schedule
+    changes them (`adjust`).
+    """
 
     name: ClassVar[str]
 
-    def __init__(self, flat: Flat) -> None:
-        self.flat = flat
+    def __init__(self, flat: Flat, config: Any) -> None:
+        self.flat, self.config = flat, config
+        self.momentum: float = getattr(config, "momentum", 0.0)
+        self.weight_decay: float = config.weight_decay
         self.kept: dict[str, torch.Tensor] = {}
+        self._decaying = decaying(flat, config.decay_1d)
+
+    def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
+        """Have other values from the next step on; called before every step that has any, so they are no state."""
+        if momentum is not None:
+            self.momentum = momentum
+        if weight_decay is not None:
+            self.weight_decay = weight_decay
 
     def prepare(self, unit: Unit) -> None:
         """Replace the local gradient of a unit by what is to be exchanged, in place; for most that is the gradient.
@@ -30,6 +69,18 @@ class Optimizer(ABC):
     @abstractmethod
     def step(self, lr: float) -> None:
         """Update the parameters in place from the exchanged gradients, which may be changed on the way."""
+
+    def _decay_into(self, direction: torch.Tensor) -> None:
+        """Add weight decay to what the parameters will move along."""
+        if self.weight_decay:
+            for part in self._decaying:
+                direction[part].add_(self.flat.values[part], alpha=self.weight_decay)
+
+    def _shrink(self, lr: float) -> None:
+        """Decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
+        if self.weight_decay:
+            for part in self._decaying:
+                self.flat.values[part].mul_(1 - lr * self.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of what is remembered from step to step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from trainers.flat import Flat
@@ -18,17 +20,31 @@ class SGD(Optimizer):
     name = "sgd"
 
     def __init__(self, flat: Flat, config: options.SGD) -> None:
-        super().__init__(flat)
-        self.config = config
+        super().__init__(flat, config)
         if config.momentum:
             self.kept["momentum"] = torch.zeros_like(flat.values)
+
+    def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
+        super().adjust(momentum=momentum, weight_decay=weight_decay)
+        if self.momentum and "momentum" not in self.kept:
+            self.kept["momentum"] = torch.zeros_like(self.flat.values)
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
         direction = self.flat.gradients
-        if self.config.weight_decay:
-            direction.add_(self.flat.values, alpha=self.config.weight_decay)
+        self._decay_into(direction)
         if "momentum" in self.kept:
-            momentum = self.kept["momentum"].mul_(self.config.momentum).add_(direction)
-            direction = direction.add_(momentum, alpha=self.config.momentum) if self.config.nesterov else momentum
+            momentum = self.kept["momentum"].mul_(self.momentum).add_(direction)
+            direction = direction.add_(momentum, alpha=self.momentum) if self.config.nesterov else momentum
         self.flat.values.add_(direction, alpha=-lr)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "momentum" not in self.kept and isinstance(state, dict) and set(state) == {"momentum"}:
+            self.kept["momentum"] = torch.zeros_like(self.flat.values)  # a schedule has asked for it since
+            try:
+                super().load_state_dict(state)
+            except ValueError:
+                del self.kept["momentum"]
+                raise
+        else:
+            super().load_state_dict(state)

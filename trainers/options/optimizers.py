@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import InvalidParameter, number
+from compressors.parameters import InvalidParameter, boolean, integer, number
 from trainers.options.base import Part
 
 
-@dataclasses.dataclass(frozen=True)
-class SGD(Part):
-    """Stochastic gradient descent with momentum, in PyTorch's convention (dampening 0)."""
+class WithNesterov(Part):
+    """Options of which `nesterov` needs a `momentum`."""
 
-    lr: float = number(0.1, 0.0)
-    momentum: float = number(0.9, 0.0, 0.9999)
-    nesterov: bool = True
-    weight_decay: float = number(5e-4, 0.0)
+    momentum: float
+    nesterov: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -23,4 +20,81 @@ class SGD(Part):
             raise InvalidParameter("nesterov", True, "false where momentum is 0")
 
 
-OPTIMIZERS: dict[str, type] = {"sgd": SGD}
+@dataclasses.dataclass(frozen=True)
+class SGD(WithNesterov):
+    """Stochastic gradient descent with momentum, in PyTorch's convention (dampening 0)."""
+
+    lr: float = number(0.1, 0.0)
+    momentum: float = number(0.9, 0.0, 0.9999)
+    nesterov: bool = boolean(True)
+    weight_decay: float = number(5e-4, 0.0)
+    decay_1d: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class DGCSGD(WithNesterov):
+    """What goes with memory=dgc, which has the momentum of the gradient: only weight decay has momentum here."""
+
+    lr: float = number(0.1, 0.0)
+    momentum: float = number(0.9, 0.0, 0.9999)
+    nesterov: bool = boolean(False)
+    weight_decay: float = number(1e-4, 0.0)
+    decay_1d: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Signum(Part):
+    """The sign of the momentum of the mean gradient (Bernstein et al., ICML 2018)."""
+
+    lr: float = number(1e-3, 0.0)
+    momentum: float = number(0.9, 0.0, 0.9999)
+    weight_decay: float = number(0.0, 0.0)
+    decoupled: bool = boolean(True)
+    decay_1d: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(Part):
+    """Adam (Kingma and Ba, ICLR 2015), or with `decoupled` AdamW (Loshchilov and Hutter, ICLR 2019)."""
+
+    lr: float = number(1e-3, 0.0)
+    beta1: float = number(0.9, 0.0, 1.0, below=True)
+    beta2: float = number(0.999, 0.0, 1.0, below=True)
+    eps: float = number(1e-8, 0.0, above=True)
+    weight_decay: float = number(0.0, 0.0)
+    decoupled: bool = boolean(False)
+    decay_1d: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class LARS(Part):
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017)."""
+
+    lr: float = number(1.0, 0.0)
+    momentum: float = number(0.9, 0.0, 0.9999)
+    trust: float = number(0.001, 0.0, above=True)
+    weight_decay: float = number(5e-4, 0.0)
+    decay_1d: bool = boolean(False)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitAdam(Part):
+    """1-bit Adam (Tang et al., ICML 2021): after `freeze_steps` the variance stays, and the momentum is exchanged."""
+
+    lr: float = number(1e-3, 0.0)
+    beta1: float = number(0.9, 0.0, 1.0, below=True)
+    beta2: float = number(0.999, 0.0, 1.0, below=True)
+    eps: float = number(1e-4, 0.0, above=True)
+    weight_decay: float = number(0.0, 0.0)
+    decay_1d: bool = boolean(True)
+    freeze_steps: int = integer(20, low=1)
+
+
+OPTIMIZERS: dict[str, type] = {
+    "sgd": SGD,
+    "dgc_sgd": DGCSGD,
+    "signum": Signum,
+    "adam": Adam,
+    "lars": LARS,
+    "onebit_adam": OneBitAdam,
+}

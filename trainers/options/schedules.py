@@ -1,25 +1,160 @@
-"""Learning-rate schedules by name; trainers/schedules.py computes them."""
+"""Learning-rate schedules by name; trainers/schedules.py computes them. Epochs count from 0."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from compressors.parameters import number
+from compressors.parameters import InvalidParameter, choice, integer, number, sequence
 from trainers.options.base import Part
 
 
+def is_number(value: Any, low: float = 0.0, high: float = math.inf) -> bool:
+    """Whether it is a finite number from `low` to `high`."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high and value < math.inf
+
+
+def _rises(values: Sequence[float], strictly: bool) -> bool:
+    return all(b > a or (b == a and not strictly) for a, b in zip(values, values[1:], strict=False))
+
+
 @dataclasses.dataclass(frozen=True)
-class Constant(Part):
-    """The learning rate stays, after a linear warm-up over the first `warmup_epochs`."""
+class Schedule(Part):
+    """Warm-up, which every schedule can have: the rate rises linearly over the first `warmup_epochs`.
+
+    `warmup_from` is the factor in the first step (or epoch); null: the first of equal steps up from 0.
+    """
 
     warmup_epochs: float = number(0.0, 0.0)
+    warmup_from: float | None = number(None, 0.0, 1.0, optional=True)
+    warmup_per: str = choice("step", "step", "epoch")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup_per == "epoch" and self.warmup_epochs != int(self.warmup_epochs):
+            raise InvalidParameter("warmup_epochs", self.warmup_epochs, "a whole number with warmup_per=epoch")
 
 
 @dataclasses.dataclass(frozen=True)
-class Cosine(Part):
-    """Linear warm-up over `warmup_epochs`, then half a cosine down to zero at the last step."""
+class Constant(Schedule):
+    """The learning rate stays, after the warm-up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine(Schedule):
+    """After the warm-up, half a cosine down to zero at the end of the run, or within `t_max` epochs."""
 
     warmup_epochs: float = number(1.0, 0.0)
+    t_max: float | None = number(None, 0.0, above=True, optional=True)
+    per: str = choice("step", "step", "epoch")
 
 
-SCHEDULES: dict[str, type] = {"constant": Constant, "cosine": Cosine}
+@dataclasses.dataclass(frozen=True)
+class MultiStep(Schedule):
+    """The rate is multiplied by `factor` after each number of epochs in `milestones`."""
+
+    milestones: list[Any] = sequence("a list of increasing numbers of epochs above 0", lambda one: is_number(one, 1e-9))
+    factor: float = number(0.1, 0.0, above=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _rises(self.milestones, strictly=True):
+            raise InvalidParameter("milestones", list(self.milestones), "a list of increasing numbers of epochs")
+
+
+_KNOTS = "a list of [epoch, factor], by epoch; two at one epoch are a jump"
+
+
+def _is_knot(item: Any) -> bool:
+    return isinstance(item, (list, tuple)) and len(item) == 2 and all(is_number(value) for value in item)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piecewise(Schedule):
+    """Straight lines between `knots`, [epoch, factor] each; before the first and after the last it is level."""
+
+    knots: list[Any] = sequence(_KNOTS, _is_knot)
+    per: str = choice("step", "step", "epoch")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _rises([epoch for epoch, _ in self.knots], strictly=False):
+            raise InvalidParameter("knots", [list(knot) for knot in self.knots], _KNOTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneCycle(Schedule):
+    """Up from `low` to 1 and down again in equal parts of `cycle_epochs`, then on down to `final` at the end."""
+
+    low: float = number(0.05, 0.0, 1.0)
+    final: float = number(5e-4, 0.0, 1.0)
+    cycle_epochs: float | None = number(None, 0.0, above=True, optional=True)
+    per: str = choice("step", "step", "epoch")
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvexDecay(Schedule):
+    """lr / (mu * (shift + t)), where t counts what has been done: steps or epochs."""
+
+    mu: float = number(1.0, 0.0, above=True)
+    shift: float = number(1.0, 0.0, above=True)
+    per: str = choice("step", "step", "epoch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plateau(Schedule):
+    """The rate is multiplied by `factor` when the test loss was no better for more than `patience` evaluations."""
+
+    factor: float = number(0.1, 0.0, 1.0, above=True, below=True)
+    patience: int = integer(10, low=0)
+    threshold: float = number(1e-4, 0.0, 1.0, below=True)
+    minimum: float = number(0.0, 0.0, 1.0)
+
+
+_PHASES = "a list of {epoch, lr, momentum, weight_decay}, by epoch; the first has epoch 0 and lr"
+_LIMITS: dict[str, Callable[[Any], bool]] = {
+    "epoch": lambda value: isinstance(value, int) and is_number(value),
+    "lr": is_number,
+    "momentum": lambda value: is_number(value, 0.0, 0.9999),
+    "weight_decay": is_number,
+}
+
+
+def _is_phase(item: Any) -> bool:
+    return (
+        isinstance(item, Mapping)
+        and "epoch" in item
+        and all(key in _LIMITS and (_LIMITS[key](value) or value is None) for key, value in item.items())
+        and item["epoch"] is not None
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Regime(Schedule):
+    """What holds from an epoch on: learning rate, momentum and weight decay.
+
+    Each of `phases` has an `epoch` and, of the other three, what changes then. The lr is the rate itself.
+    """
+
+    phases: list[Any] = sequence(_PHASES, _is_phase)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        epochs = [phase["epoch"] for phase in self.phases]
+        first = self.phases[0] if self.phases else {"epoch": 0, "lr": 0.0}
+        if not _rises(epochs, strictly=True) or first["epoch"] != 0 or first.get("lr") is None:
+            raise InvalidParameter("phases", [dict(phase) for phase in self.phases], _PHASES)
+
+
+SCHEDULES: dict[str, type] = {
+    "constant": Constant,
+    "cosine": Cosine,
+    "multistep": MultiStep,
+    "piecewise": Piecewise,
+    "onecycle": OneCycle,
+    "convex_decay": ConvexDecay,
+    "plateau": Plateau,
+    "regime": Regime,
+}

@@ -1,0 +1,90 @@
+"""Algorithms and optimizers on real ranks: laws, states, and runs from beginning to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compressors.parameters import InvalidParameter
+from sweep.run import UsageError
+from tests.trainers.test_config import composed
+from tests.trainers.test_exchange import mpirun
+from trainers import config as configs
+from trainers import training_rules
+from trainers.options.algorithms import LocalSGD
+
+MODULE = "tests.trainers.ranks_algorithms"
+
+
+@pytest.mark.mpi
+def test_laws_states_and_whole_runs_on_two_ranks(tmp_path: Path) -> None:
+    mpirun(2, "of_two", str(tmp_path), module=MODULE)
+
+
+@pytest.mark.mpi
+def test_laws_on_three_ranks() -> None:
+    mpirun(3, "of_three", module=MODULE)
+
+
+LOCAL = {"algorithm": "local_sgd"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {**LOCAL, "optimizer": {"name": "onebit_adam"}},
+            "algorithm=local_sgd with optimizer=onebit_adam: it exchanges mom",
+        ),
+        (
+            {**LOCAL, "memory": "dgc", "optimizer": "dgc_sgd"},
+            "algorithm=local_sgd with memory=dgc: what the workers have m",
+        ),
+        (
+            {**LOCAL, "clip": {"local_norm": 1.0}},
+            "algorithm=local_sgd with clip.local_norm=1.0: gradients are not exchanged",
+        ),
+        (
+            {**LOCAL, "max_steps": 7},
+            "algorithm.steps=8: valid is an integer up to 7, or nothing would be averaged in 7 steps",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "max_steps": 8},
+            "algorithm.from_step=9: valid is an integer up to the number of steps (8)",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "residual", "compressor": "topk"},
+            "algorithm.from_step=9 with memory=residual: what it keeps of gradients is no part of what workers have "
+            "moved; valid is memory=none or scaled_residual, or policy.start_step=9",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "ef21", "compressor": "topk"},
+            "algorithm.from_step=9 with memory=ef21",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        configs.resolve(composed(**changes))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_goes_together_is_not_refused() -> None:
+    post = {"algorithm": {"name": "local_sgd", "from_step": 9}, "compressor": "topk"}
+    configs.resolve(composed(**post, memory="residual", policy={"start_step": 9}))
+    configs.resolve(composed(**post, memory="scaled_residual"))
+    configs.resolve(composed(**LOCAL, max_steps=8, memory="ef21", compressor="topk"))
+
+
+def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
+    run = configs.parse(composed(algorithm={"name": "local_sgd", "steps": 500}))
+    training_rules.check_length(run, 500)
+    with pytest.raises(UsageError, match="algorithm.steps=500: valid is an integer up to 96, or nothing"):
+        training_rules.check_length(run, 96)
+
+
+def test_nesterov_outside_needs_momentum() -> None:
+    with pytest.raises(InvalidParameter, match="^outer_nesterov=True: valid is false where outer_momentum is 0"):
+        LocalSGD(outer_nesterov=True)

@@ -1,0 +1,129 @@
+"""Local SGD: steps of one's own, and now and then the mean of what the workers have moved."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from trainers import optimizers
+from trainers.algorithms.base import Parts
+from trainers.algorithms.synchronous import Synchronous
+from trainers.exchange import Traffic
+from trainers.optimizers.base import Optimizer
+from trainers.options import algorithms as options
+from trainers.options.optimizers import SGD
+
+
+class LocalSGD(Synchronous):
+    """Worker i goes from x, the parameters of the last averaging, to x_i by `steps` steps along its own gradients.
+
+    Then the mean of all x - x_i, through the exchange with its compressor and memory, is a gradient for an outer step
+    from x: SGD with `outer_lr` and `outer_momentum`, by default x minus the mean, the mean of the x_i. After it all
+    workers have the same x to the bit. Stich, "Local SGD converges fast and communicates little", ICLR 2019; with
+    Nesterov's momentum outside DiLoCo (Douillard et al., 2023). The optimizer's own state, such as momentum, stays
+    with the worker.
+
+    Steps before `from_step` are synchronous, with gradients exchanged: post-local SGD (Lin, Stich, Patel and Jaggi,
+    "Don't use large mini-batches, use local SGD", ICLR 2020). The first averaging is `steps` steps after them.
+
+    Between two averagings, an evaluation is of the mean of the workers' parameters, an exact one that is counted as no
+    traffic. The run goes on from where each worker was; its end is no averaging either.
+    """
+
+    replicated = False
+
+    def __init__(self, config: options.LocalSGD, parts: Parts) -> None:
+        super().__init__(parts)
+        self.config = config
+        self._anchor: torch.Tensor | None = None  # x, from the first local step on
+        self._local = 0  # steps since x
+        self._wanted = False  # the next averaging is to be measured
+        outer = SGD(config.outer_lr, config.outer_momentum, config.outer_nesterov, weight_decay=0.0)
+        self.outer: Optimizer = optimizers.build(outer, parts.flat)
+
+    def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
+        self._synchronous = step < self.config.from_step
+        if self._synchronous:
+            super().begin(step, epoch, lr, measure)
+            return
+        self._step, self._epoch, self._lr = step, epoch, lr
+        self._wanted |= measure
+        if self._anchor is None:
+            self._anchor = self.parts.flat.values.clone()
+
+    def finish(self) -> Traffic:
+        if self._synchronous:
+            return super().finish()
+        parts = self.parts
+        with parts.watch("update"):
+            parts.clipping.final()
+            parts.optimizer.step(self._lr)
+        self._local += 1
+        return self._average() if self._local == self.config.steps else Traffic(0.0, 0.0, None)
+
+    @torch.no_grad()
+    def _average(self) -> Traffic:
+        parts, x = self.parts, self._anchor
+        assert x is not None
+        with parts.watch("encode"):
+            torch.sub(x, parts.flat.values, out=parts.flat.gradients)
+            parts.flat.values.copy_(x)  # all workers step from here, and compressors see the same movement
+        parts.exchange.begin(self._step, epoch=self._epoch, lr=self.config.outer_lr, measure=self._wanted)
+        for unit in reversed(parts.units):
+            parts.exchange.submit(unit)
+        traffic = parts.exchange.finish()
+        with parts.watch("update"):
+            self.outer.step(self.config.outer_lr)
+            x.copy_(parts.flat.values)
+        self._local, self._wanted = 0, False
+        return traffic
+
+    @contextlib.contextmanager
+    def evaluated(self) -> Iterator[None]:
+        if not self._local:  # all have the same already
+            yield
+            return
+        values = self.parts.flat.values
+        mine = values.clone()
+        total = mine.cpu()  # a copy only where it is on a GPU
+        mean = torch.empty_like(total)
+        self.parts.comm.Allreduce(total.numpy(), mean.numpy())
+        values.copy_(mean.div_(self.parts.comm.size))
+        try:
+            yield
+        finally:
+            values.copy_(mine)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "outer": self.outer.state_dict(),
+            "anchor": None if self._anchor is None else self._anchor.clone(),
+            "local": self._local,
+            "wanted": self._wanted,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is the state of something else.
+        """
+        keys = ("exchange", "optimizer", "outer", "anchor", "local", "wanted")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of local_sgd has the keys {', '.join(keys)}, but was given {given}")
+        anchor, local = state["anchor"], state["local"]
+        if anchor is not None and getattr(anchor, "shape", None) != self.parts.flat.values.shape:
+            raise ValueError("anchor in the state of local_sgd is not as long as the parameters")
+        if type(local) is not int or not 0 <= local < self.config.steps:
+            raise ValueError(
+                f"local in the state of local_sgd is {local!r}, but algorithm.steps is {self.config.steps}"
+            )
+        self.outer.load_state_dict(state["outer"])
+        super().load_state_dict(state)
+        self._anchor = None if anchor is None else anchor.clone().to(self.parts.flat.values.device)
+        self._local, self._wanted = local, bool(state["wanted"])

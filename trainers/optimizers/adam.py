@@ -1,0 +1,40 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from trainers.flat import Flat
+from trainers.optimizers.base import Optimizer
+from trainers.options import optimizers as options
+
+
+class Adam(Optimizer):
+    """Kingma and Ba, ICLR 2015, with corrected biases; with `decoupled` Loshchilov and Hutter, ICLR 2019 (AdamW).
+
+    As torch.optim.Adam and AdamW compute it.
+    """
+
+    name = "adam"
+
+    def __init__(self, flat: Flat, config: options.Adam) -> None:
+        super().__init__(flat, config)
+        self.kept["momentum"] = torch.zeros_like(flat.values)
+        self.kept["variance"] = torch.zeros_like(flat.values)
+        self.kept["steps"] = torch.zeros((), dtype=torch.int64)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        config, gradients = self.config, self.flat.gradients
+        if config.decoupled:
+            self._shrink(lr)
+        else:
+            self._decay_into(gradients)
+        done = int(self.kept["steps"].add_(1))
+        momentum = self.kept["momentum"].lerp_(gradients, 1 - config.beta1)
+        variance = self.kept["variance"].mul_(config.beta2).addcmul_(gradients, gradients, value=1 - config.beta2)
+        deviation = torch.sqrt(variance, out=gradients)
+        deviation.div_(math.sqrt(1 - config.beta2**done)).add_(config.eps)
+        self.flat.values.addcdiv_(momentum, deviation, value=-lr / (1 - config.beta1**done))

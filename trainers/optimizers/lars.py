@@ -1,0 +1,46 @@
+"""Layer-wise adaptive rate scaling."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from compressors import norms
+from trainers.flat import Flat
+from trainers.optimizers.base import Optimizer, tensors
+from trainers.options import optimizers as options
+
+
+class LARS(Optimizer):
+    """v = momentum * v + lr * rate * (g + weight_decay * w); w -= v, with a `rate` for every tensor.
+
+    You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, Algorithm 1: the rate is
+    trust * |w| / (|g| + weight_decay * |w|). It is 1 for 1-D tensors, and where w or g is 0.
+    """
+
+    name = "lars"
+
+    def __init__(self, flat: Flat, config: options.LARS) -> None:
+        super().__init__(flat, config)
+        self.kept["momentum"] = torch.zeros_like(flat.values)
+        self._tensors = tensors(flat)
+        norms.squares(flat.values[:1])  # loads the kernels
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        gradients, momentum = self.flat.gradients, self.kept["momentum"]
+        rates = [self._rate(place) if dimensions > 1 else 1.0 for place, dimensions in self._tensors]
+        self._decay_into(gradients)
+        momentum.mul_(self.momentum)
+        for (place, _), rate in zip(self._tensors, rates, strict=True):
+            momentum[place].add_(gradients[place], alpha=lr * rate)
+        self.flat.values.sub_(momentum)
+
+    def _rate(self, place: slice) -> float:
+        """Of a tensor; by norms of our own, which are the same on all hosts."""
+        values = math.sqrt(norms.squares(self.flat.values[place]))
+        gradient = math.sqrt(norms.squares(self.flat.gradients[place]))
+        if not values or not gradient:
+            return 1.0
+        return float(self.config.trust * values / (gradient + self.weight_decay * values))

@@ -1,0 +1,33 @@
+"""The sign of the momentum."""
+
+from __future__ import annotations
+
+import torch
+
+from trainers.flat import Flat
+from trainers.optimizers.base import Optimizer
+from trainers.options import optimizers as options
+
+
+class Signum(Optimizer):
+    """m = momentum * m + (1 - momentum) * g; w -= lr * (sign(m) + weight_decay * w).
+
+    Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD", ICML 2018, Algorithm 2, of the mean gradient. Without
+    `decoupled` weight decay is added to g instead. Where m is 0, w moves by its decay only.
+    """
+
+    name = "signum"
+
+    def __init__(self, flat: Flat, config: options.Signum) -> None:
+        super().__init__(flat, config)
+        self.kept["momentum"] = torch.zeros_like(flat.values)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        gradients = self.flat.gradients
+        if self.config.decoupled:
+            self._shrink(lr)
+        else:
+            self._decay_into(gradients)
+        momentum = self.kept["momentum"].mul_(self.momentum).add_(gradients, alpha=1 - self.momentum)
+        self.flat.values.add_(torch.sign(momentum, out=gradients), alpha=-lr)
