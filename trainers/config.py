@@ -96,7 +96,7 @@ class RunConfig(Part):
 SECTIONS: dict[str, type] = {
     field.name: cls
     for field in dataclasses.fields(RunConfig)
-    if isinstance(cls := cast(object, field.default_factory), type)
+    if isinstance(cls := cast(object, field.default_factory), type) and dataclasses.is_dataclass(cls)
 }
 """Parts of a run that every run has, and that have no name."""
 
