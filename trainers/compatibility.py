@@ -164,23 +164,18 @@ def check_together(run: RunConfig) -> None:
         raise bad_value("batch.accumulate", run.batch.accumulate, valid)
 
 
-_FED_WITH = {"images": ("images",), "numbers": ("images", "features"), "tokens": ("text",)}
-"""Kinds of data sets, by what a model takes."""
-
-
 def _check_data(run: RunConfig) -> None:
     """Refuse a data set that the model cannot be fed with, or that cannot be partitioned so.
 
     Raises:
         UsageError: names the combination and what would work.
     """
-    takes = getattr(run.model, "takes", "numbers")
-    dataset = name_of(run.dataset)
-    if run.dataset.kind not in _FED_WITH[takes]:
-        fitting = [name for name, cls in DATASETS.items() if cls.kind in _FED_WITH[takes]]
+    takes, dataset = run.model.takes, name_of(run.dataset)
+    if run.dataset.kind not in takes:
+        fitting = [name for name, cls in DATASETS.items() if cls.kind in takes]
         raise UsageError(
-            f"model={name_of(run.model)} with dataset={dataset}: the model takes {takes}, the data set has "
-            f"{run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
+            f"model={name_of(run.model)} with dataset={dataset}: the model takes {' or '.join(takes)}, the data set "
+            f"has {run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
         )
     if run.dataset.kind == "text" and run.partition.scheme not in ("iid", "contiguous"):
         raise UsageError(

@@ -17,6 +17,7 @@ from typing import Any
 from sweep.run import UsageError, bad_value
 from trainers.config import GROUPS, parse
 from trainers.data import feed, prepare
+from trainers.models.fitting import check_fits
 
 
 def main() -> int:
@@ -57,9 +58,10 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
         if data not in prepared:
             prepare(run.dataset, Path(run.data.root), run.data.download)
             prepared.add(data)
-        use = repr((run.dataset, run.data.root, run.batch, run.workers, run.partition))
+        use = repr((run.model, run.dataset, run.data.root, run.batch, run.workers, run.partition))
         if use not in seen:
-            feed(run, 0, run.workers)
+            found = feed(run, 0, run.workers)
+            check_fits(run.model, found.shape, found.classes, run.dataset.kind)
             seen.add(use)
 
 
