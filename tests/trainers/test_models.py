@@ -21,6 +21,7 @@ from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.models.regimes import regime
 from trainers.models.resnet import Basic, Bottleneck, PaddedShortcut
+from trainers.models.senet import Block as SEBlock
 from trainers.options import models as options
 from trainers.options.model_presets import PRESETS
 from trainers.options.torchvision_names import classifiers
@@ -230,8 +231,9 @@ def test_shortcut_a_keeps_every_other_pixel_and_adds_channels_of_zeros() -> None
 def test_he_normal_has_the_fan_of_the_output() -> None:
     torch.manual_seed(0)
     model = models.build(options.ResNet(20), CIFAR, 10)
-    last = [module for module in model.modules() if isinstance(module, nn.Conv2d)][-1]
-    assert float(last.weight.detach().std()) == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    (wider,) = (module for module in convolutions if (module.in_channels, module.out_channels) == (32, 64))
+    assert float(wider.weight.detach().std()) == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +248,22 @@ def test_a_zeroed_block_is_its_shortcut(config: Any) -> None:
     assert blocks[1].shortcut is None and torch.equal(blocks[1](x), x)
     plain = models.build(config, CIFAR, 10)
     assert all(block.last_norm.weight.all() for block in plain.modules() if isinstance(block, (Basic, Bottleneck)))
+
+
+def test_squeeze_and_excitation_weigh_the_channels_of_each_image() -> None:
+    block = SEBlock(16, 32, 2).eval()
+    x = torch.randn(3, 16, 6, 6)
+    with torch.no_grad():
+        block.squeeze.weight.mul_(9)
+        block.squeeze.bias.fill_(9.0)
+        block.excite.weight.mul_(9)
+        active = F.relu(block.norm1(x))
+        branch = block.conv2(F.relu(block.norm2(block.conv1(active))))
+        assert block.squeeze.out_channels == 32 // 16
+        hidden = F.relu(branch.mean((2, 3)) @ block.squeeze.weight.flatten(1).T + block.squeeze.bias)
+        weights = torch.sigmoid(hidden @ block.excite.weight.flatten(1).T + block.excite.bias)
+        assert float(weights.std(0).max()) > 0.01
+        torch.testing.assert_close(block(x), branch * weights[:, :, None, None] + block.shortcut(active))
 
 
 def test_resnet9_is_the_graph_of_cifar10_fast() -> None:
@@ -282,10 +300,53 @@ def test_four_groups_compute_what_torchvisions_do_behind_their_stem(ours: Any, a
         torch.testing.assert_close(model.blocks(x), groups(x))
 
 
-def test_lenet5_computes_what_its_layers_say() -> None:
-    model = models.build(options.LeNet("atomo"), MNIST, 10)
-    kinds = [type(module).__name__ for module in model]
-    assert kinds == ["Conv2d", "MaxPool2d", "ReLU", "Conv2d", "MaxPool2d", "ReLU", "Flatten", "Linear", "Linear"]
+def test_dense_blocks_compute_what_torchvisions_do_behind_their_stem() -> None:
+    from trainers.vision import torchvision
+
+    model = models.build(options.DenseNet(121, 4, blocks=4), CIFAR, 10).eval()
+    theirs = torchvision().models.DenseNet(growth_rate=4, block_config=(6, 12, 24, 16), num_init_features=8).eval()
+    mine, other = model.features[1:-1], theirs.features[4:]
+    with torch.no_grad():
+        for to, of in zip(mine.parameters(), other.parameters(), strict=True):
+            to.copy_(of.uniform_(-1, 1))
+        x = torch.randn(2, 8, 16, 16)
+        torch.testing.assert_close(mine(x), other(x), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("variant", "arch"), [("imagenet", "vgg13"), ("linear", "vgg16_bn")])
+def test_vgg_has_torchvisions_convolutions(variant: str, arch: str) -> None:
+    with torch.device("meta"):
+        config = options.VGG(int(arch[3:5]), variant, batch_norm=arch.endswith("bn"))
+        model = models.build(config, IMAGENET, 1000)
+        theirs = models.build(options.Torchvision(arch=arch), IMAGENET, 1000)
+    assert [str(module) for module in model[0]] == [str(module) for module in theirs.features]
+    if variant == "imagenet":
+        mine = [str(module) for module in model[1] if not isinstance(module, (nn.AdaptiveAvgPool2d, nn.Flatten))]
+        assert mine == [str(module) for module in theirs.classifier]
+
+
+def test_the_initial_weights_of_vgg_are_those_of_its_heads_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
+    monkeypatch.setattr(nn.init, "normal_", lambda tensor, *options: drawn.append((tuple(tensor.shape), options)))
+    with torch.device("meta"):
+        models.build(options.VGG(11, "imagenet"), CIFAR, 10)
+        assert drawn == [(shape, (0.0, 0.01)) for shape in ((4096, 25088), (4096, 4096), (10, 4096))]
+        models.build(options.VGG(11, "hidden"), CIFAR, 10)
+    assert len(drawn) == 3
+
+
+def test_plain_networks_are_the_layers_of_their_sources() -> None:
+    def kinds(config: Any, shape: tuple[int, ...]) -> str:
+        names = {"Conv2d": "C", "MaxPool2d": "P", "ReLU": "r", "Flatten": "f", "Linear": "L", "Dropout": "d"}
+        leaves = [module for module in models.build(config, shape, 10).modules() if not list(module.children())]
+        return "".join(names.get(type(module).__name__, "?") for module in leaves)
+
+    assert kinds(options.LeNet(), CIFAR) == "CrPCrPfLrLrL"
+    assert kinds(options.LeNet("atomo"), MNIST) == "CPrCPrfLL"
+    assert kinds(options.FC(False), MNIST) == "fLrLrL"
+    with torch.device("meta"):
+        assert kinds(options.AlexNet("large"), CIFAR) == "CrPCrPCrCrCrPfdLrdLrL"
+        assert kinds(options.AlexNet(), CIFAR) == "C?rPC?rPC?rC?rC?rPL"
     assert float(models.build(options.FC(), MNIST, 10)(torch.randn(4, *MNIST)).detach().min()) > 0
     assert float(models.build(options.FC(False), MNIST, 10)(torch.randn(99, *MNIST)).detach().min()) < 0
 
@@ -373,6 +434,9 @@ class TestLanguageModel:
         before = model.carried()["hidden"]
         carried["hidden"].zero_()
         assert torch.equal(model.carried()["hidden"], before) and before.any()
+        for state in model.carried().values():
+            state.zero_()
+        assert all(bool(state.any()) for state in model.carried().values())
 
     def test_it_is_no_buffer_for_buffers_are_averaged_over_the_workers(self) -> None:
         model = self.model()
@@ -395,15 +459,17 @@ class TestLanguageModel:
         for model in (tied, untied):
             assert float(model.embedding.weight.detach().abs().max()) <= 0.1 and not model.decoder.bias.any()
 
-    def test_dropout_is_on_vectors_and_outputs(self) -> None:
-        model, text = self.model(dropout=0.5), self.words((3, 5))
-        first = model(text)
-        model.forget()
-        assert not torch.equal(model(text), first)
+    def test_dropout_is_on_vectors_between_layers_and_on_outputs(self) -> None:
+        model, text = self.model(hidden=32, dropout=0.5), self.words((3, 5))
+        seen: dict[str, torch.Tensor] = {}
+        for name, part in (("vectors", model.lstm), ("outputs", model.decoder)):
+            part.register_forward_pre_hook(lambda _, inputs, name=name: seen.update({name: inputs[0]}))
+        model(text)
+        assert all(0.3 < float((one == 0).float().mean()) < 0.7 for one in seen.values()) and len(seen) == 2
+        assert model.lstm.dropout == 0.5 and self.model(layers=1, dropout=0.5).lstm.dropout == 0.0
         model.eval()
-        first = model(text)
-        model.forget()
-        assert torch.equal(model(text), first)
+        model(text)
+        assert all(bool(one.all()) for one in seen.values())
 
 
 @pytest.mark.parametrize(("size", "given"), [(32, 8), (16, 32), (32, None)])
