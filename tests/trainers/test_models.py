@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import re
 import subprocess
 import sys
@@ -19,8 +17,6 @@ from sweep.run import UsageError
 from tests.conftest import ROOT, written_presets
 from trainers import models
 from trainers.models.fitting import check_fits
-from trainers.models.regimes import regime
-from trainers.models.resnet import Basic, Bottleneck, PaddedShortcut
 from trainers.options import models as options
 from trainers.options.torchvision_names import classifiers
 from trainers.replica import scores
@@ -219,245 +215,11 @@ def test_equal_seeds_give_equal_models(config: Any) -> None:
     assert torch.equal(built[0], built[1]) and not torch.equal(built[0], built[2])
 
 
-def test_shortcut_a_keeps_every_other_pixel_and_adds_channels_of_zeros() -> None:
-    x = torch.randn(2, 3, 5, 4)
-    out = PaddedShortcut(3, 5, 2)(x)
-    assert out.shape == (2, 5, 3, 2)
-    assert torch.equal(out[:, :3], x[:, :, ::2, ::2]) and not out[:, 3:].any()
-    same = torch.cat((x[:, :, ::2, ::2], torch.zeros(2, 2, 3, 2)), 1)
-    assert torch.equal(out, same)
-
-
-def test_he_normal_has_the_fan_of_the_output() -> None:
-    torch.manual_seed(0)
-    model = models.build(options.ResNet(20), CIFAR, 10)
-    last = [module for module in model.modules() if isinstance(module, nn.Conv2d)][-1]
-    assert float(last.weight.detach().std()) == pytest.approx((2 / (9 * 64)) ** 0.5, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    "config", [options.ResNet(20), options.ResNet18(), options.ResNet(20, "B", "bottleneck")], ids=str
-)
-def test_a_zeroed_block_is_its_shortcut(config: Any) -> None:
-    model = models.build(dataclasses.replace(config, zero_init_residual=True), CIFAR, 10).eval()
-    blocks = [module for module in model.modules() if isinstance(module, (Basic, Bottleneck))]
-    assert all(not block.last_norm.weight.any() and block.norm1.weight.all() for block in blocks)
-    width = blocks[1].conv1.in_channels
-    x = torch.rand(2, width, 8, 8)
-    assert blocks[1].shortcut is None and torch.equal(blocks[1](x), x)
-    plain = models.build(config, CIFAR, 10)
-    assert all(block.last_norm.weight.all() for block in plain.modules() if isinstance(block, (Basic, Bottleneck)))
-
-
-def test_resnet9_is_the_graph_of_cifar10_fast() -> None:
-    model = models.build(options.ResNet9(scale=0.5), CIFAR, 10).eval()
-    assert isinstance(model, nn.Sequential)
-    x = torch.randn(2, *CIFAR)
-
-    def layer(block: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        conv, norm, _ = block
-        return F.relu(F.batch_norm(F.conv2d(x, conv.weight, padding=1), norm.running_mean, norm.running_var))
-
-    prep, one, _, residual1, two, _, three, _, residual3, scaled = model
-    out = F.max_pool2d(layer(one, layer(prep, x)), 2)
-    out = out + layer(residual1.branch[1], layer(residual1.branch[0], out))
-    out = F.max_pool2d(layer(two, out), 2)
-    out = F.max_pool2d(layer(three, out), 2)
-    out = out + layer(residual3.branch[1], layer(residual3.branch[0], out))
-    expected = F.max_pool2d(out, 4).flatten(1) @ scaled.linear.weight.T * 0.5
-    torch.testing.assert_close(model(x), expected)
-
-
-@pytest.mark.parametrize(
-    ("ours", "arch"), [(options.ResNet18(), "resnet18"), (options.ResNet50(), "resnet50")], ids=str
-)
-def test_four_groups_compute_what_torchvisions_do_behind_their_stem(ours: Any, arch: str) -> None:
-    model = models.build(ours, CIFAR, 10).eval()
-    theirs = models.build(options.Torchvision(arch=arch), CIFAR, 10).eval()
-    groups = nn.Sequential(theirs.layer1, theirs.layer2, theirs.layer3, theirs.layer4)
-    # theirs defines a shortcut behind the branch of its block, too: the order of the tensors is the same
-    with torch.no_grad():
-        for mine, other in zip(model.blocks.parameters(), groups.parameters(), strict=True):
-            mine.copy_(other)
-        x = torch.randn(2, 64, 8, 8)
-        torch.testing.assert_close(model.blocks(x), groups(x))
-
-
-def test_lenet5_computes_what_its_layers_say() -> None:
-    model = models.build(options.LeNet("atomo"), MNIST, 10)
-    kinds = [type(module).__name__ for module in model]
-    assert kinds == ["Conv2d", "MaxPool2d", "ReLU", "Conv2d", "MaxPool2d", "ReLU", "Flatten", "Linear", "Linear"]
-    assert float(models.build(options.FC(), MNIST, 10)(torch.randn(4, *MNIST)).detach().min()) > 0
-    assert float(models.build(options.FC(False), MNIST, 10)(torch.randn(99, *MNIST)).detach().min()) < 0
-
-
-def test_two_classes_have_the_logistic_loss() -> None:
-    model = models.build(options.Logistic(), (5,), 2)
-    x, labels = torch.randn(8, 5, dtype=torch.float64), torch.randint(0, 2, (8,))
-    model.double()
-    assert float(F.cross_entropy(model(x), labels).detach()) == pytest.approx(0.6931471805599453)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_()
-    z = F.linear(x, *model.parameters()).squeeze(1)
-    expected = torch.log1p(torch.exp(-(2 * labels - 1) * z)).mean()
-    torch.testing.assert_close(F.cross_entropy(model(x), labels), expected)
-    assert torch.equal(model(x).argmax(1), (z > 0).long())
-
-
-def test_many_classes_are_multinomial() -> None:
-    model = models.build(options.Logistic(False), (2, 3), 4)
-    assert model(torch.randn(8, 2, 3)).shape == (8, 4) and count(model) == 24
-
-
-class TestLanguageModel:
-    """What is carried from batch to batch."""
-
-    words = functools.partial(torch.randint, 0, 11)
-
-    def model(self, **changes: Any) -> Any:
-        return models.build(options.LSTM(**{"hidden": 6, "layers": 2, "dropout": 0.0, **changes}), (5,), 11)
-
-    def test_two_halves_are_the_whole(self) -> None:
-        model, text = self.model(), self.words((3, 10))
-        whole = model(text)
-        model.forget()
-        torch.testing.assert_close(torch.cat((model(text[:, :4]), model(text[:, 4:])), 1), whole)
-        assert not torch.allclose(model(text[:, :4]), whole[:, :4])  # it goes on, and does not begin
-
-    def test_no_gradient_flows_into_the_batch_before(self) -> None:
-        model, text = self.model(), self.words((3, 8))
-        model(text[:, :4])
-        second = model(text[:, 4:])
-        second.sum().backward()
-        gradient = model.lstm.weight_hh_l0.grad.clone()
-        model.zero_grad()
-        model.forget()
-        model(text).narrow(1, 4, 4).sum().backward()
-        assert not torch.allclose(gradient, model.lstm.weight_hh_l0.grad)
-        assert not any(state.requires_grad for state in model.carried().values())
-
-    @pytest.mark.parametrize("begin", ["forget", "train", "eval"])
-    def test_a_beginning_forgets(self, begin: str) -> None:
-        model, text = self.model(), self.words((3, 5))
-        first = model(text)
-        assert model.carried()
-        getattr(model, begin)()
-        assert not model.carried()
-        assert torch.equal(model(text), first)
-
-    def test_another_number_of_streams_begins_afresh(self) -> None:
-        model, text = self.model(), self.words((4, 5))
-        model(text)
-        smaller = model(text[:3])
-        model.forget()
-        assert torch.equal(model(text[:3]), smaller)
-
-    def test_what_is_carried_is_all_that_another_needs_to_go_on(self) -> None:
-        model, text = self.model(), self.words((3, 8))
-        model(text[:, :4])
-        carried, state = model.carried(), model.state_dict()
-        expected = model(text[:, 4:])
-        other = self.model()
-        other.load_state_dict(state)
-        other.train()
-        other.carry(carried)
-        assert torch.equal(other(text[:, 4:]), expected)
-        other.carry({})
-        assert not other.carried()
-
-    def test_it_is_a_copy(self) -> None:
-        model = self.model()
-        model(self.words((3, 4)))
-        carried = model.carried()
-        model.carry(carried)
-        before = model.carried()["hidden"]
-        carried["hidden"].zero_()
-        assert torch.equal(model.carried()["hidden"], before) and before.any()
-
-    def test_it_is_no_buffer_for_buffers_are_averaged_over_the_workers(self) -> None:
-        model = self.model()
-        model(self.words((3, 4)))
-        assert not list(model.buffers()) and not any("hidden" in key for key in model.state_dict())
-
-    def test_it_goes_on_under_autocast_and_after_it(self) -> None:
-        model, text = self.model(), self.words((3, 4))
-        with torch.autocast("cpu", torch.bfloat16):
-            assert torch.isfinite(model(text)).all() and model.carried()
-            model.carry({key: value.bfloat16() for key, value in model.carried().items()})
-            model(text)
-        model.carry({key: value.bfloat16() for key, value in model.carried().items()})
-        assert model(text).dtype == torch.float32
-
-    def test_words_in_and_out_share_their_vectors(self) -> None:
-        tied, untied = self.model(), self.model(tied=False)
-        assert tied.decoder.weight is tied.embedding.weight
-        assert count(untied) - count(tied) == 11 * 6
-        for model in (tied, untied):
-            assert float(model.embedding.weight.detach().abs().max()) <= 0.1 and not model.decoder.bias.any()
-
-    def test_dropout_is_on_vectors_and_outputs(self) -> None:
-        model, text = self.model(dropout=0.5), self.words((3, 5))
-        first = model(text)
-        model.forget()
-        assert not torch.equal(model(text), first)
-        model.eval()
-        first = model(text)
-        model.forget()
-        assert torch.equal(model(text), first)
-
-
-@pytest.mark.parametrize(("size", "given"), [(32, 8), (16, 32), (32, None)])
-def test_images_are_resized_before_the_first_layer(size: int, given: int | None) -> None:
-    shape = (1, given or 9, given or 7)
-    config = options.LeNet(input_size=size)
-    torch.manual_seed(0)
-    model = models.build(config, shape, 10)
-    torch.manual_seed(0)
-    plain = models.build(options.LeNet(), (1, size, size), 10)
-    assert list(model.state_dict()) == list(plain.state_dict())  # no layer around it
-    x = torch.randn(2, *shape)
-    resized = F.interpolate(x, (size, size), mode="bilinear", align_corners=False)
-    assert torch.equal(model(x), plain(resized))
-
-
-def test_images_of_that_size_are_left_alone() -> None:
-    model = models.build(options.LeNet(input_size=32), CIFAR, 10)
-    assert not model._forward_pre_hooks
-    x = torch.randn(2, *CIFAR)
-    resizing = models.build(options.LeNet(input_size=32), (3, 8, 8), 10)
-    (hook,) = resizing._forward_pre_hooks.values()
-    assert hook(resizing, (x,))[0] is x
-
-
-def test_torchvision_gets_grey_images_in_three_channels() -> None:
-    torch.manual_seed(0)
-    grey = models.build(options.Torchvision(arch="squeezenet1_1", input_size=32), (1, 8, 8), 10).eval()
-    torch.manual_seed(0)
-    colour = models.build(options.Torchvision(arch="squeezenet1_1", input_size=32), (3, 8, 8), 10).eval()
-    x = torch.randn(2, 1, 8, 8)
-    assert torch.equal(grey(x), colour(x.expand(-1, 3, -1, -1)))
-
-
 def test_the_names_of_torchvision_are_all_there_are() -> None:
     from trainers.vision import torchvision
 
     zoo = torchvision().models
     assert list(classifiers()) == sorted(zoo.list_models(module=zoo))
-
-
-def test_torchvisions_own_zero_init() -> None:
-    with_it = models.build(options.Torchvision(arch="resnet18", zero_init_residual=True), CIFAR, 10)
-    without = models.build(options.Torchvision(arch="resnet18"), CIFAR, 10)
-    assert not with_it.layer1[0].bn2.weight.any() and without.layer1[0].bn2.weight.all()
-
-
-@pytest.mark.parametrize("arch", ["googlenet", "inception_v3"])
-def test_no_auxiliary_classifiers(arch: str) -> None:
-    """They would make the output in training a tuple."""
-    with torch.device("meta"):
-        model = models.build(options.Torchvision(arch=arch), (3, 299, 299), 10)
-        assert model.training and model(torch.zeros(2, 3, 299, 299)).shape == (2, 10)
 
 
 @pytest.mark.parametrize(
@@ -522,46 +284,6 @@ def test_options_out_of_range_are_one_line(name: str, changes: dict[str, Any], m
     with pytest.raises(ValueError, match="valid is") as error:
         options.MODELS[name](**changes)
     assert message in str(error.value)
-
-
-def test_a_regime_is_what_the_sources_say() -> None:
-    """Of RedSync's fork of convNet.pytorch, and of that itself; epochs are counted from 0."""
-    rates = {
-        "resnet": {0: 0.1, 81: 0.01, 122: 0.001, 164: 1e-4},
-        "mobilenetv2": {0: 0.1, 60: 0.01, 120: 0.001, 180: 1e-4},
-        "vgg": {0: 0.004, 100: 0.0004},
-        "wideresnet": {0: 0.1, 60: 0.02, 120: 0.004, 140: 1e-4},
-        "alexnet": {0: 0.01, 10: 0.005, 15: 0.001, 20: 0.0005, 25: 0.0001},
-        "lenet": {0: 0.1, 81: 0.01, 122: 0.001, 164: 1e-4},
-    }
-    for name, expected in rates.items():
-        phases = regime(options.MODELS[name](), "cifar10")
-        assert phases is not None and {phase.epoch: phase.lr for phase in phases} == expected, name
-    first, *later = regime(options.ResNet(), "cifar100") or ()
-    assert (first.momentum, first.weight_decay) == (0.9, 1e-4)
-    assert all(phase.momentum is None and phase.weight_decay is None for phase in later)
-    assert [phase.weight_decay for phase in regime(options.AlexNet(), "cifar10") or ()] == [5e-4, None, 0.0, None, None]
-
-
-def test_a_regime_goes_by_the_data_set() -> None:
-    imagenet = {0: 0.1, 30: 0.01, 60: 0.001, 90: 1e-4}
-    for config, dataset in (
-        (options.ResNet18(), "imagenet"),
-        (options.Torchvision(), "imagenet"),
-        (options.Torchvision(arch="vgg16_bn"), "digits"),
-    ):
-        assert {phase.epoch: phase.lr for phase in regime(config, dataset) or ()} == imagenet
-    assert regime(options.ResNet18(), "digits") == regime(options.ResNet(110), "cifar10")
-    for nothing in (options.LSTM(), options.Logistic(), options.DenseNet(), options.Torchvision(arch="vit_b_16")):
-        assert regime(nothing, "imagenet") is None
-
-
-@pytest.mark.parametrize("name", options.MODELS)
-def test_phases_begin_with_all_that_they_need_and_follow_each_other(name: str) -> None:
-    phases = regime(options.MODELS[name](), "cifar10")
-    if phases is not None:
-        epochs = [phase.epoch for phase in phases]
-        assert epochs[0] == 0 and epochs == sorted(set(epochs)) and phases[0].lr is not None
 
 
 def test_what_fits_is_known_without_torch() -> None:
