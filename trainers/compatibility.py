@@ -176,7 +176,7 @@ def _check_data(run: RunConfig) -> None:
     takes = getattr(run.model, "takes", "numbers")
     dataset = name_of(run.dataset)
     if run.dataset.kind not in _FED_WITH[takes]:
-        fitting = [name for name, cls in GROUPS["dataset"].items() if cls.kind in _FED_WITH[takes]]
+        fitting = [name for name, cls in GROUPS["dataset"].items() if getattr(cls, "kind", None) in _FED_WITH[takes]]
         raise UsageError(
             f"model={name_of(run.model)} with dataset={dataset}: the model takes {takes}, the data set has "
             f"{run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
