@@ -102,6 +102,13 @@ def test_bad_files_are_one_line(train: str, test: str | None, message: str, tmp_
     assert str(error.value).startswith(f"dataset=libsvm: {tmp_path / message}") and "\n" not in str(error.value)
 
 
+def test_lines_are_counted_from_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libsvm, "LINES", 7)
+    (tmp_path / "train.svm").write_text("+1 1:1\n" * 16 + "-1 1:x\n")
+    with pytest.raises(UsageError, match=r"train.svm: line 17: "):
+        data.prepare(options.LibSVM(), tmp_path)
+
+
 def test_files_that_are_missing_or_torn(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"dataset=rcv1: not found: rcv1_train.binary, rcv1_test.binary in /"):
         data.prepare(options.RCV1(), tmp_path)

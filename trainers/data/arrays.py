@@ -21,7 +21,7 @@ class SparseRows:
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        wanted = np.arange(len(self))[rows]
+        wanted = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
         first, counts = self.starts[wanted], self.starts[wanted + 1] - self.starts[wanted]
         ends = np.cumsum(counts)
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - counts), counts)
