@@ -166,6 +166,9 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         raise bad_value(error.name, error.value, error.valid) from error
 
 
+_PHASE = ("epoch", "lr", "momentum", "weight_decay")
+
+
 def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
     """The phases that the model brings along for the data set, as far as the optimizer has these options.
 
@@ -189,9 +192,6 @@ def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
         given = {key: value for key, value in dataclasses.asdict(phase).items() if key in _PHASE and value is not None}
         phases.append({key: value for key, value in given.items() if key == "epoch" or key in options})
     return phases
-
-
-_PHASE = ("epoch", "lr", "momentum", "weight_decay")
 
 
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from trainers import config as configs
 from trainers import data, loop, schedules
 from trainers.config import RunConfig
 from trainers.data.batches import Shard
-from trainers.data.feeds import Batch
+from trainers.data.feeds import Batch, Feed
 from trainers.exchange import Traffic
+from trainers.optimizers.sgd import SGD
 from trainers.replica import DifferentWeights, Replica
 from trainers.stopwatch import Stopwatch
 
@@ -314,6 +315,21 @@ def accumulation() -> None:
 def whole_runs(folder: str) -> None:
     """Runs from beginning to end, with what only the loop does: schedules that observe, regimes, evaluations."""
     data.load("digits", Path(folder))
+    evaluate = Replica.evaluate
+
+    def judged(replica: Replica, feed: Feed) -> tuple[float, float]:
+        replica.require_same("the parameters that are judged")
+        return evaluate(replica, feed)
+
+    Replica.evaluate = judged  # type: ignore[method-assign]
+    taken: list[tuple[float, float]] = []
+    step = SGD.step
+
+    def noted(optimizer: SGD, lr: float) -> None:
+        taken.append((optimizer.momentum, optimizer.weight_decay))
+        step(optimizer, lr)
+
+    SGD.step = noted  # type: ignore[method-assign]
     phases = [{"epoch": 0, "lr": 0.1, "momentum": 0.9}, {"epoch": 1, "lr": 0.02, "weight_decay": 0.01}]
     runs: dict[str, dict[str, Any]] = {
         "local": {"algorithm": LOCAL, "compressor": "qsgd", "optimizer": {"name": "adam", "decoupled": True}},
@@ -327,6 +343,7 @@ def whole_runs(folder: str) -> None:
         config = dataclasses.replace(config, max_steps=15)
         directory = Path(folder, name)
         directory.mkdir(exist_ok=True)
+        taken.clear()
         result = loop.train(config, COMM, directory)
         assert result["status"] == "done" and result["steps"] == 15 and result["accuracy"] > 0.2, (name, result)
         if COMM.rank:
@@ -340,6 +357,7 @@ def whole_runs(folder: str) -> None:
             assert rates == [0.1] * 12 + [0.05] * 3  # the second evaluation is not better by a factor of 1000
         if name == "regime":
             assert rates == [0.1 * COMM.size] * 6 + [0.02 * COMM.size] * 9
+            assert taken == [(0.9, 5e-4)] * 6 + [(0.9, 0.01)] * 9
 
 
 def of_two(folder: str) -> None:
