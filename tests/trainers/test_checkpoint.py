@@ -17,7 +17,7 @@ import yaml
 from sweep import plan
 from sweep import run as names
 from sweep.mpirun import Attempt, MpiRun
-from sweep.run import Run, keep_rows, runs_of
+from sweep.run import Run, UsageError, keep_rows, runs_of
 from sweep.settings import MpiSettings
 from tests.conftest import ROOT, Program, eventually
 from tests.sweep.test_faults import ranks_of
@@ -115,6 +115,21 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     assert not second.attempt_numbers()
     code, out, err = start(*GRID, "workers=2", "seed=1", "sweep.resume=sweep").end(200)
     assert (code, first.status()) == (0, names.DONE), out + err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"checkpoint": {"keep": 0}}, "checkpoint.keep=0: valid is an integer from 1 up"),
+        ({"checkpoint": {"every_steps": 0}}, "checkpoint.every_steps=0: valid is an integer from 1 up or null"),
+        ({"checkpoint": {"every_minutes": 0}}, "checkpoint.every_minutes=0: valid is a number above 0.0 or null"),
+        ({"checkpoint": {"evry": 1}}, "checkpoint.evry=1: valid is one of the keys every_minutes"),
+        ({"check_every": -1}, "check_every=-1: valid is an integer from 0 up"),
+    ],
+)
+def test_settings_out_of_range(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(composed(**changes))
 
 
 def test_rows_are_cut(tmp_path: Path) -> None:
