@@ -173,14 +173,12 @@ def require_equal(one: Path, other: Path, what: Any) -> None:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A directory of all ranks."""
+    """A directory of all ranks; after a failure it stays, because others may still read it."""
     path = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
-    try:
-        yield Path(path)
-        COMM.Barrier()
-    finally:
-        if COMM.rank == 0:
-            shutil.rmtree(path, ignore_errors=True)
+    yield Path(path)
+    COMM.Barrier()
+    if COMM.rank == 0:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def raising(error: BaseException) -> Callable[[], None]:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from sweep import plan
 from sweep import run as names
-from sweep.run import Run, keep_rows, runs_of
-from tests.conftest import Program, eventually
+from sweep.mpirun import Attempt, MpiRun
+from sweep.run import Run, UsageError, keep_rows, runs_of
+from sweep.settings import MpiSettings
+from tests.conftest import ROOT, Program, eventually
 from tests.sweep.test_faults import ranks_of
+from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
+from trainers.config import resolve
 
 PROGRAM = "tests.trainers.ranks_checkpoint"
-GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=50", "compressor=topk", "memory=residual")
+GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compressor=topk", "memory=residual")
 
 
 @pytest.mark.mpi
@@ -47,40 +56,48 @@ def steps_of(run: Run) -> int:
 
 
 @pytest.mark.mpi
-def test_a_sweep_goes_on_after_a_signal_and_after_a_kill(start: Callable[..., Program], tmp_path: Path) -> None:
+def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path) -> None:
     """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""
-    program = start(*GRID, "workers=2")
-    eventually(lambda: runs_of(tmp_path / "sweep") and steps_of(runs_of(tmp_path / "sweep")[0]), 90)
-    (run,) = runs_of(tmp_path / "sweep")
-    os.kill(run.state()["attempts"][-1]["pid"], signal.SIGUSR1)
-    code, out, err = program.end(120)
-    saved = steps_of(run)
-    assert code == 1 and saved > 0
-    reason = f"SIGUSR1: saved at step {saved}; a resume goes on from there"
-    assert (run.status(), run.state()["reason"]) == (names.PREEMPTED, reason)
-    assert run.state()["attempts"][-1]["exit_code"] == 0
-    assert reason in out and "sweep.resume=" in out
+    subprocess.run([sys.executable, "-m", "trainers.data", "--root", str(tmp_path), "digits"], cwd=ROOT, check=True)
+    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
 
-    program = start(*GRID, "workers=2", "sweep.resume=sweep", "checkpoint.every_steps=40")
+    def attempt(name: str, **settings: Any) -> Attempt:
+        given = composed(
+            epochs=80, compressor="topk", memory="residual", data={"root": str(tmp_path)}, checkpoint=settings
+        )
+        config = {**resolve(given), "mpi": {}, "sweep": {}}
+        (run,) = plan.lay_out(tmp_path / name, [plan.Point(config, {})])
+        return MpiRun(str(run.directory), 2, 1, mpi.program(), mpi.environment).start([0, 1])
+
+    first = attempt("parts")
+    run = first.run
+    eventually(lambda: steps_of(run), 90)
+    first.preempt()
+    assert eventually(first.poll, 60) == names.PREEMPTED
+    saved = steps_of(run)
+    reason = f"SIGUSR1: saved at step {saved}; a resume goes on from there"
+    assert first.reason == run.state()["reason"] == reason
+    assert first.process.returncode == 0
+
+    second = attempt("parts", every_steps=40)
     eventually(lambda: steps_of(run) > saved + 80, 90)
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
-    code, out, err = program.end(120)
-    assert (code, run.status()) == (1, names.FAILED)
+    assert eventually(second.poll, 60) == names.FAILED
 
-    code, out, err = start(*GRID, "workers=2", "sweep.resume=last", f"hydra.sweep.dir={tmp_path / 'sweep'}").end(200)
-    assert (code, run.status()) == (0, names.DONE), out + err
-    assert [attempt["status"] for attempt in run.state()["attempts"]] == [names.PREEMPTED, names.FAILED, names.DONE]
+    third = attempt("parts")
+    assert eventually(third.poll, 120) == names.DONE, third.reason
+    assert [one["status"] for one in run.state()["attempts"]] == [names.PREEMPTED, names.FAILED, names.DONE]
     assert not run.path(names.CHECKPOINT).exists()
     result = run.result()
     assert result is not None
-    first, second = result["resumed_after"]
-    assert first == saved and second > saved and second % 40 == 0
-    assert result["warmup_steps"] == min(10, first) + min(10, second - first) + 10
+    after_signal, after_kill = result["resumed_after"]
+    assert after_signal == saved and after_kill > saved and after_kill % 40 == 0
+    assert result["warmup_steps"] == min(10, saved) + min(10, after_kill - saved) + 10
 
-    code, out, err = start(*GRID, "workers=2", "hydra.sweep.dir=whole", "checkpoint.every_minutes=null").end(200)
-    (whole,) = runs_of(tmp_path / "whole")
-    assert whole.signature == run.signature, "checkpoints are no part of what a run computes"
-    assert losses(whole) == losses(run) and len(losses(run)) == 600
+    whole = attempt("whole", every_minutes=None)
+    assert eventually(whole.poll, 120) == names.DONE
+    assert whole.run.signature == run.signature, "checkpoints are no part of what a run computes"
+    assert losses(whole.run) == losses(run) and len(losses(run)) == 960
 
 
 @pytest.mark.mpi
@@ -96,6 +113,23 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     assert (first.status(), second.status()) == (names.PREEMPTED, names.CANCELLED)
     assert f"saved at step {steps_of(first)}" in out and "SIGUSR1 came before its turn" in out
     assert not second.attempt_numbers()
+    code, out, err = start(*GRID, "workers=2", "seed=1", "sweep.resume=sweep").end(200)
+    assert (code, first.status()) == (0, names.DONE), out + err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"checkpoint": {"keep": 0}}, "checkpoint.keep=0: valid is an integer from 1 up"),
+        ({"checkpoint": {"every_steps": 0}}, "checkpoint.every_steps=0: valid is an integer from 1 up or null"),
+        ({"checkpoint": {"every_minutes": 0}}, "checkpoint.every_minutes=0: valid is a number above 0.0 or null"),
+        ({"checkpoint": {"evry": 1}}, "checkpoint.evry=1: valid is one of the keys every_minutes"),
+        ({"check_every": -1}, "check_every=-1: valid is an integer from 0 up"),
+    ],
+)
+def test_settings_out_of_range(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(composed(**changes))
 
 
 def test_rows_are_cut(tmp_path: Path) -> None:

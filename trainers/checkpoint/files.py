@@ -143,7 +143,13 @@ def read_meta(directory: Path) -> dict[str, Any]:
         raise Damaged(f"{META} is garbled")
     if meta["format"] > FORMAT:
         raise Damaged(f"its format {meta['format']} is that of a newer version of Gradsweep; this one knows {FORMAT}")
-    kinds = {"position": Mapping, "config": Mapping, "files": Mapping, "workers": int}
+    kinds: dict[str, Any] = {
+        "position": Mapping,
+        "config": Mapping,
+        "files": Mapping,
+        "workers": int,
+        "total_s": (int, float),
+    }
     if not all(isinstance(meta.get(key), kind) for key, kind in kinds.items()):
         raise Damaged(f"{META} is garbled")
     return meta
@@ -171,8 +177,6 @@ def commit(partial: Path, name: str, keep: int) -> None:
     """Give a written checkpoint its name, and drop all but the last `keep`."""
     root = partial.parent
     sync(partial)
-    if (root / name).exists():  # the same step, computed again
-        drop([root / name])
     os.rename(partial, root / name)
     sync(root)
     drop(found(root)[:-keep])

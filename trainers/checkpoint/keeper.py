@@ -48,6 +48,7 @@ class Keeper:
         self.root = directory / CHECKPOINT
         self._saved_at, self._began = time.monotonic(), began
         self._earlier_s = 0.0
+        self._last: Position | None = None
 
     @property
     def total_s(self) -> float:
@@ -79,10 +80,14 @@ class Keeper:
             DifferentWeights: the workers' weights have come apart.
             UsageError: it is `required` and could not be written; on all workers alike.
         """
+        if position == self._last:  # nothing has been computed since
+            return
         self.training.recorder.combine()
         error = self._write(position)
         self._saved_at = time.monotonic()
-        if error is not None:
+        if error is None:
+            self._last = position
+        else:
             last = files.found(self.root)
             line = f"checkpoint of step {position.step}: {error}; the last complete one is " + (
                 str(last[-1]) if last else "none"
@@ -184,7 +189,7 @@ class Keeper:
         self._agreed(read, path)
         self._agreed(lambda: self.training.load(entries), path)
         self._agreed(cut if self.comm.rank == 0 else lambda: None, path)
-        self._earlier_s = float(meta["total_s"])
+        self._earlier_s, self._last = float(meta["total_s"]), position
         return position
 
     def _choose(self) -> tuple[Path, Position, dict[str, Any]] | None:
