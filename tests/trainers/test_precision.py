@@ -38,11 +38,11 @@ class Alone:
 class Blobs(Feed):
     """Ten classes of images, each with its own pattern."""
 
-    shape, classes, samples, steps_per_epoch = (3, 8, 8), 10, 320, 10
+    shape, classes, samples, steps_per_epoch = (3, 8, 8), 10, 160, 10
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         for step in range(start, self.steps_per_epoch):
-            yield Batch(*blobs(32, step), 32)
+            yield Batch(*blobs(16, step), 16)
 
     def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield blobs(64, 99)
@@ -57,13 +57,13 @@ def blobs(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def small() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1, stride=2, bias=False),
-        nn.BatchNorm2d(16),
+        nn.Conv2d(3, 8, 3, padding=1, stride=2, bias=False),
+        nn.BatchNorm2d(8),
         nn.ReLU(),
-        nn.Conv2d(16, 16, 3, padding=1),
+        nn.Conv2d(8, 8, 3, padding=1),
         nn.Dropout(0.1),
         nn.Flatten(),
-        nn.Linear(256, 10),
+        nn.Linear(128, 10),
     )
 
 
