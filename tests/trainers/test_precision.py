@@ -67,6 +67,15 @@ def small() -> nn.Module:
     )
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """More would only wait for each other with so little to do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def replica(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(models, "build", lambda *_: small())
@@ -77,7 +86,7 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Any:
     return build
 
 
-def losses(one: Replica, start: int = 0, steps: int = 30, lr: float = 0.05) -> list[float]:
+def losses(one: Replica, start: int = 0, steps: int = 30, lr: float = 0.1) -> list[float]:
     """Of plain SGD."""
     found, feed = [], Blobs()
     one.model.train()
