@@ -16,8 +16,10 @@ import pytest
 
 from sweep.run import UsageError
 from tests.trainers.test_config import composed
+from tests.trainers.test_recorder import Twins, note
 from trainers import config, machine, trackers
 from trainers.progress import Progress
+from trainers.recorder import Recorder
 from trainers.trackers.base import Tracker
 
 
@@ -201,6 +203,22 @@ def test_wandb_stays_offline_and_in_the_directory(tmp_path: Path, monkeypatch: p
     (file,) = store.glob("wandb/offline-run-*/*.wandb")
     assert file.stat().st_size > 1000 and b"step/loss" in file.read_bytes()
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tmp_path: Path) -> None:
+    twins: Any = type("Ranks", (Twins,), {"rank": rank})()
+    recorder = Recorder(twins, tmp_path, gradient_bytes=400, warmup_steps=2)
+    recorder.listeners.append(trackers.Trackers(config.parse(composed(trackers=["mlflow"])), tmp_path))
+    remembered.calls.clear()
+    for step in range(1, 4):
+        note(recorder, step, loss=step, error=0.5 if step == 1 else None)
+    recorder.combine()
+    recorder.epoch(1, 3, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
+    kinds = [call[0] for call in remembered.calls]
+    assert kinds == ([] if rank else ["log"] * (len(kinds) - 1) + ["epoch"])
+    if rank == 0:
+        assert remembered.calls[-2][1] == 3 and remembered.calls[0][2]["compression_error"] == 0.5
 
 
 def test_lines_of_progress() -> None:
