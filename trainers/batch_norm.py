@@ -96,6 +96,8 @@ class _Normalise(torch.autograd.Function):
         mean_dy, mean_dy_normal = (part.float() for part in total.chunk(2))
         dx = dy - _channels(mean_dy, x) - normal * _channels(mean_dy_normal, x)
         dx *= _channels(deviation if weight is None else deviation * weight.float(), x)
+        if not ctx.group.has_samples:
+            dx.zero_()  # its values were in no statistics
         # weight and bias are those of a worker's own samples: the exchange adds the workers up
         has_weight, has_bias = ctx.needs_input_grad[1:3]
         return dx.to(x.dtype), sum_dy_normal if has_weight else None, sum_dy if has_bias else None, None, None

@@ -30,6 +30,7 @@ class EventStopwatch(Stopwatch):
     def __init__(self, event: Callable[[], Any] = _cuda_event) -> None:
         self._make = event
         self._spare: list[Any] = []
+        self._used: list[Any] = []  # in this step
         self._open: list[tuple[str, Any]] = []
         self._pieces: list[tuple[str, Any, Any]] = []
         self._seconds: dict[str, float] = {}
@@ -38,6 +39,7 @@ class EventStopwatch(Stopwatch):
 
     def _now(self) -> Any:
         event = self._spare.pop() if self._spare else self._make()
+        self._used.append(event)
         event.record()
         return event
 
@@ -54,6 +56,13 @@ class EventStopwatch(Stopwatch):
     @seconds.setter
     def seconds(self, value: dict[str, float]) -> None:
         self._seconds = value
+
+    def _begin(self) -> None:
+        """A new step: what was noted before is forgotten, and its events may be used again."""
+        self._pieces.clear()
+        self._seconds.clear()
+        self._spare, self._used = self._spare + self._used, []
+        self._begun = self._now()
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
@@ -72,9 +81,7 @@ class EventStopwatch(Stopwatch):
     def steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
         iterator = iter(items)
         while True:
-            self._pieces.clear()
-            self._seconds.clear()
-            self._begun = self._now()
+            self._begin()
             with self(phase):
                 item = next(iterator, None)
             if item is None:
