@@ -158,10 +158,10 @@ def in_one_process(kind: str, name: str, unit: int) -> torch.Tensor:
 # Bytes
 
 
-def traffic(folder: str, steps: str) -> None:
+def traffic(folder: str, steps: str, *kinds: str) -> None:
     """So many steps of every exchange; each rank writes the bytes that it believes to have sent."""
     sent = 0.0
-    for kind in EXCHANGES:
+    for kind in kinds or EXCHANGES:
         for name in ("none", "fp16", "qsgd", "thresholdv", "terngrad", "sign", "intsgd", "powersgd"):
             compressor = compressors.build(name, **({"share_scale": True} if name == "terngrad" else {}))
             kept = memory.build("none" if compressor.scale_free else "residual")

@@ -64,35 +64,37 @@ class ShardLane(TwoPhaseLane):
         workers, rank = self.comm.size, self.comm.rank
         bundles = [self.bundles[owner] for owner in range(workers)]
         known = fixed_sizes(self.parcels)
+        others = [int(worker != rank) for worker in range(workers)]  # what is a worker's own stays where it is
+        lengths = [list(bundles[rank].sizes)] * workers
         with self.watch("communicate"):
-            if known is not None:
-                lengths = [list(bundles[rank].sizes)] * workers
-            else:
-                counts, mine = [len(bundle.parcels) for bundle in bundles], len(bundles[rank].parcels)
+            if known is None:
+                mine = len(bundles[rank].parcels)
                 own = payload_sizes([size for bundle in bundles for size in bundle.sizes])
-                theirs = np.empty((workers, mine), dtype=np.uint32)
-                self.comm.Alltoallv([own, counts, MPI.UINT32_T], [theirs, [mine] * workers, MPI.UINT32_T])
+                theirs = np.zeros((workers, mine), dtype=np.uint32)
+                counts = [len(bundle.parcels) for bundle in bundles]
+                sending = [own, _times(counts, others), _starts(counts)[:-1], MPI.UINT32_T]
+                receiving = [theirs, _times([mine] * workers, others), _starts([mine] * workers)[:-1], MPI.UINT32_T]
+                self.comm.Alltoallv(sending, receiving)
+                theirs[rank] = bundles[rank].sizes
                 lengths = theirs.tolist()
-            received = [message_bytes(of_message) for of_message in lengths]
-            starts = [sum(received[:worker]) for worker in range(workers + 1)]
+            received = _times([message_bytes(of_message) for of_message in lengths], others)
+            starts = _starts(received)
             countable(starts[-1] // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a shard's messages")
             incoming = self._incoming.of(starts[-1])
-            sent = [words(bundle.used) for bundle in bundles]
+            sent = _times([words(bundle.used) for bundle in bundles], others)
             words(self.starts[-1])
+            places, displacements = ([start // ALIGNMENT for start in edges[:-1]] for edges in (self.starts, starts))
             self.comm.Alltoallv(
-                [self._message.numpy(), sent, [start // ALIGNMENT for start in self.starts[:-1]], MPI.INT32_T],
-                [
-                    incoming.numpy(),
-                    list(map(words, received)),
-                    [start // ALIGNMENT for start in starts[:-1]],
-                    MPI.INT32_T,
-                ],
+                [self._message.numpy(), sent, places, MPI.INT32_T],
+                [incoming.numpy(), list(map(words, received)), displacements, MPI.INT32_T],
             )
         for owner, bundle in enumerate(bundles):
             size = bundle.used + (0 if known is not None else 4 * len(bundle.parcels))
             self.payload_bytes += size
             self.sent_bytes += size if owner != rank else 0
-        return [incoming[starts[worker] : starts[worker + 1]] for worker in range(workers)], lengths
+        messages = [incoming[low:high] for low, high in zip(starts, starts[1:], strict=False)]
+        messages[rank] = bundles[rank].message()
+        return messages, lengths
 
     def _gather(self) -> None:
         """The second phase: all workers get the means of all shards."""
@@ -112,7 +114,7 @@ class ShardLane(TwoPhaseLane):
             else:
                 self._lengths = [one for one in known if one is not None]
             received = [message_bytes(of_message) for of_message in self._lengths]
-            self._starts = [sum(received[:worker]) for worker in range(workers + 1)]
+            self._starts = _starts(received)
             words(self._starts[-1])
             self._means = self._gathered.of(self._starts[-1])
             displacements = [start // ALIGNMENT for start in self._starts[:-1]]
@@ -126,3 +128,12 @@ class ShardLane(TwoPhaseLane):
         edges = zip(self._starts, self._starts[1:], strict=False)
         messages = (self._means[low:high] for low, high in edges)
         self.decode_answers(zip(self.answered, messages, self._lengths, strict=True))
+
+
+def _times(counts: Sequence[int], factors: Sequence[int]) -> list[int]:
+    return [count * factor for count, factor in zip(counts, factors, strict=True)]
+
+
+def _starts(counts: Sequence[int]) -> list[int]:
+    """Where each of so many begins behind the others, and where all end."""
+    return [sum(counts[:number]) for number in range(len(counts) + 1)]
