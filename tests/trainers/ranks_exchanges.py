@@ -107,7 +107,8 @@ def units_of(flat: Flat, kind: str, granularity: str) -> list[Unit]:
 def every_compressor(*kinds: str) -> None:
     """All that an exchange allows: the same bits on all ranks, and the mean that one process computes."""
     for kind in kinds or EXCHANGES:
-        for name in compressors.registry() if "compressed" in kind or "server" not in kind else ("intsgd", "terngrad"):
+        is_whole = kind in ("sharded", "nodes of two", "server, compressed")
+        for name in compressors.registry() if is_whole else ("intsgd", "topk"):
             compressor = compressors.build(name)
             if not allowed(kind, compressor, memory.build("none")):
                 continue

@@ -20,15 +20,14 @@ MODULE = "tests.trainers.ranks_exchanges"
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, 3, 4])
 def test_workers_together_compute_the_gradient_of_one_process(workers: int) -> None:
     mpirun(workers, "gradients", module=MODULE)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("workers", [2, 3])
-def test_every_compressor_that_is_allowed_gives_the_mean_of_one_process_on_all_ranks(workers: int) -> None:
-    mpirun(workers, "every_compressor", module=MODULE)
+def test_every_compressor_that_is_allowed_gives_the_mean_of_one_process_on_all_ranks() -> None:
+    mpirun(3, "every_compressor", module=MODULE)
 
 
 @pytest.mark.mpi
@@ -113,7 +112,7 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
     assert len(units) == min(pieces, 55) and max(sizes) - min(sizes) <= 1
     assert torch.equal(torch.cat([unit.values for unit in units]), flat.values)
     assert [unit.index for unit in units] == list(range(len(units)))
-    assert [len(one.units("layer", 4.0, pieces)) for one in (flat,)] == [2]
+    assert len(flat.units("layer", 4.0, pieces)) == 2
 
 
 @pytest.mark.parametrize(
