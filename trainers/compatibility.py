@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import compressors
-from compressors import Compressor
+from compressors import Compressor, Key
 from compressors import memory as memories
 from compressors.base import Cooperative
 from compressors.memory import Memory
@@ -22,7 +23,7 @@ from sweep.run import UsageError, bad_value
 from trainers import machine, training_rules
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
-from trainers.options.exchanges import Allgather, Allreduce, Exchange
+from trainers.options.exchanges import Allgather, Allreduce, Exchange, Hierarchical, Mixed, ParameterServer, Sharded
 
 PART = "what goes together"
 """The part of docs/compatibility.md that the tables stand in."""
@@ -35,19 +36,27 @@ class Together:
     """What is to work together."""
 
     compressor: Compressor
-    exchange: type
-    granularity: str
+    carrier: Exchange
     memory: Memory
+
+    @property
+    def exchange(self) -> type:
+        return type(self.carrier)
+
+    @property
+    def granularity(self) -> str:
+        return self.carrier.granularity
 
     def words(self, parts: Iterable[str]) -> str:
         """These parts as they stand on a command line."""
         given = {
             "compressor": self.compressor.name,
-            "exchange": next(name for name, cls in GROUPS["exchange"].items() if cls is self.exchange),
-            "exchange.granularity": self.granularity,
+            "exchange": name_of(self.carrier),
             "memory": self.memory.name,
         }
-        first, *others = (f"{part}={given[part]}" for part in parts)
+        for field in dataclasses.fields(self.carrier):
+            given[f"exchange.{field.name}"] = str(getattr(self.carrier, field.name))
+        first, *others = (f"{part}={given[part]}" for part in parts if part in given)
         return f"{first} with {', '.join(others)}"
 
 
@@ -70,6 +79,16 @@ def _sends_everything(compressor: Compressor) -> bool:
     return not compressor.sparse or compressor.law((1024, 1024)).omega == 0.0
 
 
+def _answers_compressed(carrier: Exchange) -> bool:
+    """What was decoded is compressed again before all workers get it."""
+    is_sharded = isinstance(carrier, Sharded) and carrier.second == "same"
+    return is_sharded or (isinstance(carrier, ParameterServer) and carrier.answer == "compressed")
+
+
+def _drops(carrier: Exchange) -> bool:
+    return isinstance(carrier, ParameterServer) and carrier.backup > 0
+
+
 def _masks(memory: Memory) -> bool:
     return isinstance(memory, DGC) and memory.momentum_masking and memory.momentum > 0.0
 
@@ -81,7 +100,9 @@ RULES = (
         "exchange=allgather, or exchange=allreduce with compressor={reducible}",
     ),
     Rule(
-        lambda one: issubclass(one.exchange, Allgather) and isinstance(one.compressor, Cooperative),
+        lambda one: (
+            issubclass(one.exchange, (Allgather, Sharded, ParameterServer)) and isinstance(one.compressor, Cooperative)
+        ),
         "its mean takes rounds of its own",
         "exchange=allreduce",
     ),
@@ -89,6 +110,18 @@ RULES = (
         lambda one: one.compressor.needs_matrix and one.granularity != "layer",
         "it works on the matrix of a layer",
         "exchange.granularity=layer",
+    ),
+    Rule(
+        lambda one: _answers_compressed(one.carrier) and one.compressor.needs_movement,
+        "who gets a mean that is compressed again cannot know its scale",
+        "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server",
+        ("compressor", "exchange", "exchange.second", "exchange.answer"),
+    ),
+    Rule(
+        lambda one: _drops(one.carrier) and one.compressor.needs_agreement(Key(0, 0, 1, 0)),
+        "all workers agree on a scale before they encode, so that none could be left behind",
+        "exchange.backup=0",
+        ("compressor", "exchange", "exchange.backup"),
     ),
 )
 
@@ -100,7 +133,11 @@ MEMORY_RULES = (
         ("compressor", "memory"),
     ),
     Rule(
-        lambda one: _masks(one.memory) and not one.compressor.lossless and _sends_everything(one.compressor),
+        lambda one: (
+            _masks(one.memory)
+            and (not one.compressor.lossless or _drops(one.carrier))
+            and _sends_everything(one.compressor)
+        ),
         "momentum is cleared where something was sent, which is almost everywhere in every step",
         "memory.momentum_masking=false, or a sparsifier ({sparse})",
         ("compressor", "memory"),
@@ -109,12 +146,29 @@ MEMORY_RULES = (
         lambda one: (
             one.memory.name == "ef21"
             and one.compressor.sum_dtype in ("float16", "bfloat16")
-            and not issubclass(one.exchange, Allgather)
+            and issubclass(one.exchange, (Allreduce, Mixed, Hierarchical))
         ),
         "the network rounds its sums to 16 bits, and what all workers hold in common would drift away for good from "
         "what each of them has sent",
         "exchange=allgather, or another memory",
         ("compressor", "memory", "exchange"),
+    ),
+    Rule(
+        lambda one: (
+            one.memory.name == "ef21"
+            and _answers_compressed(one.carrier)
+            and one.carrier.second_memory == "none"  # type: ignore[attr-defined]
+            and not one.compressor.lossless
+        ),
+        "what all workers hold in common would drift away for good from what each of them has sent",
+        "exchange.second_memory=residual, or another memory",
+        ("memory", "exchange", "exchange.second_memory"),
+    ),
+    Rule(
+        lambda one: one.memory.name == "ef21" and _drops(one.carrier),
+        "the mean of all estimates takes the messages of all workers",
+        "exchange.backup=0, or another memory",
+        ("memory", "exchange", "exchange.backup"),
     ),
 )
 """Numbered on behind RULES."""
@@ -142,9 +196,9 @@ def check_together(run: RunConfig) -> None:
     except InvalidParameter as error:
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     for compressor in (*run.policy.possible(run.compressor), run.policy.relaxed(run.compressor)):
-        one = Together(compressor, type(run.exchange), run.exchange.granularity, run.memory)
+        one = Together(compressor, run.exchange, run.memory)
         try:
-            dataclasses.replace(compressor).join(run.workers)
+            dataclasses.replace(compressor).join(_combined(run))
         except ValueError as error:
             raise UsageError(f"workers={run.workers} with compressor={compressor.name}: {error}") from error
         for rule in (*RULES, *MEMORY_RULES):
@@ -153,6 +207,9 @@ def check_together(run: RunConfig) -> None:
     for option, given in (("dense_1d", run.policy.dense_1d), ("patterns", bool(run.policy.patterns))):
         if given and run.exchange.granularity != "layer":
             raise UsageError(f"policy.{option} with exchange.granularity={run.exchange.granularity}: {_SINGLE_TENSORS}")
+    if isinstance(run.exchange, ParameterServer) and run.exchange.backup >= run.workers:
+        valid = f"an integer from 0 to {run.workers - 1} with workers={run.workers}"
+        raise bad_value("exchange.backup", run.exchange.backup, valid)
     _check_data(run)
     machine.check(run)
     if run.global_batch < run.workers:
@@ -184,6 +241,12 @@ def _check_data(run: RunConfig) -> None:
         )
 
 
+def _combined(run: RunConfig) -> int:
+    """How many payloads are combined; where only the network can tell, as many as there may be at most."""
+    inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
+    return math.ceil(run.workers / (inside or 1))
+
+
 def _broken(one: Together, rules: Iterable[Rule], first: int) -> list[str]:
     return [str(number) for number, rule in enumerate(rules, first) if rule.forbids(one)]
 
@@ -193,12 +256,14 @@ def _exchanges() -> dict[str, type[Exchange]]:
 
 
 def _of_exchanges(compressor: Compressor) -> list[str]:
-    """A cell for each exchange and granularity."""
+    """A cell for each exchange; where only some granularities work, they are named."""
     cells = []
     for cls in _exchanges().values():
-        for size in _SIZES:
-            broken = _broken(Together(compressor, cls, size, memories.build("none")), RULES, 1)
-            cells.append("no: " + ", ".join(broken) if broken else "yes")
+        broken = {
+            size: _broken(Together(compressor, cls(granularity=size), memories.build("none")), RULES, 1)
+            for size in _SIZES
+        }
+        cells.append(_cell(broken))
     return cells
 
 
@@ -206,16 +271,21 @@ def _of_memories(compressor: Compressor) -> list[str]:
     """A cell for each memory, over the exchanges that can carry the compressor."""
     cells = []
     for name in memories.registry():
-        every = [Together(compressor, cls, "layer", memories.build(name)) for cls in _exchanges().values()]
-        possible = [one for one in every if not _broken(one, RULES, 1)]
-        broken = {one.exchange: _broken(one, MEMORY_RULES, 1 + len(RULES)) for one in possible}
-        reasons = ", ".join(sorted({number for numbers in broken.values() for number in numbers}))
-        works = [exchange for exchange, cls in _exchanges().items() if broken.get(cls) == []]
-        if not reasons:
-            cells.append("yes")
-        else:
-            cells.append(f"{', '.join(works)}; else no: {reasons}" if works else f"no: {reasons}")
+        every = {exchange: Together(compressor, cls(), memories.build(name)) for exchange, cls in _exchanges().items()}
+        possible = {exchange: one for exchange, one in every.items() if not _broken(one, RULES, 1)}
+        cells.append(
+            _cell({exchange: _broken(one, MEMORY_RULES, 1 + len(RULES)) for exchange, one in possible.items()})
+        )
     return cells
+
+
+def _cell(broken: dict[str, list[str]]) -> str:
+    """`yes`, `no` with the rules that are broken, or which of the choices work, and why the others do not."""
+    works = [choice for choice, rules in broken.items() if not rules]
+    reasons = ", ".join(sorted({number for rules in broken.values() for number in rules}))
+    if not reasons:
+        return "yes"
+    return f"{', '.join(works)}; else no: {reasons}" if works else f"no: {reasons}"
 
 
 def _markdown(head: list[str], cells: Callable[[Compressor], list[str]]) -> list[str]:
@@ -228,7 +298,7 @@ def _markdown(head: list[str], cells: Callable[[Compressor], list[str]]) -> list
 def table() -> str:
     """The rules applied to every compressor with its defaults: Markdown tables, the numbered reasons, other rules."""
     lines = [
-        *_markdown([f"{exchange}, {size}" for exchange in _exchanges() for size in _SIZES], _of_exchanges),
+        *_markdown([f"exchange={name}" for name in _exchanges()], _of_exchanges),
         "",
         "And with the memories, as far as the first table allows; where only some exchanges work, they are named:",
         "",
@@ -238,6 +308,7 @@ def table() -> str:
         "",
         "Options can change that: `compressor.values=fp16` has sums of 16 bits, too. Whatever the compressor is:",
         "",
+        "- exchange.backup with as many workers as there are, or more: valid is one less at most",
         f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
         *(f"- {line}" for line in training_rules.LINES),
     ]

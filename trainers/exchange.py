@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -56,6 +56,9 @@ class Exchange:
         sums: payloads that the network can add are added by it (and cooperative methods do their rounds).
         gathers: the others, or without `sums` all of them, go to every worker.
     """
+
+    may_drop = False
+    """What was sent may not be taken, and stays in the memory then."""
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class Exchange:
         compressor = self.selector.selected[unit.index]
         key = Key(self.seed, self.comm.rank, self._step, unit.index)
         with self.watch("encode"):
-            x = self.memory.compensate(unit.index, unit.gradient, compressor.lossless)
+            x = self.memory.compensate(unit.index, unit.gradient, compressor.lossless and not self.may_drop)
         parcel = Parcel(unit, compressor, key, x)
         self._parcels.append(parcel)
         if compressor.needs_agreement(key):
@@ -252,6 +255,22 @@ class Exchange:
         return {int(unit): values.clone() for unit, values in before.items()}
 
 
+class Parts(NamedTuple):
+    """What an exchange is made of, in the order of `Exchange`'s arguments."""
+
+    comm: MPI.Comm
+    units: Sequence[Unit]
+    selector: Selector
+    memory: Memory
+    seed: int
+    watch: Stopwatch
+
+
+def pieces(config: options.Exchange, workers: int) -> int:
+    """Into how many parts the one vector of granularity=model is cut: a shard for each worker."""
+    return workers if isinstance(config, options.Sharded) else 1
+
+
 def build(
     config: options.Exchange,
     comm: MPI.Comm,
@@ -261,7 +280,20 @@ def build(
     seed: int,
     watch: Stopwatch,
 ) -> Exchange:
-    """The exchange that `config` names; `auto` has been resolved before a run starts."""
+    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this."""
+    parts = Parts(comm, units, selector, memory, seed, watch)
+    if isinstance(config, options.Hierarchical):
+        from trainers.exchanges.hierarchical import hierarchical
+
+        return hierarchical(config, parts)
+    if isinstance(config, options.Sharded):
+        from trainers.exchanges.two_phase import sharded
+
+        return sharded(config, parts)
+    if isinstance(config, options.ParameterServer):
+        from trainers.exchanges.two_phase import parameter_server
+
+        return parameter_server(config, parts)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
-    return Exchange(comm, units, selector, memory, seed, watch, sums=sums, gathers=gathers)
+    return Exchange(*parts, sums=sums, gathers=gathers)

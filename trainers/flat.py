@@ -47,11 +47,12 @@ class Flat:
     def __len__(self) -> int:
         return self.values.numel()
 
-    def units(self, granularity: str, bucket_mib: float) -> list[Unit]:
+    def units(self, granularity: str, bucket_mib: float, pieces: int = 1) -> list[Unit]:
         """Cut the gradient into units, in the order of the parameters.
 
-        `layer`: a tensor each, with its shape. `model`: one flat vector. `bucket`: neighbouring
-        tensors together up to `bucket_mib`; a tensor is never cut, so a larger one is a bucket of its own.
+        `layer`: a tensor each, with its shape. `model`: one flat vector, or `pieces` of it that differ in size by one
+        element at most, so that as many workers can share the work. `bucket`: neighbouring tensors together up to
+        `bucket_mib`; a tensor is never cut, so a larger one is a bucket of its own.
         """
         if granularity == "layer":
             return [
@@ -59,18 +60,25 @@ class Flat:
                 for index, (name, parameter) in enumerate(self.named)
                 if parameter.grad is not None
             ]
-        limit = len(self) if granularity == "model" else int(bucket_mib * 2**20 / self.gradients.element_size())
+        if granularity == "model":
+            pieces = max(1, min(pieces, len(self)))
+            edges = [len(self) * piece // pieces for piece in range(pieces + 1)]
+        else:
+            edges = self._bucket_edges(int(bucket_mib * 2**20 / self.gradients.element_size()))
+        return [
+            Unit(index, f"{granularity}-{index}", self.gradients[low:high], self.values[low:high])
+            for index, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
+        ]
+
+    def _bucket_edges(self, limit: int) -> list[int]:
+        """Where buckets of up to `limit` elements begin and end."""
         edges, start, offset = [0], 0, 0
         for _, parameter in self.named:
             if offset > start and offset + parameter.numel() - start > limit:
                 edges.append(offset)
                 start = offset
             offset += parameter.numel()
-        edges.append(offset)
-        return [
-            Unit(index, f"{granularity}-{index}", self.gradients[low:high], self.values[low:high])
-            for index, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
-        ]
+        return [*edges, offset]
 
     def digest(self) -> bytes:
         """A hash of all parameters, equal on two workers only if every bit is."""

@@ -161,7 +161,8 @@ def _algorithm(
 ) -> Algorithm:
     """The algorithm with its exchange and optimizer, ready for the first step."""
     flat = replica.flat
-    units = flat.units(config.exchange.granularity, config.exchange.bucket_mib)
+    pieces = exchange.pieces(config.exchange, comm.size)
+    units = flat.units(config.exchange.granularity, config.exchange.bucket_mib, pieces)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     training_rules.check_length(config, steps)
     try:

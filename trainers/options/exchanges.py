@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import choice, number
+from compressors.parameters import choice, integer, number
 from trainers.options.base import Part
 
 
@@ -36,4 +36,41 @@ class Mixed(Exchange):
     """What the network can sum goes by allreduce, the rest by allgather."""
 
 
-EXCHANGES: dict[str, type] = {"auto": Auto, "allreduce": Allreduce, "allgather": Allgather, "mixed": Mixed}
+def _second_memory() -> str:
+    memory: str = choice("auto", "auto", "none", "residual", "scaled_residual")
+    return memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharded(Exchange):
+    """Each worker reduces one shard of the units: payloads to the shard's owner, its mean, compressed again, to all."""
+
+    second: str = choice("same", "same", "none")
+    second_memory: str = _second_memory()
+
+
+@dataclasses.dataclass(frozen=True)
+class Hierarchical(Exchange):
+    """Dense sums inside a node, and compressed ones between the first workers of the nodes."""
+
+    workers_per_node: int | None = integer(None, low=1, optional=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterServer(Exchange):
+    """Payloads go to rank 0, which answers every worker with their mean."""
+
+    answer: str = choice("dense", "dense", "compressed")
+    second_memory: str = _second_memory()
+    backup: int = integer(0, low=0, high=4095)
+
+
+EXCHANGES: dict[str, type] = {
+    "auto": Auto,
+    "allreduce": Allreduce,
+    "allgather": Allgather,
+    "mixed": Mixed,
+    "sharded": Sharded,
+    "hierarchical": Hierarchical,
+    "parameter_server": ParameterServer,
+}

@@ -1,0 +1,192 @@
+"""Exchanges whose units have owners (sharded, parameter server) and nodes (hierarchical), on real ranks and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from sweep.run import UsageError
+from tests.trainers.test_config import NO_MOMENTUM, composed
+from tests.trainers.test_exchange import mpirun
+from trainers import config
+from trainers.flat import Flat
+from trainers.lanes.sharding import shared_out
+
+MODULE = "tests.trainers.ranks_exchanges"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("workers", [1, 3, 4])
+def test_workers_together_compute_the_gradient_of_one_process(workers: int) -> None:
+    mpirun(workers, "gradients", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_every_compressor_that_is_allowed_gives_the_mean_of_one_process_on_all_ranks() -> None:
+    mpirun(3, "every_compressor", module=MODULE)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
+    """Against Open MPI's own count of the bytes of its point-to-point messages (pml/monitoring).
+
+    Making the communicators of nodes and leaders costs messages, too, so two steps are compared with none.
+    """
+    counts = {steps: count(workers, steps, tmp_path / str(steps)) for steps in (0, 2)}
+    believed = sum(float(path.read_text()) for path in tmp_path.glob("2/believed-*.txt"))
+    assert believed == pytest.approx(counts[2] - counts[0], rel=1e-12) and believed > 0
+
+
+def count(workers: int, steps: int, folder: Path) -> int:
+    """The bytes that all ranks together have sent, as Open MPI counts them."""
+    folder.mkdir()
+    mpirun(
+        workers,
+        "traffic",
+        str(folder),
+        str(steps),
+        module=MODULE,
+        OMPI_MCA_pml="ob1,monitoring",
+        OMPI_MCA_pml_monitoring_enable="1",
+        OMPI_MCA_pml_monitoring_enable_output="3",
+        OMPI_MCA_pml_monitoring_filename=str(folder / "sent"),
+    )
+    counted = 0
+    for rank in range(workers):
+        for line in (folder / f"sent.{rank}.prof").read_text().splitlines():
+            fields = line.split("\t")
+            if fields[0] in ("E", "I"):  # messages of programs and of collectives, to one peer
+                counted += int(fields[3].split()[0])
+    return counted
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("function", ["counted_by_hand", "nodes"])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_bytes_and_nodes_are_as_counted_by_hand(workers: int, function: str) -> None:
+    mpirun(workers, function, module=MODULE)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("function", ["stays_unbiased", "quadratic", "random_numbers", "second_state_matters"])
+def test_the_second_phase_keeps_its_laws(function: str) -> None:
+    mpirun(2, function, module=MODULE)
+
+
+@pytest.mark.mpi
+def test_an_exchange_goes_on_from_its_state_to_the_bit() -> None:
+    mpirun(3, "resume", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_what_comes_too_late_is_dropped_and_kept_by_its_worker() -> None:
+    mpirun(3, "backup", module=MODULE)
+
+
+def test_gradients_that_lie_side_by_side_travel_together() -> None:
+    from tests.trainers.ranks_exchanges import runs_of_memory
+
+    runs_of_memory()
+
+
+def test_shards_are_whole_units_the_largest_first() -> None:
+    assert shared_out([5, 9, 1, 4, 4], 2) == [1, 0, 1, 1, 0]
+    assert shared_out([3, 3, 3], 4) == [0, 1, 2] and shared_out([7, 8], 1) == [0, 0]
+    loads = [0, 0, 0]
+    sizes = [100, 3, 40, 60, 22, 41, 9, 77]
+    for size, owner in zip(sizes, shared_out(sizes, 3), strict=True):
+        loads[owner] += size
+    assert max(loads) <= 4 / 3 * sum(sizes) / 3
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 4, 500])
+def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> None:
+    flat = Flat(nn.Linear(10, 5))
+    units = flat.units("model", 4.0, pieces)
+    sizes = [unit.gradient.numel() for unit in units]
+    assert len(units) == min(pieces, 55) and max(sizes) - min(sizes) <= 1
+    assert torch.equal(torch.cat([unit.values for unit in units]), flat.values)
+    assert [unit.index for unit in units] == list(range(len(units)))
+    assert len(flat.units("layer", 4.0, pieces)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"compressor": "powersgd", "exchange": "sharded"},
+            "powersgd with exchange=sharded, exchange.granularity=layer: ",
+        ),
+        ({"compressor": "gtopk", "exchange": "parameter_server"}, "rounds of its own; valid is exchange=allreduce"),
+        (
+            {"compressor": "intsgd", "exchange": "sharded"},
+            "compressor=intsgd with exchange=sharded, exchange.second=same: who gets a mean that is compressed again "
+            "cannot know its scale; valid is exchange.second=none",
+        ),
+        (
+            {"compressor": "intsgd", "exchange": {"name": "parameter_server", "answer": "compressed"}},
+            "exchange.answer=compressed: who gets",
+        ),
+        (
+            {"compressor": "intsgd", "exchange": {"name": "parameter_server", "backup": 1}},
+            "compressor=intsgd with exchange=parameter_server, exchange.backup=1: all workers agree on a scale",
+        ),
+        (
+            {
+                "compressor": "topk",
+                "memory": "ef21",
+                "exchange": {"name": "sharded", "second_memory": "none"},
+            },
+            "memory=ef21 with exchange=sharded, exchange.second_memory=none: what all workers hold in common would "
+            "drift away for good from what each of them has sent; valid is exchange.second_memory=residual",
+        ),
+        (
+            {"compressor": "topk", "memory": "ef21", "exchange": {"name": "parameter_server", "backup": 1}},
+            "memory=ef21 with exchange=parameter_server, exchange.backup=1: the mean of all estimates",
+        ),
+        (
+            {"compressor": "fp16", "memory": "ef21", "exchange": "hierarchical"},
+            "exchange=hierarchical: the network rou",
+        ),
+        (
+            {"exchange": {"name": "parameter_server", "backup": 2}},
+            "exchange.backup=2: valid is an integer from 0 to 1 with workers=2",
+        ),
+        (
+            {"memory": "dgc", "optimizer": NO_MOMENTUM, "exchange": {"name": "parameter_server", "backup": 1}},
+            "compressor=none with memory=dgc: momentum is cleared",
+        ),
+        ({"exchange": {"name": "hierarchical", "workers_per_node": 0}}, "exchange.workers_per_node=0: valid is"),
+        ({"exchange": {"name": "sharded", "second": "qsgd"}}, "exchange.second=qsgd: valid is one of same, none"),
+    ],
+)
+def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        config.resolve(composed(**changes))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compressor": "fp16", "memory": "ef21", "exchange": "sharded"},
+        {"compressor": "intsgd", "exchange": {"name": "sharded", "second": "none"}},
+        {
+            "compressor": "intsgd",
+            "workers": 200,
+            "exchange": {"name": "hierarchical", "workers_per_node": 2},
+            "batch": {"size": 999},
+        },
+        {"compressor": "powersgd", "exchange": "hierarchical"},
+        {"compressor": "sign", "exchange": {"name": "parameter_server", "backup": 1, "answer": "compressed"}},
+        {"exchange": {"name": "sharded", "granularity": "model"}},
+    ],
+    ids=str,
+)
+def test_what_can_work_is_not_refused(changes: dict[str, Any]) -> None:
+    config.resolve(composed(**changes))

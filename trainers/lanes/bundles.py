@@ -1,0 +1,99 @@
+"""Payloads that travel together to one receiver, and the buffers that they travel in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from compressors import CorruptPayload
+from trainers import sizes
+from trainers.lanes.base import Parcel
+from trainers.sizes import ALIGNMENT, aligned, countable
+
+
+class Bundle:
+    """Payloads of some units, one behind the other, each at a multiple of ALIGNMENT bytes."""
+
+    def __init__(self) -> None:
+        self.parcels: list[Parcel] = []
+        self.sizes: list[int] = []
+        self.used = 0
+        self._buffer = torch.zeros(0, dtype=torch.uint8)
+
+    def begin(self, buffer: torch.Tensor) -> None:
+        """Start anew, in `buffer`: (n,) uint8 from a multiple of ALIGNMENT on, long enough for every payload."""
+        self.parcels, self.sizes, self.used = [], [], 0
+        self._buffer = buffer
+
+    def add(self, parcel: Parcel) -> torch.Tensor:
+        """Encode a unit behind those before it; returns its payload, a part of the buffer."""
+        payload = parcel.compressor.compress(parcel.x, parcel.key, self._buffer[self.used :])
+        self.parcels.append(parcel)
+        self.sizes.append(payload.numel())
+        end = self.used + payload.numel()
+        self.used += aligned(payload.numel())
+        self._buffer[end : self.used] = 0
+        return payload
+
+    def payloads(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        """What has been encoded."""
+        offset = 0
+        for parcel, size in zip(self.parcels, self.sizes, strict=True):
+            yield parcel, self._buffer[offset : offset + size]
+            offset += aligned(size)
+
+    def message(self) -> torch.Tensor:
+        """All payloads, with what fills them up to multiples of ALIGNMENT."""
+        return self._buffer[: self.used]
+
+
+def bound_of(parcels: Sequence[Parcel]) -> int:
+    """The most bytes that these units can need together."""
+    return sum(aligned(parcel.compressor.payload_bound(parcel.x.shape)) for parcel in parcels)
+
+
+def fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
+    """The sizes of the payloads where no data decides them, so that nobody has to be told; else None."""
+    found = [parcel.compressor.payload_size(parcel.x.shape) for parcel in parcels]
+    return None if None in found else [size for size in found if size is not None]
+
+
+def message_bytes(lengths: Sequence[int]) -> int:
+    """Bytes of a message of payloads with these sizes."""
+    return sum(map(aligned, lengths))
+
+
+def words(size: int) -> int:
+    """`size` bytes as MPI counts them: in words of ALIGNMENT bytes."""
+    return countable(size // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+
+
+def accumulate(parcels: Sequence[Parcel], message: torch.Tensor, lengths: Sequence[int], weight: float) -> None:
+    """Add the payloads of one message, times `weight`, to the gradients of their units.
+
+    Raises:
+        CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
+    """
+    offset = 0
+    for parcel, size in zip(parcels, lengths, strict=True):
+        if not 0 <= size <= message.numel() - offset:
+            name = parcel.unit.name
+            raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
+        payload = message[offset : offset + size]
+        parcel.compressor.decompress_add(payload, parcel.unit.gradient, parcel.key, weight)
+        offset += aligned(size)
+
+
+class Room:
+    """A buffer of bytes that grows to what was asked of it and is used again."""
+
+    def __init__(self) -> None:
+        self._bytes = torch.zeros(0, dtype=torch.uint8)
+
+    def of(self, size: int) -> torch.Tensor:
+        """(size,) uint8, with any content; what was given before may be overwritten by it."""
+        if size > self._bytes.numel():
+            self._bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))
+        return self._bytes[:size]

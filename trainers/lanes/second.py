@@ -1,0 +1,117 @@
+"""The second phase of an exchange: whoever has formed a mean compresses it again before all workers get it.
+
+Double compression with error feedback on both sides: Tang, Lian, Yu, Zhang and Liu, "DoubleSqueeze", ICML 2019; Zheng,
+Huang and Kwok, "dist-EF-SGD", NeurIPS 2019. With memory=ef21 the workers' sum of what arrives is EF21-BC of
+Fatkhullin et al., "EF21 with bells and whistles", 2021: the residual is the server's mean less what the workers hold.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import compressors
+from compressors import Compressor, Key
+from compressors.memory import Memory
+from compressors.signs import Signum
+from trainers.lanes.base import Parcel
+
+
+class Second:
+    """How a mean is compressed again, and what is kept of what that loses.
+
+    Compressors keep a state of their own, apart from that of the first phase; their random numbers are those of
+    the unit `units` + i, for unit i of the first phase, and of the worker that has formed the mean.
+
+    Args:
+        units: how many there are.
+        again: by the compressor of the first phase; else means go as they are, in fp32.
+        memory: of this worker, for the means that it forms. Of directions only (`scale_free`) it keeps nothing.
+    """
+
+    def __init__(self, units: int, *, again: bool, memory: Memory) -> None:
+        self.units, self.again, self.memory = units, again, memory
+        self._dense = compressors.build("none")
+        self._variants: dict[str, Compressor] = {}  # by what they are, as a selector has them
+        self._saved: dict[str, Any] = {}  # states of variants that are still to come
+
+    def begin(self, lr: float) -> None:
+        """Start a step with this learning rate."""
+        self.memory.begin(lr, 1, _no_norm)
+
+    def compressor(self, first: Compressor) -> Compressor:
+        """What compresses the mean of what `first` has compressed: the same method, but for one worker alone.
+
+        Momentum is taken once: a vote on signs of momentum is answered with plain signs.
+        """
+        if not self.again:
+            return self._dense
+        key = repr(first)
+        if key not in self._variants:
+            one = compressors.build("sign") if isinstance(first, Signum) else dataclasses.replace(first)
+            one.join(1)
+            if key in self._saved:
+                one.load_state_dict(self._saved.pop(key))
+            self._variants[key] = one
+        return self._variants[key]
+
+    def parcel(self, first: Parcel, owner: int) -> Parcel:
+        """The unit as worker `owner` sends it on; x, its mean, is in the gradient."""
+        key = Key(first.key.seed, owner, first.key.step, self.units + first.key.unit)
+        return Parcel(first.unit, self.compressor(first.compressor), key, first.unit.gradient)
+
+    def compensated(self, parcel: Parcel) -> Parcel:
+        """The parcel with what was withheld of the unit's means before."""
+        if parcel.compressor.scale_free:
+            return parcel
+        x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.lossless)
+        return dataclasses.replace(parcel, x=x)
+
+    def settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
+        """Keep what `payload` does not carry of a compensated parcel."""
+        if not parcel.compressor.scale_free:
+            self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what is remembered from step to step."""
+        return {
+            "memory": repr(self.memory),
+            "kept": self.memory.state_dict(),
+            "compressors": {
+                **copy.deepcopy(self._saved),
+                **{key: one.state_dict() for key, one in self._variants.items()},
+            },
+        }
+
+    def check_state(self, state: Any) -> None:
+        """Raise ValueError where `state` is not what `state_dict` of the same memory gives."""
+        keys = ("memory", "kept", "compressors")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a second phase has the keys {', '.join(keys)}, but was given {given}")
+        if state["memory"] != repr(self.memory):
+            raise ValueError(
+                f"the second phase's state is that of {state['memory']}, but its memory is {self.memory!r}"
+            )
+        if not isinstance(state["compressors"], Mapping):
+            given = type(state["compressors"]).__name__
+            raise ValueError(f"compressors of a second phase's state is a {given}, not a mapping")
+        dataclasses.replace(self.memory).load_state_dict(state["kept"])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        self.check_state(state)
+        self.memory.load_state_dict(state["kept"])
+        self._variants, self._saved = {}, copy.deepcopy(dict(state["compressors"]))
+
+
+def _no_norm() -> float:
+    raise RuntimeError("a second phase clips nothing")

@@ -1,0 +1,139 @@
+"""The lane of units that the workers share out among them: each forms the mean of its shard, and all get all shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from compressors.policy import Selector
+from trainers import sizes
+from trainers.lanes.base import Parcel
+from trainers.lanes.bundles import Room, bound_of, fixed_sizes, message_bytes, words
+from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.second import Second
+from trainers.lanes.two_phase import TwoPhaseLane
+from trainers.sizes import ALIGNMENT, countable
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def shared_out(elements: Sequence[int], workers: int) -> list[int]:
+    """The owner of every unit: the largest first, each to the worker that has the fewest elements so far.
+
+    Longest processing time first (Graham, 1969): no worker has more than 4/3 of the least that is possible.
+    Equal units go by their index, equal workers by their rank, so that all find the same.
+    """
+    owners, loads = [0] * len(elements), [0] * workers
+    for unit in sorted(range(len(elements)), key=lambda unit: (-elements[unit], unit)):
+        owners[unit] = loads.index(min(loads))
+        loads[owners[unit]] += elements[unit]
+    return owners
+
+
+class ShardLane(TwoPhaseLane):
+    """Alltoallv takes every payload to the owner of its unit, Allgatherv every shard's mean to all workers.
+
+    What a worker sends hardly depends on the number of workers W: with shards of one size (W - 1) / W of its
+    message, and W - 1 times its part of the second, 1 / W of it all. Where the size of payloads depends on the data,
+    sizes (uint32 a unit) travel first, in either phase. `payload_bytes` is the first message, with its sizes.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: Second, owners: Sequence[int]
+    ) -> None:
+        super().__init__(comm, watch, selector, second, owners)
+        self._incoming, self._outgoing, self._gathered = Room(), Room(), Room()
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        messages, lengths = self._scatter()
+        self.form_mean(messages, lengths)
+        self.prepare_answers()
+        self.encode_answer(self._outgoing.of(bound_of(self.answered[self.comm.rank])))
+        self._gather()
+        yield from ()
+
+    def _scatter(self) -> tuple[list[torch.Tensor], list[list[int]]]:
+        """The first phase: what every worker has sent for this worker's shard, with the sizes of the payloads."""
+        from mpi4py import MPI
+
+        workers, rank = self.comm.size, self.comm.rank
+        bundles = [self.bundles[owner] for owner in range(workers)]
+        known = fixed_sizes(self.parcels)
+        others = [int(worker != rank) for worker in range(workers)]  # what is a worker's own stays where it is
+        lengths = [list(bundles[rank].sizes)] * workers
+        with self.watch("communicate"):
+            if known is None:
+                mine = len(bundles[rank].parcels)
+                own = payload_sizes([size for bundle in bundles for size in bundle.sizes])
+                theirs = np.zeros((workers, mine), dtype=np.uint32)
+                counts = [len(bundle.parcels) for bundle in bundles]
+                sending = [own, _times(counts, others), _starts(counts)[:-1], MPI.UINT32_T]
+                receiving = [theirs, _times([mine] * workers, others), _starts([mine] * workers)[:-1], MPI.UINT32_T]
+                self.comm.Alltoallv(sending, receiving)
+                theirs[rank] = bundles[rank].sizes
+                lengths = theirs.tolist()
+            received = _times([message_bytes(of_message) for of_message in lengths], others)
+            starts = _starts(received)
+            countable(starts[-1] // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a shard's messages")
+            incoming = self._incoming.of(starts[-1])
+            sent = _times([words(bundle.used) for bundle in bundles], others)
+            words(self.starts[-1])
+            places, displacements = ([start // ALIGNMENT for start in edges[:-1]] for edges in (self.starts, starts))
+            self.comm.Alltoallv(
+                [self._message.numpy(), sent, places, MPI.INT32_T],
+                [incoming.numpy(), list(map(words, received)), displacements, MPI.INT32_T],
+            )
+        for owner, bundle in enumerate(bundles):
+            size = bundle.used + (0 if known is not None else 4 * len(bundle.parcels))
+            self.payload_bytes += size
+            self.sent_bytes += size if owner != rank else 0
+        messages = [incoming[low:high] for low, high in zip(starts, starts[1:], strict=False)]
+        messages[rank] = bundles[rank].message()
+        return messages, lengths
+
+    def _gather(self) -> None:
+        """The second phase: all workers get the means of all shards."""
+        from mpi4py import MPI
+
+        workers = self.comm.size
+        known = [fixed_sizes(parcels) for parcels in self.answered]
+        counts = [len(parcels) for parcels in self.answered]
+        own = self.answer.used
+        with self.watch("communicate"):
+            if None in known:
+                everyone = np.empty(sum(counts), dtype=np.uint32)
+                self.comm.Allgatherv(payload_sizes(self.answer.sizes), [everyone, counts, MPI.UINT32_T])
+                edges = np.cumsum([0, *counts])
+                self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
+                own += 4 * len(self.answer.sizes)
+            else:
+                self._lengths = [one for one in known if one is not None]
+            received = [message_bytes(of_message) for of_message in self._lengths]
+            self._starts = _starts(received)
+            words(self._starts[-1])
+            self._means = self._gathered.of(self._starts[-1])
+            displacements = [start // ALIGNMENT for start in self._starts[:-1]]
+            self.comm.Allgatherv(
+                [self.answer.message().numpy(), words(self.answer.used), MPI.INT32_T],
+                [self._means.numpy(), list(map(words, received)), displacements, MPI.INT32_T],
+            )
+        self.sent_bytes += (workers - 1) * own
+
+    def decode(self) -> None:
+        edges = zip(self._starts, self._starts[1:], strict=False)
+        messages = (self._means[low:high] for low, high in edges)
+        self.decode_answers(zip(self.answered, messages, self._lengths, strict=True))
+
+
+def _times(counts: Sequence[int], factors: Sequence[int]) -> list[int]:
+    return [count * factor for count, factor in zip(counts, factors, strict=True)]
+
+
+def _starts(counts: Sequence[int]) -> list[int]:
+    """Where each of so many begins behind the others, and where all end."""
+    return [sum(counts[:number]) for number in range(len(counts) + 1)]

@@ -1,0 +1,99 @@
+"""Lanes whose units have owners: the owner of a unit forms its mean, compresses it again, and all workers get that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from compressors.policy import Selector
+from trainers.lanes.base import Lane, Parcel
+from trainers.lanes.bundles import Bundle, accumulate
+from trainers.lanes.second import Second
+from trainers.sizes import aligned
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class TwoPhaseLane(Lane):
+    """Every payload goes to the owner of its unit, for whom it waits in a bundle of the outgoing message.
+
+    Args:
+        owners: the rank that owns each unit, by index.
+        second: how this rank sends on the means of its units.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        watch: Stopwatch,
+        selector: Selector,
+        second: Second,
+        owners: Sequence[int],
+    ) -> None:
+        super().__init__(comm, watch)
+        self.selector, self.second, self.owners = selector, second, owners
+        self.bundles = {owner: Bundle() for owner in range(comm.size)}
+        self.starts = [0] * (comm.size + 1)
+        self.answer = Bundle()
+        self.answered: list[list[Parcel]] = []
+        self._laid_out_for: list[object] | None = None
+        self._message = torch.zeros(0, dtype=torch.uint8)
+
+    def begin(self) -> None:
+        super().begin()
+        if self._laid_out_for is not self.selector.selected:
+            self._lay_out()
+        for owner, bundle in self.bundles.items():
+            bundle.begin(self._message[self.starts[owner] : self.starts[owner + 1]])
+
+    def _lay_out(self, head: int = 0) -> None:
+        """Room in one message for the largest payloads of every owner's units, behind `head` bytes."""
+        bounds = [0] * self.comm.size
+        for owner, compressor, (_, shape) in zip(self.owners, self.selector.selected, self.selector.units, strict=True):
+            bounds[owner] += aligned(compressor.payload_bound(shape))
+        self.starts = [head + sum(bounds[:owner]) for owner in range(self.comm.size + 1)]
+        if self.starts[-1] > self._message.numel():
+            self._message = torch.zeros(self.starts[-1], dtype=torch.uint8)
+        self._laid_out_for = self.selector.selected  # type: ignore[assignment]
+
+    def add(self, parcel: Parcel) -> torch.Tensor | None:
+        self.parcels.append(parcel)
+        return self.bundles[self.owners[parcel.unit.index]].add(parcel)
+
+    def form_mean(self, messages: Sequence[torch.Tensor], lengths: Sequence[Sequence[int]]) -> None:
+        """Put the mean of these workers' messages into the gradients of the units that this rank owns."""
+        parcels = self.bundles[self.comm.rank].parcels
+        with self.watch("decode"):
+            for parcel in parcels:
+                parcel.unit.gradient.zero_()
+            for message, of_message in zip(messages, lengths, strict=True):
+                accumulate(parcels, message, of_message, 1.0 / len(messages))
+            for parcel in parcels:
+                parcel.compressor.finish(parcel.unit.gradient, parcel.key, len(messages))
+
+    def prepare_answers(self) -> None:
+        """What every owner will send on, in the order in which it does."""
+        self.answered = [
+            [self.second.parcel(parcel, owner) for parcel in bundle.parcels] for owner, bundle in self.bundles.items()
+        ]
+
+    def encode_answer(self, buffer: torch.Tensor) -> None:
+        """Compress the means of this rank's units into `answer`, in `buffer`, which has room for them."""
+        with self.watch("encode"):
+            parcels = self.answered[self.comm.rank]
+            self.answer.begin(buffer)
+            for parcel in parcels:
+                compensated = self.second.compensated(parcel)
+                self.second.settle(compensated, self.answer.add(compensated))
+
+    def decode_answers(self, answers: Iterator[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
+        """Put what the owners have sent on into all gradients: the same bits on all workers."""
+        with self.watch("decode"):
+            for parcel in self.parcels:
+                parcel.unit.gradient.zero_()
+            for parcels, message, lengths in answers:
+                accumulate(parcels, message, lengths, 1.0)
