@@ -56,7 +56,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 measure = (step - 1) % config.measure_every == 0
                 lr = schedule.rate(step)
                 algorithm.begin(step, epoch, lr, measure)
-                loss, accuracy = replica.gradient(batch, watch)
+                loss, accuracy = replica.gradient(batch, watch, algorithm.ready)
                 traffic = algorithm.finish()
                 with watch(MEASURE):
                     withheld = config.memory.norm() if measure else None

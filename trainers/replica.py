@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,8 +38,10 @@ class Replica:
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
-    def gradient(self, batch: Batch, watch: Stopwatch) -> tuple[float, float]:
+    def gradient(self, batch: Batch, watch: Stopwatch, ready: Callable[[], None] | None = None) -> tuple[float, float]:
         """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
+
+        `ready` is called before the last backward: what that completes is the gradient to be exchanged.
 
         The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
         the global batch also where the workers' shares differ in size.
@@ -52,6 +55,8 @@ class Replica:
             loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
         with watch("backward"):
             self.flat.gradients.zero_()
+            if ready is not None:
+                ready()
             (loss * self.comm.size).backward()
             correct = (logits.detach().argmax(1) == labels).sum()
         return float(loss.detach()), float(correct) / batch.total

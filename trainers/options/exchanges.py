@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import choice, number
+from compressors.parameters import boolean, choice, number
 from trainers.options.base import Part
 
 
@@ -14,6 +14,7 @@ class Exchange(Part):
 
     granularity: str = choice("layer", "layer", "bucket", "model")
     bucket_mib: float = number(4.0, 0.0, above=True)
+    overlap: bool = boolean(False)
 
 
 @dataclasses.dataclass(frozen=True)
