@@ -1,10 +1,10 @@
 """Training steps against torch's DistributedDataParallel, the exchange against bare mpi4py, memory, and starting.
 
-    python benchmarks/trainer.py [steps] [exchange] [memory] [--ranks 2 4] [--batch 8] [--into docs/benchmarks.md]
+    python benchmarks/trainer.py [steps] [exchange] [memory] [--ranks 2 4] [--batch 0 8] [--into docs/benchmarks.md]
 
 - steps: iterations per second of ours and of DistributedDataParallel over gloo with its own hook, for the same model,
-  batch, one thread a rank, SGD with momentum and update included, the data in memory. Also the CPU seconds that a rank
-  takes until it is ready to train.
+  batch, one thread a rank, SGD with momentum and update included, the data in memory. With a batch of 0 nothing of the
+  model is computed: gradients of its shapes are exchanged. Also the CPU seconds until a rank is ready to train.
 - exchange: a message that is encoded already, summed and gathered, against bare mpi4py on the same buffers.
 - memory: what a rank needs at its peak beyond weights, gradients, optimizer, what memory keeps, and payloads. Nothing
   is computed forward or backward: activations depend on the batch.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import os
 import socket
 import statistics
@@ -125,25 +126,35 @@ def started(ranks: int, *sides: str) -> Iterator[list[Side]]:
 
 def steps(arguments: argparse.Namespace) -> list[str]:
     """The rows of the table of steps."""
-    head = ["model", "ranks", "method", "overlap", "ours, it/s", "DDP, it/s", "ratio", "promised", "ready, CPU s"]
+    head = [
+        "model",
+        "batch",
+        "ranks",
+        "method",
+        "overlap",
+        "ours, it/s",
+        "DDP, it/s",
+        "ratio",
+        "promised",
+        "ready, CPU s",
+    ]
     rows = [head, ["---"] * len(head)]
-    for model in arguments.models:
-        for ranks in arguments.ranks:
-            for method in arguments.methods:
-                for overlap in arguments.overlap:
-                    rows.append(
-                        [model, str(ranks), method, overlap, *_compared(arguments, model, ranks, method, overlap)]
-                    )
-                    print(*rows[-1], flush=True)
+    choices = (arguments.models, arguments.batch, arguments.ranks, arguments.methods, arguments.overlap)
+    for model, batch, ranks, method, overlap in itertools.product(*choices):
+        row = _compared(arguments, model, batch, ranks, method, overlap)
+        rows.append([model, str(batch), str(ranks), method, overlap, *row])
+        print(*rows[-1], flush=True)
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def _compared(arguments: argparse.Namespace, model: str, ranks: int, method: str, overlap: str) -> list[str]:
-    common = [f"workers={ranks}", f"batch.size={arguments.batch * ranks}", f"exchange.overlap={overlap}"]
+def _compared(
+    arguments: argparse.Namespace, model: str, batch: int, ranks: int, method: str, overlap: str
+) -> list[str]:
+    common = [f"workers={ranks}", f"batch.size={max(batch, 1) * ranks}", f"exchange.overlap={overlap}"]
     config, _ = composed(*MODELS[model], *METHODS[method], *common, *arguments.override)
     with started(ranks, "ours", "ddp") as (ours, theirs):
         for side in (ours, theirs):
-            side.set_up({"config": config, "batch": arguments.batch})
+            side.set_up({"config": config, "batch": batch})
         turns = []
         for turn in range(arguments.turns + 1):
             pair = {}
@@ -177,7 +188,7 @@ def exchange(arguments: argparse.Namespace) -> list[str]:
 
 def memory(arguments: argparse.Namespace) -> list[str]:
     """The rows of the table of memory."""
-    head = ["model", "ranks", "method", "accounted for, MB", "peak, MB", "more", "promised"]
+    head = ["model", "batch", "ranks", "method", "accounted for, MB", "peak, MB", "more", "promised"]
     rows = [head, ["---"] * len(head)]
     for model in arguments.models:
         for ranks in arguments.ranks:
@@ -203,7 +214,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--overlap", nargs="+", choices=("false", "true"), default=["false"])
-    parser.add_argument("--batch", type=int, default=8, help="of a rank")
+    parser.add_argument("--batch", nargs="+", type=int, default=[0, 8], help="samples of a rank")
     parser.add_argument("--steps", type=int, default=4, help="in a turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--override", nargs="+", default=[], help="of the config, as for multirun.py")

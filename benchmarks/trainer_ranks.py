@@ -27,6 +27,35 @@ Step = Callable[[int], Answer]
 """Does so many steps; the seconds by name."""
 
 
+def built(told: dict[str, Any], config: Any) -> Any:
+    """The model of a config; with a batch of 0 no more than the shapes of its parameters.
+
+    Then what is computed is a sum of all parameters, each times a fixed number, for one sample: gradients of the
+    shapes of the model at the cost of one look at each of them. So a step is little but exchange and update.
+    """
+    import torch
+    from torch import nn
+
+    from trainers import models
+
+    torch.manual_seed(config.seed)
+    model = models.build(config.model, SHAPE, CLASSES)
+    if told["batch"]:
+        return model
+
+    class Shapes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList(model.parameters())
+            self.factors = [torch.randn_like(weight) for weight in self.weights]
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            total = sum(torch.dot(w.flatten(), f.flatten()) for w, f in zip(self.weights, self.factors, strict=True))
+            return total * torch.arange(CLASSES, dtype=torch.float32) * 1e-3 + inputs.flatten(1)[:, :CLASSES]
+
+    return Shapes()
+
+
 def ours(told: dict[str, Any]) -> Step:
     """Steps as trainers/loop.py does them, on one batch that lies in memory."""
     from trainers import config as configs
@@ -36,14 +65,15 @@ def ours(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
-    from trainers import loop
+    from trainers import loop, models
     from trainers.data.feeds import Batch, Feed
     from trainers.replica import Replica
     from trainers.stopwatch import Stopwatch
 
     torch.set_num_threads(1)
     comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
-    batch = Batch(*_batch(told["batch"], comm.rank), told["batch"] * comm.size)
+    samples = told["batch"] or 1
+    batch = Batch(*_batch(samples, comm.rank), samples * comm.size)
 
     class InMemory(Feed):
         shape, classes, samples, steps_per_epoch = SHAPE, CLASSES, batch.total * 10**6, 10**6
@@ -54,6 +84,8 @@ def ours(told: dict[str, Any]) -> Step:
         def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
             return iter(())
 
+    model = built(told, config)
+    models.build = lambda *_: model
     replica, watch, feed = Replica(config, SHAPE, CLASSES, comm), Stopwatch(), InMemory()
     algorithm = loop._algorithm(config, comm, replica, feed, feed.steps_per_epoch, watch)
     replica.model.train()
@@ -82,14 +114,15 @@ def ddp(told: dict[str, Any]) -> Step:
     from torch.nn.parallel import DistributedDataParallel
 
     from trainers import config as configs
-    from trainers import models
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     config = configs.parse(told["config"])
-    torch.manual_seed(config.seed)
-    model = DistributedDataParallel(models.build(config.model, SHAPE, CLASSES), gradient_as_bucket_view=True)
     name, sgd = configs.name_of(config.compressor), config.optimizer
+    # With several buckets torch's PowerSGD starts sums from callbacks, whose order differs between the ranks: gloo then
+    # ends with "received data size doesn't match expected size". So it gets one bucket.
+    buckets: dict[str, Any] = {"bucket_cap_mb": 4096} if name == "powersgd" else {}
+    model = DistributedDataParallel(built(told, config), gradient_as_bucket_view=True, **buckets)
     if name == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif name == "powersgd":
@@ -100,7 +133,7 @@ def ddp(told: dict[str, Any]) -> Step:
     optimizer = torch.optim.SGD(
         model.parameters(), 0.001, momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay
     )
-    inputs, labels = _batch(told["batch"], torch.distributed.get_rank())
+    inputs, labels = _batch(told["batch"] or 1, torch.distributed.get_rank())
     model.train()
 
     def steps(count: int) -> Answer:
@@ -168,7 +201,7 @@ def memory(told: dict[str, Any]) -> Step:
     from mpi4py import MPI
 
     from trainers import config as configs
-    from trainers import loop, models
+    from trainers import loop
     from trainers.algorithms.base import Algorithm
     from trainers.replica import Replica
     from trainers.stopwatch import Stopwatch
@@ -192,7 +225,6 @@ def memory(told: dict[str, Any]) -> Step:
     replica, algorithm = ready(configs.parse(told["small"]))  # what libraries take once
     step(replica, algorithm, 1)
     del replica, algorithm
-    assert models is not None
 
     def steps(count: int) -> Answer:
         before = _status("VmRSS")
