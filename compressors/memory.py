@@ -43,6 +43,11 @@ class Memory(ABC):
     def __post_init__(self) -> None:
         parameters.check(self)
 
+    @property
+    def needs_norm(self) -> bool:
+        """`compensate` wants the norm of the whole gradient, which is known only when backward is over."""
+        return False
+
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
         """Start a step: its learning rate, the number of workers, and how to get the l2 norm of the whole
         gradient of this worker."""

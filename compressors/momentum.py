@@ -56,6 +56,10 @@ class DGC(Keeping):
         step: _Step = self.__dict__["_step"]
         return step
 
+    @property
+    def needs_norm(self) -> bool:
+        return self.clip is not None and self.clip_per == "model"
+
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
         object.__setattr__(self, "_step", _Step(workers, norm))
 

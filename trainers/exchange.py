@@ -3,7 +3,8 @@
 One step of an exchange: `begin`, then `submit` for each unit in the order in which backward
 completes them, then `finish`, after which every unit's gradient is the mean over the workers of what
 was submitted, decoded. `submit` adds what memory withheld and encodes straight into the outgoing
-message of a lane (trainers/lanes).
+message of a lane (trainers/lanes). With `overlap`, parts of a message leave while backward goes on;
+else they leave in `finish`. The numbers are the same to the bit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from compressors.memory import Memory
 from compressors.policy import Selector
 from trainers import staging
 from trainers.flat import Unit
-from trainers.lanes.base import Lane, MessageLane, Parcel
+from trainers.lanes.base import PART_BYTES, Lane, MessageLane, Parcel
+from trainers.lanes.courier import Courier, ThreadCourier
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
@@ -55,6 +57,10 @@ class Exchange:
         selector: which compressor is in force for which unit.
         sums: payloads that the network can add are added by it (and cooperative methods do their rounds).
         gathers: the others, or without `sums` all of them, go to every worker.
+        overlap: what has been submitted is sent while the rank goes on.
+
+    Raises:
+        UsageError: `overlap` with an MPI library that cannot do that.
     """
 
     may_drop = False
@@ -71,11 +77,19 @@ class Exchange:
         *,
         sums: bool,
         gathers: bool,
+        overlap: bool = False,
     ) -> None:
         self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
         self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
+        self.courier = ThreadCourier(comm, watch) if overlap else Courier(comm, watch)
         self._lanes: dict[Any, Lane] = {}
+        self._unposted: dict[Lane, int] = {}  # bytes that what was added since the last part may take
         self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, where a compressor wants to know
+
+    @property
+    def takes_early(self) -> bool:
+        """Units are wanted as soon as backward has completed them: something is won by it, and nothing is missing."""
+        return isinstance(self.courier, ThreadCourier) and not self.memory.needs_norm
 
     def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
         """Replace every unit's gradient by the mean over the workers of its compressed form."""
@@ -96,6 +110,7 @@ class Exchange:
                 self._reserve()
             self._note_movement(lr)
             self.memory.begin(lr, self.comm.size, self._gradient_norm)
+        self._unposted.clear()
         for lane in self._lanes.values():
             lane.begin()
 
@@ -108,11 +123,11 @@ class Exchange:
             raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
         if key not in self._lanes:
             if key is None:
-                self._lanes[key] = GatherLane(self.comm, self.watch)
+                self._lanes[key] = GatherLane(self.comm, self.watch, self.courier)
             elif isinstance(compressor, Cooperative):
-                self._lanes[key] = RoundsLane(self.comm, self.watch)
+                self._lanes[key] = RoundsLane(self.comm, self.watch, self.courier)
             else:
-                self._lanes[key] = SumLane(self.comm, self.watch, key)
+                self._lanes[key] = SumLane(self.comm, self.watch, key, self.courier)
             self._lanes[key].begin()
         return self._lanes[key]
 
@@ -156,10 +171,17 @@ class Exchange:
             self._encode(parcel)
 
     def _encode(self, parcel: Parcel) -> None:
+        lane = self._lane(parcel.compressor)
         with self.watch("encode"):
-            payload = self._lane(parcel.compressor).add(parcel)
-        if payload is not None:
-            self._settle(parcel, payload)
+            payload = lane.add(parcel)
+        if payload is None:
+            return
+        self._settle(parcel, payload)
+        self._unposted[lane] = self._unposted.get(lane, 0) + parcel.compressor.payload_bound(parcel.x.shape)
+        if self._unposted[lane] >= PART_BYTES:
+            self._unposted[lane] = 0
+            with self.watch("communicate"):
+                lane.post()
 
     def _settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
         """What a payload has carried is known: measure what it has not, and let memory keep that."""
@@ -193,6 +215,9 @@ class Exchange:
         if self._waiting:
             self._agree()
         lanes = [lane for lane in self._lanes.values() if lane.parcels]
+        with self.watch("communicate"):
+            for lane in lanes:
+                lane.post()
         for lane in lanes:
             for parcel, payload in lane.communicate():
                 self._settle(parcel, payload)
@@ -294,6 +319,7 @@ def build(
         from trainers.exchanges.two_phase import parameter_server
 
         return parameter_server(config, parts)
+    assert isinstance(config, options.Overlapping)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
-    return Exchange(*parts, sums=sums, gathers=gathers)
+    return Exchange(*parts, sums=sums, gathers=gathers, overlap=config.overlap)

@@ -81,7 +81,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
                 lr = schedule.rate(step)
                 algorithm.parts.optimizer.adjust(**schedule.settings(step))
                 algorithm.begin(step, epoch, lr, measure)
-                loss, accuracy = replica.gradient(batch, watch)
+                loss, accuracy = replica.gradient(batch, watch, algorithm.ready)
                 traffic = algorithm.finish() if replica.usable(watch) else NOTHING_SENT
                 traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + replica.extra_bytes())
                 with watch(MEASURE):

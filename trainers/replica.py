@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,8 +55,10 @@ class Replica:
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
-    def gradient(self, batch: Batch, watch: Stopwatch) -> tuple[float, float]:
+    def gradient(self, batch: Batch, watch: Stopwatch, ready: Callable[[], None] | None = None) -> tuple[float, float]:
         """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
+
+        `ready` is called before the last backward where what that completes is the gradient to be exchanged.
 
         The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
         the global batch also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces,
@@ -70,15 +72,18 @@ class Replica:
             return 0.0, 0.0
         scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
         losses = correct = 0.0
-        for piece, inputs, targets in pieces(batch, self.config.batch.accumulate):
+        parts = pieces(batch, self.config.batch.accumulate)
+        for number, (inputs, targets) in enumerate(parts, 1):
             with watch("data"):
                 inputs, targets = self._placed(inputs, targets)
             with watch("forward"):
                 logits, labels = scores(self._outputs(inputs), targets)
                 loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
             with watch("backward"):
-                if piece == 0:
+                if number == 1:
                     self.flat.gradients.zero_()
+                if number == len(parts) and ready is not None and self.scaler is None:
+                    ready()
                 (loss * scale).backward()
                 correct += float((logits.detach().argmax(1) == labels).sum())
                 losses += float(loss.detach())
@@ -231,12 +236,10 @@ class Replica:
             torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self.device)
 
 
-def pieces(batch: Batch, count: int) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Number, inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
+def pieces(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
     count = min(count, len(batch.labels))
-    parts = zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True)
-    for index, (inputs, labels) in enumerate(parts):
-        yield index, inputs, labels
+    return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
 
 
 def scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

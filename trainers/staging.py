@@ -41,10 +41,10 @@ def reads_gpus() -> bool:
 
 
 def message(size: int, *, host: bool = False) -> torch.Tensor:
-    """`size` bytes, zeros, for payloads that MPI sends or receives; `host`: in main memory in any case."""
+    """Room for `size` bytes of payloads that MPI sends or receives; `host`: in main memory in any case."""
     if _direct and not host:
-        return torch.zeros(size, dtype=torch.uint8, device=_device)
-    return torch.zeros(size, dtype=torch.uint8, pin_memory=_device.type == "cuda")
+        return torch.empty(size, dtype=torch.uint8, device=_device)
+    return torch.empty(size, dtype=torch.uint8, pin_memory=_device.type == "cuda")
 
 
 def buffer(tensor: torch.Tensor) -> Any:

@@ -14,19 +14,26 @@ MEASURE = "measure"
 
 
 class Stopwatch:
-    """Seconds by phase in the present step. Phases may be entered again; times add up."""
+    """Seconds by phase in the present step. Phases may be entered again; times add up.
+
+    A phase that is entered within another one (what hooks encode during backward) interrupts that one: no second
+    counts twice, so that the sum of all phases is never more than the step.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self._within = 0.0  # of the phase that goes on: seconds that belong to phases within it
         self._started = time.perf_counter()
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, around, self._within = time.perf_counter(), self._within, 0.0
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+            elapsed = time.perf_counter() - start
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed - self._within
+            self._within = around + elapsed
 
     def steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
         """Start a step for every item; fetching the item counts as `phase`."""

@@ -58,23 +58,35 @@ def test_dense_units_are_summed_beside_gathered_ones() -> None:
     mpirun(2, "uneven_bytes")
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
-    """Against Open MPI's own count of the bytes of its point-to-point messages (pml/monitoring)."""
+def bytes_sent(workers: int, folder: Path, *names: str, what: str = "traffic", **how: str) -> tuple[float, int]:
+    """Of some exchanges: what the ranks believe, and Open MPI's own count (pml/monitoring) of point-to-point messages.
+
+    Args:
+        names: of compressors; all of them where none is given.
+        what: the function that does them, and gets `folder` and `names`.
+        how: the module with that function, and environment variables.
+    """
     mpirun(
         workers,
-        "traffic",
-        str(tmp_path),
+        what,
+        str(folder),
+        *names,
         OMPI_MCA_pml="ob1,monitoring",
         OMPI_MCA_pml_monitoring_enable="1",
         OMPI_MCA_pml_monitoring_enable_output="3",
-        OMPI_MCA_pml_monitoring_filename=str(tmp_path / "sent"),
+        OMPI_MCA_pml_monitoring_filename=str(folder / "sent"),
+        **how,
     )
     counted = 0
     for rank in range(workers):
-        for line in (tmp_path / f"sent.{rank}.prof").read_text().splitlines():
+        for line in (folder / f"sent.{rank}.prof").read_text().splitlines():
             fields = line.split("\t")
             if fields[0] in ("E", "I"):  # messages of programs and of collectives, to one peer
                 counted += int(fields[3].split()[0])
-    believed = sum(float(path.read_text()) for path in tmp_path.glob("believed-*.txt"))
+    return sum(float(path.read_text()) for path in folder.glob("believed-*.txt")), counted
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
+    believed, counted = bytes_sent(workers, tmp_path)
     assert believed == pytest.approx(counted, rel=1e-12) and counted > 0

@@ -32,7 +32,10 @@ class Parts:
 
 
 class Algorithm(ABC):
-    """A step: `begin`, then backward fills the flat gradient, then `finish`, after which the parameters are new."""
+    """A step: `begin`, then backward fills the flat gradient, then `finish`, after which the parameters are new.
+
+    `ready` is called before the last backward of a step, or not at all.
+    """
 
     replicated = True
     """The parameters are the same on all workers after every step."""
@@ -43,6 +46,10 @@ class Algorithm(ABC):
     @abstractmethod
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         """Start step `step` (from 1) of `epoch`; with `measure`, the compression error is computed on the way."""
+
+    def ready(self) -> None:
+        """The backward that comes next is the step's last: what it completes may leave while it goes on."""
+        return None
 
     @abstractmethod
     def finish(self) -> Traffic:

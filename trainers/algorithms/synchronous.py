@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from trainers.algorithms.base import Algorithm
+from trainers.algorithms.base import Algorithm, Parts
+from trainers.arrivals import Arrivals
 from trainers.exchange import Traffic
+from trainers.flat import Unit
 
 
 class Synchronous(Algorithm):
     """All workers take the same step along the mean of what they have sent."""
 
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._arrivals = Arrivals(parts.flat, parts.units, self._submit)
+
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         self._lr = lr
         self.parts.exchange.begin(step, epoch=epoch, lr=lr, measure=measure)
+
+    def ready(self) -> None:
+        if self.parts.exchange.takes_early and not self.parts.clipping.needs_whole:
+            self._arrivals.expect()
+
+    def _submit(self, unit: Unit) -> None:
+        with self.parts.watch("encode"):
+            self.parts.optimizer.prepare(unit)
+        self.parts.exchange.submit(unit)
 
     def finish(self) -> Traffic:
         parts = self.parts
         with parts.watch("encode"):
             parts.clipping.local()
-        for unit in reversed(parts.units):
-            with parts.watch("encode"):
-                parts.optimizer.prepare(unit)
-            parts.exchange.submit(unit)
+        self._arrivals.flush()
         traffic = parts.exchange.finish()
         with parts.watch("update"):
             parts.clipping.final()

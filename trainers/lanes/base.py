@@ -1,7 +1,8 @@
 """How the payloads of one step travel: a lane is one kind of collective with the message that goes through it.
 
-An exchange puts every unit on one lane; all units on a lane travel together, so that a step costs one
-collective's latency a lane. A lane counts what it sends as MPI does (a test holds it against Open MPI's own
+An exchange puts every unit on one lane, and posts what a lane has got whenever that can be as much as PART_BYTES:
+such a part is a collective of its own, which a courier carries out. Small models have one part a lane, and so the
+latency of one collective a step. A lane counts what it sends as MPI does (a test holds it against Open MPI's own
 count).
 """
 
@@ -17,11 +18,17 @@ import torch
 from compressors import Compressor, CorruptPayload, Key
 from trainers import staging
 from trainers.flat import Unit
+from trainers.lanes.courier import Courier
 from trainers.sizes import aligned
 from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+PART_BYTES = 2**20
+"""A part of a message is posted when it may have become this long. What that is must not depend on what payloads turn
+out to need, which differs between workers: bounds count."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +42,15 @@ class Parcel:
 
 
 class Lane(ABC):
-    """One kind of collective. A step: `begin`, `add` for each of its units, `communicate`, `decode`."""
+    """One kind of collective. A step: `begin`, `add` for each of its units, `communicate`, `decode`.
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
+    `post` may be called between the `add`s. `courier` carries out what is posted; all lanes of an exchange have the
+    same one. Without, the lane has one that does everything in `communicate`.
+    """
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
         self.comm, self.watch = comm, watch
+        self.courier = Courier(comm, watch) if courier is None else courier
         self.parcels: list[Parcel] = []
         self.payload_bytes = 0.0
         self.sent_bytes = 0.0
@@ -53,7 +65,10 @@ class Lane(ABC):
         """Take a unit; returns its payload, or None where that is known only after `communicate`."""
 
     def post(self) -> None:
-        """What has been added since the last call may leave: it is sent while backward goes on, or later."""
+        """What has been added since the last call may leave: it is sent while backward goes on, or later.
+
+        By then nobody needs the payloads of these units any more.
+        """
         return None
 
     @abstractmethod
@@ -65,28 +80,49 @@ class Lane(ABC):
         """Put the mean of what the workers have sent into the gradient of every unit."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Units that travel together: the bytes from `start` to `end` of the message, and how long each payload is."""
+
+    parcels: list[Parcel]
+    sizes: list[int]
+    start: int
+    end: int
+
+
 class MessageLane(Lane):
     """A lane whose payloads stand one behind the other in one message."""
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
-        super().__init__(comm, watch)
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
+        super().__init__(comm, watch, courier)
         self.message = self.room(0)
         self.sizes: list[int] = []
         self.used = 0
+        self._posted_units = self._posted_bytes = 0
 
     def begin(self) -> None:
         super().begin()
         self.sizes.clear()
         self.used = 0
+        self._posted_units = self._posted_bytes = 0
 
     def reserve(self, size: int) -> None:
-        """Have room for a message of `size` bytes."""
+        """Have room for a message of `size` bytes. What is never written to takes no memory."""
         if size > self.message.numel():
+            self.message = self.room(0)  # the old one goes before the new one comes
             self.message = self.room(size)
 
     def room(self, size: int) -> torch.Tensor:
         """New memory for a message that MPI sends or receives."""
         return staging.message(size)
+
+    def cut(self) -> Part | None:
+        """The units that were added since the last call; None where there are none."""
+        first, start = self._posted_units, self._posted_bytes
+        if first == len(self.parcels):
+            return None
+        self._posted_units, self._posted_bytes = len(self.parcels), self.used
+        return Part(self.parcels[first:], self.sizes[first:], start, self.used)
 
     def add(self, parcel: Parcel) -> torch.Tensor:
         payload = parcel.compressor.compress(parcel.x, parcel.key, self.message[self.used :])
@@ -97,14 +133,16 @@ class MessageLane(Lane):
         self.message[end : self.used] = 0
         return payload
 
-    def add_decoded(self, message: torch.Tensor, sizes: list[int], weight: float) -> None:
-        """Accumulate the payloads of one message into the gradients.
+    def add_decoded(
+        self, message: torch.Tensor, sizes: list[int], weight: float, parcels: list[Parcel] | None = None
+    ) -> None:
+        """Accumulate the payloads of a message into the gradients of all units, or of `parcels`.
 
         Raises:
             CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
         """
         offset = 0
-        for parcel, size in zip(self.parcels, sizes, strict=True):
+        for parcel, size in zip(self.parcels if parcels is None else parcels, sizes, strict=True):
             if not 0 <= size <= message.numel() - offset:
                 name = parcel.unit.name
                 raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from trainers import sizes, staging
-from trainers.lanes.base import MessageLane, Parcel
+from trainers.lanes.base import MessageLane, Parcel, Part
+from trainers.lanes.courier import Courier
 from trainers.sizes import ALIGNMENT, countable
 from trainers.stopwatch import Stopwatch
 
@@ -23,6 +24,40 @@ def payload_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
     return np.array([countable(size, sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32)
 
 
+class Gathered:
+    """What has come of a part: the messages of all workers, one behind the other, and the sizes in them."""
+
+    def __init__(self, part: Part, received: torch.Tensor, workers: int) -> None:
+        self.part, self.received = part, received
+        self.own = payload_sizes(part.sizes)
+        self.sizes = np.tile(self.own, (workers, 1))
+        self.fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in part.parcels)
+
+    def gather(self, comm: MPI.Comm, message: torch.Tensor, room: Callable[[int], torch.Tensor]) -> None:
+        """Send `message` to all, and receive theirs; `room` gives memory where there is too little."""
+        from mpi4py import MPI
+
+        if not self.fixed:
+            comm.Allgather(self.own, self.sizes)
+        lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
+        starts = np.concatenate(([0], lengths.cumsum()))
+        countable(int(starts[-1]), sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers")
+        self.starts = starts * ALIGNMENT
+        if self.starts[-1] > self.received.numel():
+            self.received = room(int(self.starts[-1]))
+        received = staging.buffer(self.received[: self.starts[-1]])
+        words = message.numel() // ALIGNMENT
+        sent = [staging.buffer(message), words, MPI.INT32_T]
+        if self.fixed:
+            comm.Allgather(sent, [received, words, MPI.INT32_T])
+        else:
+            comm.Allgatherv(sent, [received, lengths, starts[:-1], MPI.INT32_T])
+
+    def message(self, worker: int) -> torch.Tensor:
+        """What `worker` has sent."""
+        return self.received[self.starts[worker] : self.starts[worker + 1]]
+
+
 class GatherLane(MessageLane):
     """Every worker gets every message and decodes all of them: each sends its own W - 1 times.
 
@@ -30,41 +65,40 @@ class GatherLane(MessageLane):
     as part of the message. MPI counts words of ALIGNMENT bytes, so that messages of some GiB can be told.
     """
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
-        super().__init__(comm, watch)
-        self._received = self.room(0)
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
+        super().__init__(comm, watch, courier)
+        self._rooms: list[torch.Tensor] = []  # what the parts were received in, to be used again
+        self._gathered: list[Gathered] = []
+
+    def begin(self) -> None:
+        super().begin()
+        self._rooms[: len(self._gathered)] = [one.received for one in self._gathered]
+        self._gathered.clear()
+
+    def post(self) -> None:
+        part = self.cut()
+        if part is None:
+            return
+        message = self.message[part.start : part.end]
+        countable(message.numel() // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+        if len(self._rooms) == len(self._gathered):
+            self._rooms.append(self.room(0))
+        gathered = Gathered(part, self._rooms[len(self._gathered)], self.comm.size)
+        self._gathered.append(gathered)
+        self.courier.post(lambda comm: gathered.gather(comm, message, self.room))
+        payload_bytes = message.numel() + (0 if gathered.fixed else gathered.own.nbytes)
+        self.payload_bytes += payload_bytes
+        self.sent_bytes += (self.comm.size - 1) * payload_bytes
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        from mpi4py import MPI
-
-        workers = self.comm.size
-        fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
-        own = payload_sizes(self.sizes)
-        self._all_sizes = np.tile(own, (workers, 1))
-        countable(self.used // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
-        with self.watch("communicate"):
-            if not fixed:
-                self.comm.Allgather(own, self._all_sizes)
-            lengths = (-(-self._all_sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
-            starts = np.concatenate(([0], lengths.cumsum()))
-            what = f"words of {ALIGNMENT} bytes in the messages of all workers"
-            countable(int(starts[-1]), sizes.LARGEST_COUNT, what)
-            self._starts = starts * ALIGNMENT
-            if self._starts[-1] > self._received.numel():
-                self._received = self.room(int(self._starts[-1]))
-            sent = [staging.buffer(self.message[: self.used]), self.used // ALIGNMENT, MPI.INT32_T]
-            received = staging.buffer(self._received[: self._starts[-1]])
-            if fixed:
-                self.comm.Allgather(sent, [received, self.used // ALIGNMENT, MPI.INT32_T])
-            else:
-                self.comm.Allgatherv(sent, [received, lengths, starts[:-1], MPI.INT32_T])
-        self.payload_bytes = self.used + (0 if fixed else own.nbytes)
-        self.sent_bytes = (workers - 1) * self.payload_bytes
+        self.post()
+        self.courier.complete()
         yield from ()
 
     def decode(self) -> None:
         with self.watch("decode"):
             self.clear_gradients()
-            for worker in range(self.comm.size):
-                message = self._received[self._starts[worker] : self._starts[worker + 1]]
-                self.add_decoded(message, self._all_sizes[worker].tolist(), 1.0 / self.comm.size)
+            for one in self._gathered:
+                for worker in range(self.comm.size):
+                    lengths = one.sizes[worker].tolist()
+                    self.add_decoded(one.message(worker), lengths, 1.0 / self.comm.size, one.part.parcels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import choice, integer, number
+from compressors.parameters import boolean, choice, integer, number
 from trainers.options.base import Part
 
 
@@ -17,22 +17,29 @@ class Exchange(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Auto(Exchange):
+class Overlapping(Exchange):
+    """An exchange whose units can leave while backward goes on."""
+
+    overlap: bool = boolean(False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Auto(Overlapping):
     """`allreduce` where the network can sum all payloads, `allgather` where it can sum none, else `mixed`."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Allreduce(Exchange):
+class Allreduce(Overlapping):
     """The network sums the payloads (or does the rounds of a cooperative compressor): only where it can."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Allgather(Exchange):
+class Allgather(Overlapping):
     """Every worker receives every payload and decodes them all into the mean."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixed(Exchange):
+class Mixed(Overlapping):
     """What the network can sum goes by allreduce, the rest by allgather."""
 
 

@@ -1,0 +1,275 @@
+"""What the processes of benchmarks/trainer.py do: a step of ours, or of torch's DistributedDataParallel, when told to.
+
+    python -m benchmarks.trainer_ranks ours|ddp|exchange|memory ADDRESS
+
+Every process connects to the benchmark, is told what to set up, answers with the CPU seconds that it has taken until
+it was ready, and then does so many steps as it is told, again and again. In between it sleeps in a read, so that the
+two sides that are compared don't disturb each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+SHAPE, CLASSES = (3, 32, 32), 10
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
+
+Answer = dict[str, Any]
+Step = Callable[[int], Answer]
+"""Does so many steps; the seconds by name."""
+
+
+def built(told: dict[str, Any], config: Any) -> Any:
+    """The model of a config; with a batch of 0 no more than the shapes of its parameters.
+
+    Then what is computed is a sum of all parameters, each times a fixed number, for one sample: gradients of the
+    shapes of the model at the cost of one look at each of them. So a step is little but exchange and update.
+    """
+    import torch
+    from torch import nn
+
+    from trainers import models
+
+    torch.manual_seed(config.seed)
+    model = models.build(config.model, SHAPE, CLASSES)
+    if told["batch"]:
+        return model
+
+    class Shapes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList(model.parameters())
+            self.factors = [torch.randn_like(weight) for weight in self.weights]
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            total = sum(torch.dot(w.flatten(), f.flatten()) for w, f in zip(self.weights, self.factors, strict=True))
+            return total * torch.arange(CLASSES, dtype=torch.float32) * 1e-3 + inputs.flatten(1)[:, :CLASSES]
+
+    return Shapes()
+
+
+def ours(told: dict[str, Any]) -> Step:
+    """Steps as trainers/loop.py does them, on one batch that lies in memory."""
+    from trainers import config as configs
+    from trainers.__main__ import limit_threads
+
+    limit_threads(1)
+    import torch
+    from mpi4py import MPI
+
+    from trainers import loop, models
+    from trainers.data.feeds import Batch, Feed
+    from trainers.replica import Replica
+    from trainers.stopwatch import Stopwatch
+
+    torch.set_num_threads(1)
+    comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
+    samples = told["batch"] or 1
+    batch = Batch(*_batch(samples, comm.rank), samples * comm.size)
+
+    class InMemory(Feed):
+        shape, classes, samples, steps_per_epoch = SHAPE, CLASSES, batch.total * 10**6, 10**6
+
+        def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+            return itertools.repeat(batch)
+
+        def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+            return iter(())
+
+    model = built(told, config)
+    models.build = lambda *_: model
+    replica, watch, feed = Replica(config, SHAPE, CLASSES, comm), Stopwatch(), InMemory()
+    algorithm = loop._algorithm(config, comm, replica, feed, feed.steps_per_epoch, watch)
+    replica.model.train()
+    numbers = itertools.count(1)
+
+    def steps(count: int) -> Answer:
+        seconds: Answer = {}
+        began = time.perf_counter()
+        for one in watch.steps("data", itertools.islice(feed.epoch(1), count)):
+            algorithm.begin(next(numbers), 1, 0.001, False)
+            replica.gradient(one, watch, algorithm.ready)
+            algorithm.finish()
+            for phase, passed in watch.seconds.items():
+                seconds[phase] = seconds.get(phase, 0.0) + passed
+        return {**seconds, "all": time.perf_counter() - began}
+
+    return steps
+
+
+def ddp(told: dict[str, Any]) -> Step:
+    """Steps of DistributedDataParallel over gloo, with one of its own communication hooks."""
+    import torch
+    import torch.distributed
+    import torch.nn.functional as F
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    from trainers import config as configs
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    config = configs.parse(told["config"])
+    name, sgd = configs.name_of(config.compressor), config.optimizer
+    # With several buckets torch's PowerSGD starts sums from callbacks, whose order differs between the ranks: gloo then
+    # ends with "received data size doesn't match expected size". So it gets one bucket.
+    buckets: dict[str, Any] = {"bucket_cap_mb": 4096} if name == "powersgd" else {}
+    model = DistributedDataParallel(built(told, config), gradient_as_bucket_view=True, **buckets)
+    if name == "fp16":
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif name == "powersgd":
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=config.compressor.rank, start_powerSGD_iter=2, min_compression_rate=2
+        )
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(
+        model.parameters(), 0.001, momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay
+    )
+    inputs, labels = _batch(told["batch"] or 1, torch.distributed.get_rank())
+    model.train()
+
+    def steps(count: int) -> Answer:
+        began = time.perf_counter()
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.step()
+            loss.item()  # as every training loop looks at it
+        return {"all": time.perf_counter() - began}
+
+    return steps
+
+
+def exchange(told: dict[str, Any]) -> Step:
+    """A sum and a gathering of a message that is encoded already, by a lane and by bare mpi4py on the same memory."""
+    import torch
+    from mpi4py import MPI
+
+    import compressors
+    from compressors import Key
+    from trainers.flat import Unit
+    from trainers.lanes.base import Parcel
+    from trainers.lanes.gathering import GatherLane
+    from trainers.lanes.summing import SumLane
+    from trainers.stopwatch import Stopwatch
+
+    comm, watch, compressor = MPI.COMM_WORLD, Stopwatch(), compressors.build("none")
+    x = torch.zeros(int(told["mib"] * 2**18))
+    lane = SumLane(comm, watch, "float32") if told["kind"] == "allreduce" else GatherLane(comm, watch)
+    lane.reserve(x.nbytes)
+    everyone = torch.empty(0 if told["kind"] == "allreduce" else comm.size * x.numel())
+    parcel = Parcel(Unit(0, "message", x, x), compressor, Key(0, 0, 1, 0), x)
+
+    def bare() -> None:
+        message = lane.message.numpy()[: x.nbytes].view("float32")
+        if told["kind"] == "allreduce":
+            comm.Allreduce(MPI.IN_PLACE, message)
+        else:
+            comm.Allgather(message, everyone.numpy())
+
+    def by_lane() -> None:
+        for _ in lane.communicate():
+            pass
+
+    def steps(count: int) -> Answer:
+        seconds: dict[str, list[float]] = {"bare": [], "all": []}
+        for _ in range(count):
+            for name, communicate in (("bare", bare), ("all", by_lane)):
+                lane.begin()
+                lane.add(parcel)
+                comm.Barrier()
+                began = time.perf_counter()
+                communicate()
+                seconds[name].append(time.perf_counter() - began)
+        return {name: sorted(each)[count // 2] for name, each in seconds.items()}
+
+    return steps
+
+
+def memory(told: dict[str, Any]) -> Step:
+    """Steps without a forward and a backward: what the buffers of a rank and everything around a payload take."""
+    import torch
+    from mpi4py import MPI
+
+    from trainers import config as configs
+    from trainers import loop
+    from trainers.algorithms.base import Algorithm
+    from trainers.replica import Replica
+    from trainers.stopwatch import Stopwatch
+
+    torch.set_num_threads(1)
+    comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
+
+    class Steps:
+        steps_per_epoch, samples = 10**6, 10**9
+
+    def ready(config: configs.RunConfig) -> tuple[Replica, Algorithm]:
+        replica = Replica(config, SHAPE, CLASSES, comm)
+        feed: Any = Steps()
+        return replica, loop._algorithm(config, comm, replica, feed, Steps.steps_per_epoch, Stopwatch())
+
+    def step(replica: Replica, algorithm: Algorithm, number: int) -> float:
+        algorithm.begin(number, 1, 0.001, False)
+        replica.flat.gradients.uniform_(-1, 1)
+        return algorithm.finish().payload_bytes
+
+    replica, algorithm = ready(configs.parse(told["small"]))  # what libraries take once
+    step(replica, algorithm, 1)
+    del replica, algorithm
+
+    def steps(count: int) -> Answer:
+        before = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        replica, algorithm = ready(config)
+        payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
+        received = 0.0 if configs.name_of(config.exchange) == "allreduce" else payload * comm.size
+        flat = replica.flat
+        kept = sum(tensor.nbytes for tensor in algorithm.parts.optimizer.kept.values())
+        withheld = sum(t.nbytes for named in getattr(config.memory, "kept", {}).values() for t in named.values())
+        expected = flat.values.nbytes + flat.gradients.nbytes + kept + withheld + payload + received
+        return {"all": 1.0, "peak": _status("VmHWM") - before, "expected": expected}
+
+    return steps
+
+
+def _batch(samples: int, rank: int) -> tuple[Any, Any]:
+    """Normal noise of CIFAR's shape with any labels."""
+    import torch
+
+    generator = torch.Generator().manual_seed(rank)
+    inputs = torch.randn(samples, *SHAPE, generator=generator)
+    return inputs, torch.randint(CLASSES, (samples,), generator=generator)
+
+
+def _status(field: str) -> int:
+    """Bytes that /proc reports for this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+def serve(told: Connection, side: str) -> None:
+    """Set up what is asked for, then do steps until the benchmark hangs up."""
+    told.send((side, int(next(os.environ[name] for name in RANKS if name in os.environ))))
+    steps = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory}[side](told.recv())
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    told.send({"cpu": used.ru_utime + used.ru_stime})
+    while (count := told.recv()) is not None:
+        told.send(steps(count))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    with Client(sys.argv[2]) as connection:
+        serve(connection, sys.argv[1])
+    from trainers.__main__ import leave
+
+    leave(0)

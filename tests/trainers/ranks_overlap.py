@@ -1,0 +1,156 @@
+"""Training with and without overlap: `mpirun -n W python -m tests.trainers.ranks_overlap NAME [ARGUMENT...]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from tests.trainers import ranks
+from tests.trainers.arrays import random_arrays
+from tests.trainers.ranks import main
+from tests.trainers.test_config import NO_MOMENTUM, composed
+from trainers import config as options
+from trainers import exchange, loop
+from trainers.data.batches import Shard
+from trainers.lanes import summing
+from trainers.lanes.courier import ThreadCourier
+from trainers.replica import Replica
+from trainers.stopwatch import MEASURE, Stopwatch
+
+COMM = MPI.COMM_WORLD
+SAMPLES, BATCH, STEPS = 12 + 2, 12, 4  # the second batch of an epoch has 2 samples: some worker has none
+SKETCHED = {"match": "weight", "compressor": {"name": "topk", "ratio": 0.1}}
+
+KINDS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "fp16": {"compressor": "fp16"},
+    "qsgd": {"compressor": "qsgd"},
+    "elias": {"compressor": {"name": "qsgd", "coding": "elias"}},
+    "topk": {"compressor": {"name": "topk", "ratio": 0.05}, "memory": "residual"},
+    "dgc": {"compressor": {"name": "topk", "ratio": 0.05}, "memory": "dgc", "optimizer": NO_MOMENTUM},
+    "dgc_clipped": {
+        "compressor": {"name": "topk", "ratio": 0.05},
+        "memory": {"name": "dgc", "clip": 0.1},
+        "optimizer": NO_MOMENTUM,
+    },
+    "ef21": {"compressor": {"name": "topk", "ratio": 0.05}, "memory": "ef21"},
+    "terngrad": {"compressor": "terngrad"},
+    "intsgd": {"compressor": "intsgd"},
+    "powersgd": {"compressor": "powersgd", "memory": "residual"},
+    "gtopk": {"compressor": "gtopk", "memory": "residual"},
+    "policy": {
+        "compressor": "qsgd",
+        "memory": "residual",
+        "policy": {"dense_1d": True, "start_step": 3, "patterns": [SKETCHED]},
+    },
+    "buckets": {"compressor": "qsgd", "exchange": {"granularity": "bucket", "bucket_mib": 0.02}},
+}
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal to the bit, whatever is nested in what."""
+    if isinstance(left, torch.Tensor):
+        return left.shape == right.shape and left.numpy().tobytes() == right.numpy().tobytes()
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def trained(kind: str, overlap: bool) -> dict[str, Any]:
+    """All numbers of some steps, and what was sent."""
+    changes = {**KINDS[kind]}
+    changes["exchange"] = {"name": "auto", "overlap": overlap, **changes.get("exchange", {})}
+    run = composed(model={"name": "wideresnet", "depth": 10, "widen": 1}, workers=COMM.size, **changes)
+    config = options.parse(options.resolve(run))
+    feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
+    replica = Replica(config, feed.shape, feed.classes, COMM)
+    algorithm = loop._algorithm(config, COMM, replica, feed, STEPS, watch)
+    units, early = algorithm.parts.units, algorithm.parts.exchange.takes_early
+    assert early == (overlap and kind != "dgc_clipped")
+    left: list[int] = []
+    submit = algorithm.parts.exchange.submit
+
+    def counted(unit: Any) -> None:
+        left.append(unit.index)
+        submit(unit)
+
+    algorithm.parts.exchange.submit = counted  # type: ignore[method-assign]
+    losses, sent, step = [], [], 0
+    replica.model.train()
+    for epoch in (1, 2):
+        for batch in watch.steps("data", feed.epoch(epoch)):
+            step += 1
+            left.clear()
+            algorithm.begin(step, epoch, 0.05, step % 2 == 1)
+            losses.append(replica.gradient(batch, watch, algorithm.ready))
+            assert len(left) == (len(units) if early and len(batch.labels) else 0), (kind, overlap, left)
+            sent.append(algorithm.finish())
+            assert left == [unit.index for unit in reversed(units)]
+            assert min(watch.seconds.values()) >= 0
+            assert sum(watch.seconds.values()) - watch.seconds.get(MEASURE, 0.0) <= watch.step_seconds()
+    assert step == STEPS
+    state = algorithm.state_dict()
+    if isinstance(algorithm.parts.exchange.courier, ThreadCourier):
+        algorithm.parts.exchange.courier.close()
+    return {"losses": losses, "sent": sent, "values": replica.flat.values.clone(), "state": state}
+
+
+def small_parts() -> None:
+    """Cut messages, and sums, into parts of a few units each."""
+    exchange.PART_BYTES, summing.SEGMENT_BYTES = 2**11, 2**10  # type: ignore[attr-defined]
+
+
+def alike(*kinds: str) -> None:
+    """With overlap a run has the same losses, parameters, memories, states and bytes."""
+    small_parts()
+    for kind in kinds or KINDS:
+        without, with_overlap = trained(kind, False), trained(kind, True)
+        for name, value in without.items():
+            assert same(value, with_overlap[name]), (kind, name)
+        assert not same(without["values"], torch.zeros_like(without["values"]))
+
+
+def failing() -> None:
+    """What goes wrong on the thread is raised where the step is completed, and nothing is done after it."""
+    courier, done = ThreadCourier(COMM, Stopwatch()), []
+
+    def fail(comm: MPI.Comm) -> None:
+        raise ValueError("no such message")
+
+    courier.post(lambda comm: done.append(comm.allreduce(1)))
+    courier.post(fail)
+    courier.post(lambda comm: done.append(comm.allreduce(1)))
+    try:
+        courier.complete()
+    except ValueError as error:
+        assert str(error) == "no such message"
+    else:
+        raise AssertionError("the error was lost")
+    assert done == [COMM.size]
+    courier.close()
+
+
+def means(*names: str) -> None:
+    """The mean is a mean, of units that leave early in parts."""
+    small_parts()
+    ranks.same_mean(*names)
+
+
+def traffic(folder: str, *names: str) -> None:
+    """The bytes that are sent in parts."""
+    small_parts()
+    ranks.traffic(folder, *names)
+
+
+def duplicates(folder: str, count: str) -> None:
+    """What communicators cost, to be taken off."""
+    for _ in range(int(count)):
+        COMM.Dup()
+
+
+if __name__ == "__main__":
+    main(globals())

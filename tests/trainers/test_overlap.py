@@ -1,0 +1,120 @@
+"""Units that leave during backward: the same numbers to the bit, in the same order, and times that add up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.trainers.test_exchange import bytes_sent, mpirun
+from trainers.arrivals import Arrivals
+from trainers.flat import Flat, Unit
+from trainers.stopwatch import Stopwatch
+
+MODULE = "tests.trainers.ranks_overlap"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("workers", [3, 4])
+def test_overlap_changes_no_bit_of_any_number(workers: int) -> None:
+    mpirun(workers, "alike", module=MODULE)
+
+
+EVERY_LANE = ("none", "fp16", "intsgd", "qsgd", "topk", "terngrad", "powersgd", "gtopk")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("overlap", ["false", "true"])
+def test_parts_have_the_mean_of_the_decoded_payloads(overlap: str) -> None:
+    mpirun(3, "means", *EVERY_LANE, module=MODULE, TESTED_OVERLAP=overlap)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("overlap", ["false", "true"])
+def test_of_parts_the_bytes_are_counted_that_mpi_has_sent(overlap: str, tmp_path: Path) -> None:
+    believed, counted = bytes_sent(3, tmp_path, *EVERY_LANE, module=MODULE, TESTED_OVERLAP=overlap)
+    if overlap == "true":  # each of the exchanges, two for a name, has made a communicator of its own
+        counted -= bytes_sent(3, tmp_path, str(2 * len(EVERY_LANE)), what="duplicates", module=MODULE)[1]
+    assert believed == pytest.approx(counted, rel=1e-12) and counted > 0
+
+
+@pytest.mark.mpi
+def test_an_error_on_the_thread_is_raised_where_the_step_is_completed() -> None:
+    mpirun(2, "failing", module=MODULE)
+
+
+class Crossed(nn.Module):
+    """Uses its layers in another order than it has them, and one not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.unused, self.first = nn.Linear(3, 2), nn.Linear(9, 9), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(x)))
+
+
+@pytest.mark.parametrize("granularity", ["layer", "bucket", "model"])
+def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str) -> None:
+    model = Crossed()
+    flat = Flat(model)
+    units = flat.units(granularity, 40 / 2**20)
+    left: list[tuple[int, torch.Tensor]] = []
+
+    def submit(unit: Unit) -> None:
+        left.append((unit.index, unit.gradient.clone()))
+
+    arrivals = Arrivals(flat, units, submit)
+    expected = [unit.index for unit in reversed(units)]
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    for expecting in (True, False, True):
+        left.clear()
+        flat.gradients.zero_()
+        model(x).sum().backward()  # a first piece of the batch: nothing may leave
+        assert not left
+        if expecting:
+            arrivals.expect()
+        model(x).square().sum().backward()
+        early = [index for index, _ in left]
+        # `first` is complete last, but stands before all others; `unused` never is
+        whole = {"layer": 2, "bucket": None, "model": 0}[granularity] if expecting else 0
+        assert whole is None or len(early) == whole
+        assert early == expected[: len(early)]
+        arrivals.flush()
+        assert [index for index, _ in left] == expected
+        assert all(torch.equal(gradient, units[index].gradient) for index, gradient in left)
+
+
+def test_a_gradient_that_comes_twice_is_an_error() -> None:
+    model = nn.Linear(4, 3)
+    flat = Flat(model)
+    arrivals = Arrivals(flat, flat.units("layer", 1.0), lambda unit: None)
+    arrivals.expect()
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="was computed twice in one backward"):
+        loss.backward()
+
+
+def test_no_second_counts_twice_where_one_phase_interrupts_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    watch = Stopwatch()
+    for _ in watch.steps("data", [0]):
+        with watch("backward"):
+            now[0] += 1
+            with watch("encode"):
+                now[0] += 10
+                with watch("communicate"):
+                    now[0] += 100
+                now[0] += 20
+            with watch("encode"):
+                now[0] += 30
+            now[0] += 2
+        with watch("decode"):
+            now[0] += 1000
+        assert watch.seconds == {"data": 0, "backward": 3, "encode": 60, "communicate": 100, "decode": 1000}
+        assert watch.step_seconds() == 1163

@@ -1,0 +1,100 @@
+"""Who carries out the collectives that lanes post: the rank itself when backward is over, or a thread meanwhile.
+
+Both carry out the same blocking collectives in the order in which they were posted, so that sums are rounded alike
+and the bytes sent are the same. Non-blocking collectives are not used: Open MPI does them by algorithms of their own,
+which add in another order and take two to four times as long, and they advance only inside of MPI calls
+(docs/benchmarks.md has what was measured).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sweep.run import bad_value
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Work = Callable[["MPI.Comm"], None]
+"""Collectives on the communicator that it is given. It runs on whatever thread and must not touch the stopwatch."""
+
+
+class Courier:
+    """Carries out what was posted when `complete` is called."""
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
+        self.comm, self.watch = comm, watch
+        self._posted: list[Work] = []
+
+    def post(self, work: Work) -> None:
+        """`work` may be done from now on; every worker posts the same in the same order."""
+        self._posted.append(work)
+
+    def complete(self) -> None:
+        """All that was posted is done when this returns; an error in it is raised here."""
+        if not self._posted:
+            return
+        posted, self._posted = self._posted, []
+        with self.watch("communicate"):
+            for work in posted:
+                work(self.comm)
+
+
+class ThreadCourier(Courier):
+    """Carries out what was posted at once, on a thread and a communicator of its own, while the rank goes on.
+
+    MPI calls release Python's lock, and so does backward, so that both really go on at the same time.
+
+    Raises:
+        UsageError: the MPI library does not allow calls from several threads.
+    """
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
+        from mpi4py import MPI
+
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            library = MPI.Get_library_version().splitlines()[0]
+            raise bad_value("exchange.overlap", True, f"false where MPI has no MPI_THREAD_MULTIPLE ({library})")
+        super().__init__(comm.Dup(), watch)
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._open = 0
+        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+        self._thread.start()
+
+    def post(self, work: Work) -> None:
+        self._open += 1
+        self._queue.put(work)
+
+    def _run(self) -> None:
+        failed = False  # what was posted behind a failure is not done: the other workers may not be there
+        while (work := self._queue.get()) is not None:
+            try:
+                if not failed:
+                    work(self.comm)
+                self._done.put(None)
+            except BaseException as error:
+                failed = True
+                self._done.put(error)
+
+    def complete(self) -> None:
+        errors: list[BaseException] = []
+        with self.watch("communicate"):
+            while self._open:
+                error = self._done.get()
+                self._open -= 1
+                if error is not None:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        """End the thread; nothing may be posted afterwards."""
+        self.complete()
+        self._queue.put(None)
+        self._thread.join()
+        self.comm.Free()
