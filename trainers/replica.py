@@ -68,11 +68,12 @@ class Replica:
         if not len(batch.labels):
             with watch("backward"):
                 self.flat.gradients.zero_()
-                self._listen(batch.inputs)
+                self._listen(batch.inputs, self.config.batch.accumulate)
             return 0.0, 0.0
         scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
         losses = correct = 0.0
         parts = pieces(batch, self.config.batch.accumulate)
+        self._listen(batch.inputs, self.config.batch.accumulate - len(parts))
         for number, (inputs, targets) in enumerate(parts, 1):
             with watch("data"):
                 inputs, targets = self._placed(inputs, targets)
@@ -123,14 +124,18 @@ class Replica:
             raise
         return outputs.float()
 
-    def _listen(self, inputs: torch.Tensor) -> None:
-        """Without samples, still take part in what the layers of the other workers sum up; the gradient stays zero."""
+    def _listen(self, inputs: torch.Tensor, times: int) -> None:
+        """Where others have samples and this worker has none, or fewer than pieces, still take part in what their layers sum up.
+
+        That adds nothing to the gradient.
+        """
         if self.normalising is None:
             return
         one = inputs.new_zeros((1, *inputs.shape[1:]))
-        with self.normalising.without_samples():
-            outputs = self._outputs(self._placed(one, one)[0])
-            outputs.backward(torch.zeros_like(outputs))
+        for _ in range(times):
+            with self.normalising.without_samples():
+                outputs = self._outputs(self._placed(one, one)[0])
+                outputs.backward(torch.zeros_like(outputs))
 
     def extra_bytes(self) -> float:
         """What this worker has sent since the last call, beside gradients: for synchronised batch normalisation, and

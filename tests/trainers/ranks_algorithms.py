@@ -21,6 +21,7 @@ from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, Feed
 from trainers.exchange import Traffic
 from trainers.optimizers.sgd import SGD
+from trainers.options.datasets import Digits
 from trainers.replica import DifferentWeights, Replica
 from trainers.stopwatch import Stopwatch
 
@@ -314,7 +315,7 @@ def accumulation() -> None:
 
 def whole_runs(folder: str) -> None:
     """Runs from beginning to end, with what only the loop does: schedules that observe, regimes, evaluations."""
-    data.load("digits", Path(folder))
+    data.load(Digits(), Path(folder))
     evaluate = Replica.evaluate
 
     def judged(replica: Replica, feed: Feed) -> tuple[float, float]:
