@@ -53,7 +53,7 @@ TARGETS = {"none": 1.0, "fp16": 1.2, "powersgd": 1.2}
 MESSAGES_MIB = (1, 10, 44)
 PAYLOADS = ["compressor=none", "compressor=fp16", "compressor=qsgd", "compressor=topk", "compressor=powersgd"]
 
-PHASES = ("forward", "backward", "encode", "communicate", "decode", "update")
+PHASES = ("forward", "backward", "encode", "communicate", "decode", "update", "CPU")
 
 
 @dataclasses.dataclass
@@ -165,6 +165,8 @@ def _compared(
     mine, other = (statistics.median(arguments.steps / turn[side]["all"] for turn in turns) for side in (0, 1))
     ratio = statistics.median(turn[1]["all"] / turn[0]["all"] for turn in turns)
     phases = {name: statistics.median(turn[0].get(name, 0.0) for turn in turns) for name in PHASES}
+    theirs_cpu = statistics.median(turn[1]["CPU"] for turn in turns)
+    phases["CPU of DDP"] = theirs_cpu
     print("  ms:", *(f"{name} {1e3 * passed / arguments.steps:.1f}" for name, passed in phases.items()), flush=True)
     return [f"{mine:.2f}", f"{other:.2f}", f"{ratio:.2f}", f"{TARGETS[method]}", f"{ours.cpu:.2f}"]
 

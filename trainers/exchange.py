@@ -163,17 +163,16 @@ class Exchange:
         key = Key(self.seed, self.comm.rank, self._step, unit.index)
         with self.watch("encode"):
             x = self.memory.compensate(unit.index, unit.gradient, compressor.lossless and not self.may_drop)
-        parcel = Parcel(unit, compressor, key, x)
-        self._parcels.append(parcel)
-        if compressor.needs_agreement(key):
-            self._waiting.append(parcel)
-        else:
-            self._encode(parcel)
+            parcel = Parcel(unit, compressor, key, x)
+            self._parcels.append(parcel)
+            if compressor.needs_agreement(key):
+                self._waiting.append(parcel)
+            else:
+                self._encode(parcel)
 
     def _encode(self, parcel: Parcel) -> None:
         lane = self._lane(parcel.compressor)
-        with self.watch("encode"):
-            payload = lane.add(parcel)
+        payload = lane.add(parcel)
         if payload is None:
             return
         self._settle(parcel, payload)
@@ -191,8 +190,7 @@ class Exchange:
                 rest = parcel.x.double()
                 parcel.compressor.decompress_add(payload, rest, parcel.key, -1.0)
                 self._error += float(rest.square().sum())
-        with self.watch("encode"):
-            self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
+        self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
     def _agree(self) -> None:
         """The workers agree on what some compressors must know alike before they encode."""
@@ -206,9 +204,10 @@ class Exchange:
         self._extra_bytes += 4 * largest.numel()
         self._extra_sent += allreduce_bytes(largest.numel(), 4, self.comm.size)
         parts = largest.to(statistics[0].device).split([part.numel() for part in statistics])
-        for parcel, part in zip(self._waiting, parts, strict=True):
-            parcel.compressor.agree(parcel.key, part)
-            self._encode(parcel)
+        with self.watch("encode"):
+            for parcel, part in zip(self._waiting, parts, strict=True):
+                parcel.compressor.agree(parcel.key, part)
+                self._encode(parcel)
 
     def finish(self) -> Traffic:
         """Complete the step: communicate, and decode the mean into every unit's gradient."""
@@ -220,7 +219,8 @@ class Exchange:
                 lane.post()
         for lane in lanes:
             for parcel, payload in lane.communicate():
-                self._settle(parcel, payload)
+                with self.watch("encode"):
+                    self._settle(parcel, payload)
         for lane in lanes:
             lane.decode()
         with self.watch("decode"):

@@ -125,10 +125,7 @@ class Replica:
         return outputs.float()
 
     def _listen(self, inputs: torch.Tensor, times: int) -> None:
-        """Where others have samples and this worker has none, or fewer than pieces, still take part in what their layers sum up.
-
-        That adds nothing to the gradient.
-        """
+        """Take part in what the layers of the workers that have samples (left) sum up; adds nothing to the gradient."""
         if self.normalising is None:
             return
         one = inputs.new_zeros((1, *inputs.shape[1:]))

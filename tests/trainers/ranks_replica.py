@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -177,10 +178,26 @@ def empty() -> None:
     assert (loss == 0 and norm == 0) if nothing else (loss > 0 and norm > 0), (COMM.rank, loss, norm)
 
 
+def pieced() -> None:
+    """A batch in pieces: a worker with fewer samples than pieces takes part in the sums of the others' pieces."""
+    one = replica("synchronised", batch={"accumulate": 3})
+    expected = []
+    for count in (0, 1, 2, 3, 7):
+        mine = count if COMM.rank == 0 else 5
+        total = COMM.allreduce(mine)
+        batch = Batch(torch.randn(mine, *SHAPE), torch.arange(mine), total)
+        called: list[bool] = []
+        loss, _ = one.gradient(batch, Stopwatch(), functools.partial(called.append, True))
+        expected.append(loss > 0 or mine == 0)
+        assert len(called) == (mine > 0), (mine, called)
+    assert all(expected)
+
+
 def normalisation() -> None:
     synchronised()
     statistics()
     empty()
+    pieced()
 
 
 def scaling(folder: str) -> None:

@@ -6,6 +6,7 @@ from trainers.algorithms.base import Algorithm, Parts
 from trainers.arrivals import Arrivals
 from trainers.exchange import Traffic
 from trainers.flat import Unit
+from trainers.optimizers.base import Optimizer
 
 
 class Synchronous(Algorithm):
@@ -13,7 +14,8 @@ class Synchronous(Algorithm):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self._arrivals = Arrivals(parts.flat, parts.units, self._submit)
+        prepares = type(parts.optimizer).prepare is not Optimizer.prepare
+        self._arrivals = Arrivals(parts.flat, parts.units, self._submit if prepares else parts.exchange.submit)
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         self._lr = lr
