@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import counts, magnitudes
 from compressors.base import Key, Law
@@ -47,6 +47,7 @@ class DGC(Sparsifier):
 
     name: ClassVar[str] = "dgc"
     aliases: ClassVar[tuple[str, ...]] = ("deep_gradient_compression",)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"dgc_fp16": {"values": "fp16", "indices": "int32"}}
     paper: ClassVar[str] = "Lin et al., Deep Gradient Compression, ICLR 2018"
 
     ratio: float = counts.ratio(0.001)
