@@ -65,7 +65,7 @@ def ours(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
-    from trainers import loop, models
+    from trainers import assembly, models
     from trainers.data.feeds import Batch, Feed
     from trainers.replica import Replica
     from trainers.stopwatch import Stopwatch
@@ -87,7 +87,7 @@ def ours(told: dict[str, Any]) -> Step:
     model = built(told, config)
     models.build = lambda *_: model
     replica, watch, feed = Replica(config, SHAPE, CLASSES, comm), Stopwatch(), InMemory()
-    algorithm = loop._algorithm(config, comm, replica, feed, feed.steps_per_epoch, watch)
+    algorithm = assembly.algorithm_of(config, comm, replica, feed, feed.steps_per_epoch, watch)
     replica.model.train()
     numbers = itertools.count(1)
 
@@ -200,8 +200,8 @@ def memory(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
+    from trainers import assembly
     from trainers import config as configs
-    from trainers import loop
     from trainers.algorithms.base import Algorithm
     from trainers.replica import Replica
     from trainers.stopwatch import Stopwatch
@@ -215,7 +215,7 @@ def memory(told: dict[str, Any]) -> Step:
     def ready(config: configs.RunConfig) -> tuple[Replica, Algorithm]:
         replica = Replica(config, SHAPE, CLASSES, comm)
         feed: Any = Steps()
-        return replica, loop._algorithm(config, comm, replica, feed, Steps.steps_per_epoch, Stopwatch())
+        return replica, assembly.algorithm_of(config, comm, replica, feed, Steps.steps_per_epoch, Stopwatch())
 
     def step(replica: Replica, algorithm: Algorithm, number: int) -> float:
         algorithm.begin(number, 1, 0.001, False)

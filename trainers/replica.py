@@ -13,7 +13,7 @@ from compressors import states
 from sweep.run import UsageError
 from trainers import batch_norm, models
 from trainers.config import RunConfig
-from trainers.data.feeds import Batch, Feed
+from trainers.data.feeds import IGNORED, Batch, Feed
 from trainers.flat import Flat
 from trainers.precision import LossScaler, autocast
 from trainers.stopwatch import Stopwatch
@@ -47,7 +47,7 @@ class Replica:
         if config.batch_norm == "synchronised" and comm.size > 1:
             self.normalising = batch_norm.Group(comm)
             self.model = batch_norm.synchronise(self.model, self.normalising)
-        self.model.to(device)
+        self.model.to(device).train()
         self.flat = Flat(self.model)
         self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
         if config.compile:
@@ -161,8 +161,9 @@ class Replica:
             sums += (
                 float(F.cross_entropy(logits, labels, reduction="sum")),
                 float((logits.argmax(1) == labels).sum()),
-                len(labels),
+                float((labels != IGNORED).sum()),
             )
+        self.model.train()
         total = np.empty_like(sums)
         self.comm.Allreduce(sums, total)
         return float(total[0] / total[2]), float(total[1] / total[2])

@@ -14,8 +14,8 @@ from mpi4py import MPI
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
+from trainers import assembly, data, loop, schedules
 from trainers import config as configs
-from trainers import data, loop, schedules
 from trainers.config import RunConfig
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, Feed
@@ -44,7 +44,7 @@ class Run:
         self.config = run_of(**changes)
         self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
-        self.algorithm = loop._algorithm(self.config, COMM, self.replica, self.feed, STEPS, self.watch)
+        self.algorithm = assembly.algorithm_of(self.config, COMM, self.replica, self.feed, STEPS, self.watch)
         self.schedule = schedules.build(self.config, STEPS, self.feed.steps_per_epoch)
         self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients

@@ -28,8 +28,8 @@ from sweep.run import UsageError
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
+from trainers import assembly, data, loop, models, stopping
 from trainers import config as options
-from trainers import data, loop, models, stopping
 from trainers.checkpoint import files
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
@@ -66,6 +66,10 @@ class Tiny(nn.Module):
         if self.training:
             self.mean = x.detach().mean(0)
         return y
+
+    def train(self, mode: bool = True) -> Tiny:
+        self.mean = torch.zeros(36)  # a language model forgets, too, where training or evaluating begins
+        return super().train(mode)
 
     def carried(self) -> dict[str, torch.Tensor]:
         return {"mean": self.mean}
@@ -121,7 +125,7 @@ def feed(config: options.RunConfig, worker: int, workers: int) -> Watched:
 
 models.build = lambda *_: Tiny()
 data.feed = feed  # type: ignore[assignment]
-loop.Replica = WatchedReplica  # type: ignore[attr-defined, misc]
+assembly.Replica = WatchedReplica  # type: ignore[attr-defined, misc]
 
 
 def configured(comm: MPI.Comm, **changes: Any) -> options.RunConfig:

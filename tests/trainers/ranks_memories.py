@@ -23,7 +23,7 @@ from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, exchange_for, main
 from tests.trainers.test_config import composed
 from trainers import config as options
-from trainers import exchange, loop, sizes
+from trainers import data, exchange, loop, sizes
 from trainers.flat import Unit
 from trainers.sizes import MessageTooLarge
 from trainers.stopwatch import Stopwatch
@@ -368,7 +368,7 @@ def too_large() -> None:
 
 def never_acting() -> None:
     """What can act nowhere in this model, or not in so few steps, is one line before the first step."""
-    loop.data.load = lambda *_: random_arrays(256)  # two steps an epoch
+    data.load = lambda *_: random_arrays(256)  # two steps an epoch
     accordion = {"option": "ratio", "relaxed": 0.5, "interval": 2}
     for changes, words in (
         (

@@ -12,8 +12,8 @@ from tests.trainers import ranks
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import NO_MOMENTUM, composed
+from trainers import assembly, exchange
 from trainers import config as options
-from trainers import exchange, loop
 from trainers.data.batches import Shard
 from trainers.lanes import summing
 from trainers.lanes.courier import ThreadCourier
@@ -69,7 +69,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch) -> dict[s
     config = options.parse(options.resolve(run))
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
     replica = Replica(config, feed.shape, feed.classes, COMM)
-    algorithm = loop._algorithm(config, COMM, replica, feed, STEPS, watch)
+    algorithm = assembly.algorithm_of(config, COMM, replica, feed, STEPS, watch)
     units, early = algorithm.parts.units, algorithm.parts.exchange.takes_early
     assert early == (overlap and kind != "dgc_clipped")
     left: list[int] = []

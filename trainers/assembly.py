@@ -1,0 +1,143 @@
+"""Puts the parts of a run together, as its config says."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from compressors.kernels import backend
+from compressors.parameters import InvalidParameter
+from compressors.policy import Selector
+from sweep.run import FORMAT, bad_value
+from trainers import algorithms, data, devices, exchange, optimizers, schedules, training_rules
+from trainers.algorithms.base import Algorithm, Parts
+from trainers.checkpoint.keeper import Keeper
+from trainers.checkpoint.state import Training
+from trainers.clipping import Clipping
+from trainers.config import RunConfig, name_of
+from trainers.data.feeds import Feed
+from trainers.progress import Progress
+from trainers.recorder import Recorder
+from trainers.replica import Replica
+from trainers.schedules import Schedule
+from trainers.stopping import Agreement
+from trainers.stopwatch import Stopwatch
+from trainers.trackers import Trackers
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@dataclasses.dataclass(frozen=True)
+class Assembly:
+    """What one worker trains with; `steps` are those of the whole run."""
+
+    config: RunConfig
+    device: torch.device
+    feed: Feed
+    steps: int
+    replica: Replica
+    watch: Stopwatch
+    algorithm: Algorithm
+    schedule: Schedule
+    recorder: Recorder
+    keeper: Keeper
+    agreement: Agreement
+    trackers: Trackers | None
+
+    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+        """The content of result.json."""
+        scaler = self.replica.scaler
+        return {
+            "format": FORMAT,
+            "status": status,
+            "reason": reason,
+            "parameters": len(self.replica.flat),
+            **devices.described(self.device),
+            "precision": self.config.precision,
+            **({} if scaler is None else {"skipped_steps": scaler.skipped}),
+            "kernels": dict(sorted(backend.used.items())),
+            **self.recorder.figures(),
+            "total_s": self.keeper.total_s,
+        }
+
+
+def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
+    """All parts of a run, ready for the first step or for a checkpoint.
+
+    Raises:
+        UsageError: the data set, the device or an option cannot be used with the rest.
+    """
+    began = time.monotonic()
+    feed = data.feed(config, comm.rank, comm.size)
+    steps = config.steps(feed.samples)
+    backend.choose(config.kernels)
+    device = devices.choose(config, comm)
+    replica = Replica(config, feed.shape, feed.classes, comm, device)
+    watch = devices.stopwatch(device)
+    algorithm = algorithm_of(config, comm, replica, feed, steps, watch)
+    schedule = schedules.build(config, steps, feed.steps_per_epoch)
+    recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
+    trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
+    keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
+    agreement = Agreement(comm)
+    return Assembly(
+        config, device, feed, steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
+    )
+
+
+def algorithm_of(
+    config: RunConfig, comm: MPI.Comm, replica: Replica, feed: Feed, steps: int, watch: Stopwatch
+) -> Algorithm:
+    """The algorithm with its exchange and optimizer, ready for the first step."""
+    flat = replica.flat
+    pieces = exchange.pieces(config.exchange, comm.size)
+    units = flat.units(config.exchange.granularity, config.exchange.bucket_mib, pieces)
+    described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
+    training_rules.check_length(config, steps)
+    try:
+        config.policy.check_length(math.ceil(steps / feed.steps_per_epoch), steps)
+        selector = Selector(config.policy, config.compressor, described, comm.size)
+    except InvalidParameter as error:  # only now the names of the tensors and the number of samples are known
+        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+    with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
+        selector.warm_up(flat.gradients.device)
+        optimizer = optimizers.build(config.optimizer, flat)
+        clipping = Clipping(config.clip, flat.gradients)
+    exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)
+    parts = Parts(comm, flat, units, exchanger, optimizer, clipping, watch)
+    return algorithms.build(config.algorithm, parts)
+
+
+def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
+    """What rank 0 tells others while it trains: a line now and then, and the trackers that the config asks for."""
+    progress = Progress(config.epochs, steps)
+    progress.begin(
+        f"{name_of(config.model)} on {name_of(config.dataset)}: {len(replica.flat):,} parameters, "
+        f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
+        f"compressor {name_of(config.compressor)}, {steps} steps"
+    )
+    trackers = Trackers(config, directory)
+    recorder.listeners += [progress, trackers]
+    return trackers
+
+
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Make imports of an optional package fail within the block, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
