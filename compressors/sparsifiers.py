@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import counts
 from compressors.base import Key, Law
@@ -28,6 +28,7 @@ class TopK(Sparsifier):
 
     name: ClassVar[str] = "topk"
     aliases: ClassVar[tuple[str, ...]] = ("top_k",)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"dgc_topk": {"ratio": 0.001, "count": "floor_plus_one"}}
     paper: ClassVar[str] = "Aji and Heafield, EMNLP 2017"
 
     ratio: float = counts.ratio(0.01)
