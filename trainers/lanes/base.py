@@ -134,9 +134,17 @@ class MessageLane(Lane):
         return payload
 
     def add_decoded(
-        self, message: torch.Tensor, sizes: list[int], weight: float, parcels: list[Parcel] | None = None
+        self,
+        message: torch.Tensor,
+        sizes: list[int],
+        weight: float,
+        parcels: list[Parcel] | None = None,
+        *,
+        first: bool = False,
     ) -> None:
         """Accumulate the payloads of a message into the gradients of all units, or of `parcels`.
+
+        With `first`, a gradient is cleared just before, while it is on its way to the processor anyway.
 
         Raises:
             CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
@@ -147,6 +155,8 @@ class MessageLane(Lane):
                 name = parcel.unit.name
                 raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
             payload = message[offset : offset + size]
+            if first:
+                parcel.unit.gradient.zero_()
             parcel.compressor.decompress_add(payload, parcel.unit.gradient, parcel.key, weight)
             offset += aligned(size)
 

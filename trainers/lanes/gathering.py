@@ -97,8 +97,8 @@ class GatherLane(MessageLane):
 
     def decode(self) -> None:
         with self.watch("decode"):
-            self.clear_gradients()
             for one in self._gathered:
                 for worker in range(self.comm.size):
                     lengths = one.sizes[worker].tolist()
-                    self.add_decoded(one.message(worker), lengths, 1.0 / self.comm.size, one.part.parcels)
+                    message, weight = one.message(worker), 1.0 / self.comm.size
+                    self.add_decoded(message, lengths, weight, one.part.parcels, first=worker == 0)

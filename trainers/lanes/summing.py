@@ -61,8 +61,7 @@ class SumLane(MessageLane):
 
     def decode(self) -> None:
         with self.watch("decode"):
-            self.clear_gradients()
-            self.add_decoded(self.message[: self.used], self.sizes, 1.0 / self.comm.size)
+            self.add_decoded(self.message[: self.used], self.sizes, 1.0 / self.comm.size, first=True)
 
 
 _half_sums: dict[str, MPI.Op] = {}
