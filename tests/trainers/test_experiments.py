@@ -1,0 +1,184 @@
+"""The published set-ups: what they are made of, what they send, how their learning rate goes, and that they run."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.trainers.test_exchange import mpirun
+from trainers import schedules
+from trainers.config import parse
+
+CIFAR, IMAGENET = ((3, 32, 32), 10), ((3, 224, 224), 1000)
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
+PROGRAM = "tests.trainers.ranks_experiments"
+
+COMPOSE = """
+import json, sys
+import hydra
+from omegaconf import OmegaConf
+from sweep import compose
+from trainers.config import GROUPS, RunConfig, resolve
+compose.register(RunConfig, GROUPS)
+compose.register_resolvers()
+with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
+    for line in sys.stdin:
+        print(json.dumps(resolve(OmegaConf.to_container(hydra.compose("config", line.split())))))
+"""
+
+
+def composed(commands: list[str]) -> list[dict[str, Any]]:
+    """The resolved configs of command lines."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPOSE, str(ROOT / "conf")],
+        cwd=ROOT,
+        input="\n".join(commands),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, dict[str, Any]]:
+    """Every experiment as it stands."""
+    return dict(zip(EXPERIMENTS, composed([f"experiment={name}" for name in EXPERIMENTS]), strict=True))
+
+
+def test_the_header_names_source_figures_and_differences() -> None:
+    for name in EXPERIMENTS:
+        lines = (ROOT / f"conf/experiment/{name}.yaml").read_text().splitlines()
+        assert lines[0] == "# @package _global_"
+        header = "\n".join(line for line in lines if line.startswith("#"))
+        if "experiment=dgc_resnet50_imagenet with" in header or name == "quick":
+            continue  # a variant of one that has them
+        for word in ("# Source: ", "# Published: ", "# Same: ", "# Differs: ", f"experiment={name}"):
+            assert word in header, (name, word)
+
+
+@pytest.mark.mpi
+def test_every_experiment_runs_to_its_end(tmp_path: Path) -> None:
+    """With few images of the published size, so that all models fit; past the warm-up of a ratio where there is one."""
+    small = "workers=2 dataset=synthetic dataset.train=8 dataset.test=4"
+    commands = []
+    for name in EXPERIMENTS:
+        per_worker = "per: worker" in (ROOT / f"conf/experiment/{name}.yaml").read_text() or name in (
+            "layerwise_alexnet",
+            "dgc_resnet110",
+            "dgc_resnet50_imagenet_wm5",
+            "dgc_resnet50_imagenet_wm5o",
+        )
+        epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
+        size = 4 if per_worker else 8
+        commands.append(
+            f"experiment={name} data.root={tmp_path} {small} batch.size={size} epochs={epochs} max_steps={epochs}"
+        )
+    configs = dict(zip(EXPERIMENTS, composed(commands), strict=True))
+    for name, config in configs.items():
+        assert config["batch"]["size"] * (2 if config["batch"]["per"] == "worker" else 1) == 8, name
+    file = tmp_path / "configs.json"
+    file.write_text(json.dumps(configs))
+    mpirun(2, "train", str(file), module=PROGRAM)
+
+
+def mib_per_epoch(payload: float, shapes: list[list[int]]) -> float:
+    """Of 24 steps, as PowerSGD's tables count."""
+    return 24 * payload / 2**20
+
+
+def beside_thousandths(payload: float, shapes: list[list[int]]) -> float:
+    """Bytes beside two of value and four of position for each of ceil(n / 1000) elements of a matrix, and vectors."""
+    matrices = [math.prod(shape) for shape in shapes if len(shape) > 1]
+    vectors = [math.prod(shape) for shape in shapes if len(shape) <= 1]
+    return payload - 4 * sum(vectors) - 6 * sum(math.ceil(n / 1000) for n in matrices)
+
+
+def whole(payload: float, shapes: list[list[int]]) -> float:
+    return payload
+
+
+MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], float, float]] = [
+    # command, image and classes, parameters, what is looked at, between, and
+    ("leansgd_wrn compressor=none", CIFAR, 77_850, whole, 4 * 77_850, 4 * 77_850),
+    ("leansgd_speed compressor=none", CIFAR, 466_714, whole, 4 * 466_714, 4 * 466_714),
+    ("leansgd_speed compressor=none model.depth=100", CIFAR, 1_536_090, whole, 4 * 1_536_090, 4 * 1_536_090),
+    ("layerwise_resnet9 compressor=none", CIFAR, 6_573_120, whole, 4 * 6_573_120, 4 * 6_573_120),
+    ("layerwise_alexnet compressor=none", CIFAR, 2_255_296, whole, 4 * 2_255_296, 4 * 2_255_296),
+    ("layerwise_alexnet compressor=none model=alexnet1", CIFAR, 23_272_266, whole, 4 * 23_272_266, 4 * 23_272_266),
+    ("powersgd_resnet18 compressor=none memory=none", CIFAR, 11_173_962, mib_per_epoch, 1023.0, 1023.1),
+    ("powersgd_resnet18 compressor.rank=1", CIFAR, 11_173_962, mib_per_epoch, 3.5, 4.5),
+    ("powersgd_resnet18 compressor.rank=2", CIFAR, 11_173_962, mib_per_epoch, 7.5, 8.5),
+    ("powersgd_resnet18 compressor.rank=4", CIFAR, 11_173_962, mib_per_epoch, 13.5, 14.5),
+    ("atomo_resnet18 compressor=none", CIFAR, 11_173_962, whole, 4 * 11_173_962, 4 * 11_173_962),
+    ("grace_resnet20 compressor=none", CIFAR, 269_722, whole, 4 * 269_722, 4 * 269_722),
+    # a header, alignment and, as sizes differ, four bytes about each payload
+    ("dgc_resnet20", CIFAR, 269_722, beside_thousandths, 0, 59 * 16),
+    ("dgc_resnet110", CIFAR, 1_727_962, beside_thousandths, 0, 329 * 16),
+    ("dgc_resnet50_imagenet compressor=dgc_fp16", IMAGENET, 25_557_032, beside_thousandths, -0.2 * 6 * 25_600, 161 * 16),  # 0.8 k at least
+]  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_parameters_and_bytes_are_the_published_ones(tmp_path: Path) -> None:
+    configs = composed([f"experiment={command}" for command, *_ in MESSAGES])
+    file = tmp_path / "configs.json"
+    file.write_text(json.dumps({row[0]: (config, *row[1]) for row, config in zip(MESSAGES, configs, strict=True)}))
+    mpirun(1, "measure", str(file), module=PROGRAM)
+    found = json.loads(file.read_text())
+    for command, _, parameters, look, low, high in MESSAGES:
+        one = found[command]
+        assert one["parameters"] == parameters, command
+        figure = look(one["payload_bytes"], one["shapes"])
+        assert low <= figure <= high, (command, figure)
+
+
+def rates(config: dict[str, Any], per_epoch: int) -> Callable[[float], float]:
+    """The learning rate by epochs that have passed."""
+    run = parse(config)
+    schedule = schedules.build(run, run.epochs * per_epoch, per_epoch)
+    return lambda epochs: schedule.rate(int(epochs * per_epoch) + 1)
+
+
+DGC_FACTORS = (0.125, 0.3, 0.475, 0.65, 0.825, 1.0)
+
+RATES: dict[str, tuple[int, dict[float, float]]] = {
+    "leansgd_wrn": (49, {0: 0.1, 2.9: 0.1, 3: 0.097, 6: 0.09409, 199: 0.1 * 0.97**66}),
+    "leansgd_speed": (49, {0: 0.1, 1.9: 0.1}),
+    "layerwise_resnet9": (25, {2.48: 0.2, 4.96: 0.4, 14.48: 0.2, 23.96: 0.0}),
+    "layerwise_alexnet": (25, {2.48: 0.2, 4.96: 0.4, 14.48: 0.2, 23.96: 0.0}),
+    "dgc_convnet": (196, {0: 0.1 * 2**0.5, 80.9: 0.1 * 2**0.5, 81: 0.01 * 2**0.5, 122: 0.001 * 2**0.5}),
+    "dgc_resnet20": (49, {**{e: 0.8 * f for e, f in enumerate(DGC_FACTORS)}, 102.5: 0.4, 199: 0.8 * 6.4896e-5}),
+    "dgc_resnet110": (49, {**{e: 0.8 * f for e, f in enumerate(DGC_FACTORS)}, 102.5: 0.4}),
+    "dgc_resnet50_imagenet": (1252, {0: 0.0125, 5: 0.4, 29.9: 0.4, 30: 0.04, 60: 0.004, 80: 0.0004}),
+    "powersgd_resnet18": (25, {5: 1.6, 149: 1.6, 150: 0.16, 250: 0.016}),
+    "atomo_resnet18": (25, {0: 0.1, 199: 0.1}),
+    "grace_resnet20": (391, {0: 0.1, 82: 0.01, 123: 0.001}),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_the_learning_rate_goes_as_published(name: str, published: dict[str, dict[str, Any]]) -> None:
+    per_epoch, points = RATES[name]
+    rate = rates(published[name], per_epoch)
+    for epochs, expected in points.items():
+        assert rate(epochs) == pytest.approx(expected, rel=0.03, abs=0.005), (epochs, rate(epochs))
+
+
+def test_every_experiment_has_a_rate_and_a_message_that_are_tested() -> None:
+    variants = {"quick", "dgc_resnet50_imagenet_wm5", "dgc_resnet50_imagenet_wm5o"}
+    assert set(RATES) | variants == set(EXPERIMENTS)
+    assert {row[0].split()[0] for row in MESSAGES} | variants | {"dgc_convnet"} == set(EXPERIMENTS)
+
+
+def test_the_page_of_experiments_has_them_all() -> None:
+    page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
+    assert all(f"experiment={name}" in page for name in EXPERIMENTS)
