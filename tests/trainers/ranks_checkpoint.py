@@ -209,6 +209,8 @@ COMPRESSORS: tuple[dict[str, Any], ...] = (
     {"name": "none"},
 )
 WARMING = {"dense_1d": True, "warmup": "list", "warmup_ratios": [1.0, 0.5]}
+SHORT: dict[str, dict[str, Any]] = {"onebit_adam": {"freeze_steps": 4}, "local_sgd": {"steps": 3}}
+"""What must come into force in a run of twelve steps."""
 RUNS: tuple[dict[str, Any], ...] = (
     {"exchange": {"name": "allgather", "granularity": "bucket", "bucket_mib": 0.001}},
     {"exchange": {"name": "allgather", "granularity": "model"}, "memory": "ef21"},
@@ -244,7 +246,8 @@ def cases() -> Iterator[dict[str, Any]]:
     for compressor in COMPRESSORS:
         yield {"compressor": compressor, "memory": "none"}
     for group in ("algorithm", "optimizer", "schedule"):
-        yield from (changes for name in options.GROUPS[group] if accepted(changes := {group: name}))
+        named = ({"name": name, **SHORT.get(name, {})} for name in options.GROUPS[group])
+        yield from (changes for one in named if accepted(changes := {group: one}))
     yield from RUNS
 
 

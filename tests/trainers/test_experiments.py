@@ -123,7 +123,8 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     # a header, alignment and, as sizes differ, four bytes about each payload
     ("dgc_resnet20", CIFAR, 269_722, beside_thousandths, 0, 59 * 16),
     ("dgc_resnet110", CIFAR, 1_727_962, beside_thousandths, 0, 329 * 16),
-    ("dgc_resnet50_imagenet compressor=dgc_fp16", IMAGENET, 25_557_032, beside_thousandths, -0.2 * 6 * 25_600, 161 * 16),  # 0.8 k at least
+    # 0.8 k at least, by a threshold from a sample
+    ("dgc_resnet50_imagenet compressor=dgc_fp16", IMAGENET, 25_557_032, beside_thousandths, -30_700, 161 * 16),
 ]  # fmt: skip
 
 

@@ -351,8 +351,8 @@ def test_what_is_no_schedule_is_refused(cls: type, values: dict[str, Any], name:
             "momentum=0.5 in schedule.phases with memory=dgc: the memory has the momentum",
         ),
         (
-            {"schedule": "regime"},
-            "schedule=regime: model=mlp brings no regime for dataset=digits; valid is schedule.pha",
+            {"schedule": "regime", "model": "logistic"},
+            "schedule=regime: model=logistic brings no regime for dataset=digits; valid is schedule.pha",
         ),
         ({"scaling": {"warmup_from_base": True}}, "scaling.warmup_from_base=True: valid is false with rule=none"),
         ({"scaling": {"warmup_from_base": True, "rule": "sqrt"}}, "valid is false where schedule.warmup_epochs is 0"),
