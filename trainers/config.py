@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib
 import math
 import os
 from collections.abc import Mapping
@@ -177,10 +176,9 @@ def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
     Raises:
         UsageError: the model brings none.
     """
-    try:
-        found = importlib.import_module("trainers.models.regimes").regime(run.model, name_of(run.dataset))
-    except ModuleNotFoundError:  # a checkout without them
-        found = None
+    from trainers.models.regimes import regime
+
+    found = regime(run.model, name_of(run.dataset))
     if not found:
         described = f"model={name_of(run.model)} brings no regime for dataset={name_of(run.dataset)}"
         raise UsageError(f"schedule=regime: {described}; valid is schedule.phases=[{{epoch: 0, lr: 0.1}}, ...]")
