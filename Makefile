@@ -16,8 +16,8 @@ sweep: install
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
 
 test: lint
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 tests/compressors
-	$(VENV)/bin/python -m pytest -m "not fresh" --ignore tests/compressors
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 tests/compressors tests/trainers
+	$(VENV)/bin/python -m pytest -m "not fresh" --ignore tests/compressors --ignore tests/trainers
 
 lint: install
 	$(VENV)/bin/ruff check .
