@@ -88,7 +88,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
     trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
-    agreement = Agreement(comm)
+    agreement = Agreement(comm, algorithm.parts.exchange.may_lag)
     return Assembly(
         config, device, feed, steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
     )

@@ -66,6 +66,9 @@ class Exchange:
     may_drop = False
     """What was sent may not be taken, and stays in the memory then."""
 
+    may_lag = 0
+    """Steps that a worker may be behind the others."""
+
     def __init__(
         self,
         comm: MPI.Comm,

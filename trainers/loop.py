@@ -58,6 +58,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
             run.recorder.combine()
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
+    run.agreement.close()
     if run.trackers is not None:
         run.trackers.finish(status)
     return run.result(status, reason)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from compressors import states
 from sweep.run import UsageError
 from trainers import batch_norm, models
+from trainers.carrying import Carrying
 from trainers.config import RunConfig
 from trainers.data.feeds import IGNORED, Batch, Feed
 from trainers.flat import Flat
@@ -74,11 +75,14 @@ class Replica:
         losses = correct = 0.0
         parts = pieces(batch, self.config.batch.accumulate)
         self._listen(batch.inputs, self.config.batch.accumulate - len(parts))
+        carrying = Carrying(self.model, len(parts), len(batch.labels))
         for number, (inputs, targets) in enumerate(parts, 1):
             with watch("data"):
                 inputs, targets = self._placed(inputs, targets)
             with watch("forward"):
+                carrying.begin()
                 logits, labels = scores(self._outputs(inputs), targets)
+                carrying.end()
                 loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
             with watch("backward"):
                 if number == 1:

@@ -6,6 +6,7 @@ nobody listens to ends the process.
 
 from __future__ import annotations
 
+import collections
 import signal
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -45,23 +46,43 @@ class Agreement:
 
     The signal may reach one rank only, and each of several at another moment. One byte travels beside the step: `ask`
     at its beginning, `answer` at its end, so that nobody waits for it (a step of two ranks takes 1 to 6 us longer).
+
+    Where workers may be `behind` the others by some steps (exchange.backup), an answer is that to the question of so
+    many steps ago, or they would wait for each other here.
     """
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, comm: MPI.Comm, behind: int = 0) -> None:
         from mpi4py import MPI
 
         self._comm, self._type, self._most = comm, MPI.UNSIGNED_CHAR, MPI.MAX
-        self._mine, self._all = bytearray(1), bytearray(1)
-        self._request: MPI.Request | None = None
+        self._behind = behind
+        self._asked: collections.deque[tuple[MPI.Request, bytearray, bytearray]] = collections.deque()
+        self._saved = 0  # as many answers that come yet are to questions from before the last save
 
     def ask(self, save: bool = False) -> None:
         """Tell the others what this worker wants: to stop where it has been asked to, else to `save` or nothing."""
-        self._mine[0] = STOP if _requested else SAVE if save else NOTHING
-        self._request = self._comm.Iallreduce([self._mine, self._type], [self._all, self._type], self._most)
+        mine, most = bytearray([STOP if _requested else SAVE if save else NOTHING]), bytearray(1)
+        request = self._comm.Iallreduce([mine, self._type], [most, self._type], self._most)
+        self._asked.append((request, mine, most))
 
     def answer(self) -> int:
         """What all do now: the same on all workers that have asked."""
-        assert self._request is not None
-        self._request.Wait()
-        self._request = None
-        return self._all[0]
+        if len(self._asked) <= self._behind:
+            return NOTHING
+        wanted = self._take()
+        if self._saved:
+            self._saved -= 1
+            return STOP if wanted == STOP else NOTHING
+        if wanted == SAVE:
+            self._saved = len(self._asked)
+        return wanted
+
+    def _take(self) -> int:
+        request, _, most = self._asked.popleft()
+        request.Wait()
+        return most[0]
+
+    def close(self) -> None:
+        """No more questions: wait for the answers that nobody has taken. All workers must have asked as often."""
+        while self._asked:
+            self._take()

@@ -15,6 +15,10 @@ _CLIPPED_TWICE = "the same gradient would be clipped twice; valid is one of the 
 _DENSE_WARMUP = (
     "both say how long the gradient is sent dense; valid is policy.start_step=1, which leaves it to the other"
 )
+_FROZEN_LATER = (
+    "a step that overflows is left out, so the variance would freeze after policy.start_step; valid is precision=bf16 "
+    "or fp32"
+)
 _MOMENTUM_CLIPPED = "what is exchanged is a momentum; valid is clip.local_norm"
 _MOMENTUM_EXCHANGED = "it exchanges momenta, not what workers have moved; valid is optimizer=adam"
 _MOVES_HAVE_MOMENTUM = "what the workers have moved has momentum already; valid is another memory, or algorithm=sgd"
@@ -30,6 +34,7 @@ LINES = (
     f"optimizer=dgc_sgd with another memory than dgc: {_NO_MOMENTUM}",
     f"memory.clip with clip.local_norm: {_CLIPPED_TWICE}",
     f"optimizer=onebit_adam with policy.start_step other than 1 and optimizer.freeze_steps + 1: {_DENSE_WARMUP}",
+    f"optimizer=onebit_adam with precision=fp16: {_FROZEN_LATER}",
     f"optimizer=onebit_adam with clip.norm or clip.value: {_MOMENTUM_CLIPPED}",
     f"algorithm=local_sgd with optimizer=onebit_adam: {_MOMENTUM_EXCHANGED}",
     f"algorithm=local_sgd with memory=dgc: {_MOVES_HAVE_MOMENTUM}",
@@ -93,6 +98,8 @@ def _check_optimizer(run: RunConfig) -> None:
                 f"policy.start_step={run.policy.start_step} with optimizer.freeze_steps={optimizer.freeze_steps}: "
                 f"{_DENSE_WARMUP}"
             )
+        if run.precision == "fp16":
+            raise UsageError(f"precision=fp16 with optimizer=onebit_adam: {_FROZEN_LATER}")
         for bound in ("norm", "value"):
             if (given := getattr(run.clip, bound)) is not None:
                 raise UsageError(f"clip.{bound}={given} with optimizer=onebit_adam: {_MOMENTUM_CLIPPED}")

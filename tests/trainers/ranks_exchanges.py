@@ -18,13 +18,14 @@ from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, main, tensor
 from tests.trainers.ranks_memories import BODY, CHANGING, epoch_of, local_gradient, new_units, rate
 from tests.trainers.test_config import composed
-from trainers import compatibility, exchange
+from trainers import compatibility, exchange, recorder, stopping
 from trainers import config as options
 from trainers.data.batches import Shard
 from trainers.flat import Flat, Unit
 from trainers.lanes import serving
 from trainers.lanes.second import Second
 from trainers.lanes.sharding import shared_out
+from trainers.loop import train
 from trainers.replica import Replica
 from trainers.stopwatch import Stopwatch
 
@@ -450,6 +451,40 @@ def backup() -> None:
                 assert torch.allclose(mean, taken, atol=1e-6), step
         exchanger.mean(9)  # with all there again
         require_same_bits(units, name)
+
+
+def lagging(folder: str) -> None:
+    """With a backup worker, the others of a whole run go on while one is late."""
+    side, begun, gradient = COMM.Dup(), 0, Replica.gradient
+
+    def waiting(self: Replica, *given: Any) -> tuple[float, float]:
+        nonlocal begun
+        begun += 1
+        if COMM.rank == 2 and begun == 4:
+            side.recv(source=1)
+        if COMM.rank == 1 and begun == 4 + serving.FURTHEST_BEHIND - 1:
+            side.send(None, 2)
+        return gradient(self, *given)
+
+    Replica.gradient = waiting  # type: ignore[method-assign, assignment]
+    recorder.COMBINE_EVERY_S = 1e6  # workers meet when they combine their rows
+    server = {"name": "parameter_server", "backup": 1}
+    result = train(options.parse(composed(workers=3, exchange=server, max_steps=12)), COMM, Path(folder))
+    assert result["steps"] == begun == 12
+
+
+def agreement() -> None:
+    """Answers to questions of earlier steps: the same on all workers, one save for one wish, and none is left over."""
+    found = []
+    agreed = stopping.Agreement(COMM, behind=2)
+    for step in range(1, 12):
+        agreed.ask(COMM.rank == 0 and 3 <= step < 6)  # until the save of step 5
+        found.append(agreed.answer())
+        if step == 7 and COMM.rank == 1:
+            stopping._note(0, None)
+    assert found == [0, 0, 0, 0, stopping.SAVE, 0, 0, 0, 0, stopping.STOP, stopping.STOP], found
+    agreed.close()
+    stopping.forget()
 
 
 if __name__ == "__main__":

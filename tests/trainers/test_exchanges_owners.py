@@ -88,6 +88,16 @@ def test_what_comes_too_late_is_dropped_and_kept_by_its_worker() -> None:
     mpirun(3, "backup", module=MODULE)
 
 
+@pytest.mark.mpi
+def test_nobody_waits_for_a_late_worker_to_agree_on_stopping(tmp_path: Path) -> None:
+    mpirun(3, "lagging", str(tmp_path), module=MODULE)
+
+
+@pytest.mark.mpi
+def test_answers_that_come_later_are_agreed_on_too() -> None:
+    mpirun(3, "agreement", module=MODULE)
+
+
 def test_gradients_that_lie_side_by_side_travel_together() -> None:
     from tests.trainers.ranks_exchanges import runs_of_memory
 

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from mpi4py import MPI
 from torch import nn
 
+from tests.trainers.test_config import composed
 from trainers import models
+from trainers.config import parse
+from trainers.data.feeds import Batch
 from trainers.options import models as options
+from trainers.replica import Replica
+from trainers.stopwatch import Stopwatch
 
 
 def count(model: nn.Module) -> int:
@@ -84,6 +90,23 @@ class TestLanguageModel:
         for state in model.carried().values():
             state.zero_()
         assert all(bool(state.any()) for state in model.carried().values())
+
+    @pytest.mark.parametrize("streams", [4, 5])
+    def test_pieces_of_a_batch_carry_what_is_their_own(self, streams: int) -> None:
+        def gradients(accumulate: int) -> list[torch.Tensor]:
+            model = {"name": "lstm", "hidden": 6, "layers": 2, "dropout": 0.0}
+            config = parse(composed(model=model, dataset="synthetic_text", batch={"accumulate": accumulate}))
+            replica, found = Replica(config, (4,), 11, MPI.COMM_SELF), []
+            for step in range(3):
+                words = text[:, 4 * step : 4 * step + 5]
+                replica.gradient(Batch(words[:, :-1], words[:, 1:], 4 * streams), Stopwatch())
+                found.append(replica.flat.gradients.clone())
+            assert replica.state_dict()["carried"]["hidden"].shape == (2, streams, 6)
+            return found
+
+        text = self.words((streams, 13))
+        for whole, pieces in zip(gradients(1), gradients(2), strict=True):
+            torch.testing.assert_close(pieces, whole, rtol=1e-4, atol=1e-6)
 
     def test_it_is_no_buffer_for_buffers_are_averaged_over_the_workers(self) -> None:
         model = self.model()

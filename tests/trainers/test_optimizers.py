@@ -319,6 +319,10 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
             {**ONEBIT, "clip": {"norm": 1.0}},
             "clip.norm=1.0 with optimizer=onebit_adam: what is exchanged is a momentum",
         ),
+        (
+            {**ONEBIT, "precision": "fp16"},
+            "precision=fp16 with optimizer=onebit_adam: a step that overflows is left out",
+        ),
         ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a number above 0.0 or null"),
         (
             {"batch": {"size": 8, "accumulate": 5}},

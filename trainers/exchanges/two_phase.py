@@ -12,7 +12,7 @@ from compressors.memory import build as build_memory
 from trainers.exchange import Exchange, Parts
 from trainers.lanes.base import Lane
 from trainers.lanes.second import Second
-from trainers.lanes.serving import ServerLane
+from trainers.lanes.serving import FURTHEST_BEHIND, ServerLane
 from trainers.lanes.sharding import ShardLane, shared_out
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.options import exchanges as options
@@ -27,6 +27,7 @@ class TwoPhase(Exchange):
     def __init__(self, parts: Parts, second: Second, lane: TwoPhaseLane) -> None:
         super().__init__(*parts, sums=False, gathers=True)
         self.may_drop = isinstance(lane, ServerLane) and lane.backup > 0
+        self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
         self.second = second
         self._lanes[None] = lane
 
