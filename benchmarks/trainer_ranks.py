@@ -87,7 +87,7 @@ def ours(told: dict[str, Any]) -> Step:
     model = built(told, config)
     models.build = lambda *_: model
     replica, watch, feed = Replica(config, SHAPE, CLASSES, comm), Stopwatch(), InMemory()
-    algorithm = assembly.algorithm_of(config, comm, replica, feed, feed.steps_per_epoch, watch)
+    algorithm = assembly.algorithm_of(config, comm, replica, watch)
     replica.model.train()
     numbers = itertools.count(1)
 
@@ -209,13 +209,9 @@ def memory(told: dict[str, Any]) -> Step:
     torch.set_num_threads(1)
     comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
 
-    class Steps:
-        steps_per_epoch, samples = 10**6, 10**9
-
     def ready(config: configs.RunConfig) -> tuple[Replica, Algorithm]:
         replica = Replica(config, SHAPE, CLASSES, comm)
-        feed: Any = Steps()
-        return replica, assembly.algorithm_of(config, comm, replica, feed, Steps.steps_per_epoch, Stopwatch())
+        return replica, assembly.algorithm_of(config, comm, replica, Stopwatch())
 
     def step(replica: Replica, algorithm: Algorithm, number: int) -> float:
         algorithm.begin(number, 1, 0.001, False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import sys
 import time
 from collections.abc import Iterator
@@ -79,11 +78,12 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
     began = time.monotonic()
     feed = data.feed(config, comm.rank, comm.size)
     steps = config.steps(feed.samples)
+    training_rules.check_length(config, feed.samples, feed.steps_per_epoch)
     backend.choose(config.kernels)
     device = devices.choose(config, comm)
     replica = Replica(config, feed.shape, feed.classes, comm, device)
     watch = devices.stopwatch(device)
-    algorithm = algorithm_of(config, comm, replica, feed, steps, watch)
+    algorithm = algorithm_of(config, comm, replica, watch)
     schedule = schedules.build(config, steps, feed.steps_per_epoch)
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
     trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
@@ -94,19 +94,15 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
     )
 
 
-def algorithm_of(
-    config: RunConfig, comm: MPI.Comm, replica: Replica, feed: Feed, steps: int, watch: Stopwatch
-) -> Algorithm:
+def algorithm_of(config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch) -> Algorithm:
     """The algorithm with its exchange and optimizer, ready for the first step."""
     flat = replica.flat
     pieces = exchange.pieces(config.exchange, comm.size)
     units = flat.units(config.exchange.granularity, config.exchange.bucket_mib, pieces)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
-    training_rules.check_length(config, steps)
     try:
-        config.policy.check_length(math.ceil(steps / feed.steps_per_epoch), steps)
         selector = Selector(config.policy, config.compressor, described, comm.size)
-    except InvalidParameter as error:  # only now the names of the tensors and the number of samples are known
+    except InvalidParameter as error:  # only now the names of the tensors are known
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
         selector.warm_up(flat.gradients.device)

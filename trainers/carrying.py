@@ -17,7 +17,8 @@ class Carrying:
     """
 
     def __init__(self, model: nn.Module, count: int, samples: int) -> None:
-        self.model: Any = model if count > 1 and hasattr(model, "carry") else None
+        carrying: Any = model  # mypy knows no methods of it
+        self.model = carrying if count > 1 and hasattr(model, "carry") else None
         self._before: list[dict[str, torch.Tensor]] = []
         self._after: list[dict[str, torch.Tensor]] = []
         if self.model is None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from compressors.momentum import DGC
+from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
 from trainers.config import RunConfig, name_of
 from trainers.options import optimizers as options
@@ -56,15 +59,24 @@ def check(run: RunConfig) -> None:
     _check_schedule(run)
     _check_algorithm(run)
     if run.max_steps is not None:
-        check_length(run, run.max_steps)
+        _check_steps(run, run.max_steps)
 
 
-def check_length(run: RunConfig, steps: int) -> None:
-    """Refuse what comes into force only after a run of so many steps.
+def check_length(run: RunConfig, samples: int, steps_per_epoch: int) -> None:
+    """Refuse what comes into force only after the end of a run on a training set of so many samples.
 
     Raises:
         UsageError: names the option.
     """
+    steps = run.steps(samples)
+    _check_steps(run, steps)
+    try:
+        run.policy.check_length(math.ceil(steps / steps_per_epoch), steps)
+    except InvalidParameter as error:
+        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+
+
+def _check_steps(run: RunConfig, steps: int) -> None:
     if isinstance(run.optimizer, options.OneBitAdam) and run.optimizer.freeze_steps >= steps:
         valid = f"an integer below the number of steps ({steps})"
         raise bad_value("optimizer.freeze_steps", run.optimizer.freeze_steps, valid)

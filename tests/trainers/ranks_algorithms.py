@@ -44,7 +44,7 @@ class Run:
         self.config = run_of(**changes)
         self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
-        self.algorithm = assembly.algorithm_of(self.config, COMM, self.replica, self.feed, STEPS, self.watch)
+        self.algorithm = assembly.algorithm_of(self.config, COMM, self.replica, self.watch)
         self.schedule = schedules.build(self.config, STEPS, self.feed.steps_per_epoch)
         self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients

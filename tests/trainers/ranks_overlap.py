@@ -69,7 +69,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch) -> dict[s
     config = options.parse(options.resolve(run))
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
     replica = Replica(config, feed.shape, feed.classes, COMM)
-    algorithm = assembly.algorithm_of(config, COMM, replica, feed, STEPS, watch)
+    algorithm = assembly.algorithm_of(config, COMM, replica, watch)
     units, early = algorithm.parts.units, algorithm.parts.exchange.takes_early
     assert early == (overlap and kind != "dgc_clipped")
     left: list[int] = []

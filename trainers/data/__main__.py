@@ -18,6 +18,7 @@ from sweep.run import UsageError, bad_value
 from trainers.config import GROUPS, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
+from trainers.training_rules import check_length
 
 
 def main() -> int:
@@ -52,17 +53,19 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         UsageError: files are missing, or a run's options do not fit its data.
     """
-    prepared, seen = set(), set()
+    prepared: set[str] = set()
+    lengths: dict[str, tuple[int, int]] = {}  # samples, and steps of an epoch
     for run in map(parse, configs):
         data = repr((run.dataset, run.data.root))
         if data not in prepared:
             prepare(run.dataset, Path(run.data.root), run.data.download)
             prepared.add(data)
         use = repr((run.model, run.dataset, run.data.root, run.batch, run.workers, run.partition))
-        if use not in seen:
+        if use not in lengths:
             found = feed(run, 0, run.workers)
             check_fits(run.model, found.shape, found.classes, run.dataset.kind)
-            seen.add(use)
+            lengths[use] = found.samples, found.steps_per_epoch
+        check_length(run, *lengths[use])
 
 
 if __name__ == "__main__":
