@@ -52,6 +52,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
             position = _epoch(run, position)
         if config.checkpoint.final:
             run.keeper.save(position)
+        if run.replica.scaler is not None and run.replica.scaler.skipped == position.step:
+            status, reason = DIVERGED, "the gradient overflowed in every step; valid is a smaller loss_scale.initial"
     except (Diverged, ScaleExhausted) as error:
         status, reason = DIVERGED, str(error)
         with contextlib.suppress(Diverged):

@@ -165,6 +165,7 @@ def skipped(folder: str) -> None:
     never = dataclasses.replace(config, loss_scale=LossScale(initial=2.0**100, dynamic=False), epochs=1)
     result = train(never, COMM, Path(folder))
     assert result["skipped_steps"] == result["steps"] == 12 and result["payload_bytes"] == 0, result
+    assert result["status"] == "diverged" and "in every step" in result["reason"], result
 
 
 def empty() -> None:
