@@ -11,7 +11,7 @@ from torch import nn
 
 from sweep.run import UsageError
 from tests.trainers.test_config import NO_MOMENTUM, composed
-from tests.trainers.test_exchange import mpirun
+from tests.trainers.test_exchange import bytes_sent, mpirun
 from trainers import config
 from trainers.flat import Flat
 from trainers.lanes.sharding import shared_out
@@ -37,32 +37,13 @@ def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
 
     Making the communicators of nodes and leaders costs messages, too, so two steps are compared with none.
     """
-    counts = {steps: count(workers, steps, tmp_path / str(steps)) for steps in (0, 2)}
-    believed = sum(float(path.read_text()) for path in tmp_path.glob("2/believed-*.txt"))
-    assert believed == pytest.approx(counts[2] - counts[0], rel=1e-12) and believed > 0
-
-
-def count(workers: int, steps: int, folder: Path) -> int:
-    """The bytes that all ranks together have sent, as Open MPI counts them."""
-    folder.mkdir()
-    mpirun(
-        workers,
-        "traffic",
-        str(folder),
-        str(steps),
-        module=MODULE,
-        OMPI_MCA_pml="ob1,monitoring",
-        OMPI_MCA_pml_monitoring_enable="1",
-        OMPI_MCA_pml_monitoring_enable_output="3",
-        OMPI_MCA_pml_monitoring_filename=str(folder / "sent"),
-    )
-    counted = 0
-    for rank in range(workers):
-        for line in (folder / f"sent.{rank}.prof").read_text().splitlines():
-            fields = line.split("\t")
-            if fields[0] in ("E", "I"):  # messages of programs and of collectives, to one peer
-                counted += int(fields[3].split()[0])
-    return counted
+    sent = {}
+    for steps in (0, 2):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        sent[steps] = bytes_sent(workers, folder, str(steps), module=MODULE)
+    believed, counted = sent[2][0], sent[2][1] - sent[0][1]
+    assert believed == pytest.approx(counted, rel=1e-12) and believed > 0
 
 
 @pytest.mark.mpi

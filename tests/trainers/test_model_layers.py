@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,16 +15,9 @@ from trainers.models.resnet import Basic, Bottleneck, PaddedShortcut
 from trainers.models.senet import Block as SEBlock
 from trainers.options import models as options
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CIFAR, MNIST, IMAGENET = (3, 32, 32), (1, 28, 28), (3, 224, 224)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small work is not shared among threads, which would wait for each other where processors are scarce."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def count(model: nn.Module) -> int:

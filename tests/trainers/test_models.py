@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,18 +20,11 @@ from trainers.options import models as options
 from trainers.options.torchvision_names import classifiers
 from trainers.replica import scores
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CIFAR, MNIST, TEXT, IMAGENET = (3, 32, 32), (1, 28, 28), (35,), (3, 224, 224)
 
 PRESETS = written_presets("model")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small work is not shared among threads, which would wait for each other where processors are scarce."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def small(name: str) -> Any:

@@ -21,6 +21,8 @@ from trainers.precision import LossScaler
 from trainers.replica import Replica
 from trainers.stopwatch import Stopwatch
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 class Alone:
     """A communicator of one."""
@@ -65,15 +67,6 @@ def small() -> nn.Module:
         nn.Flatten(),
         nn.Linear(128, 10),
     )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """More would only wait for each other with so little to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
