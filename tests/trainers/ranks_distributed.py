@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,6 +83,30 @@ def unaddable() -> None:
     assert str(raised.value).startswith("exchange.transport=torch: gloo cannot add int16: ")
     assert "\n" not in str(raised.value)
     transport.close()
+
+
+def whole() -> None:
+    """A run from its config to result.json, with a checkpoint, and what is left of torch.distributed afterwards."""
+    from tests.trainers.arrays import random_arrays
+    from tests.trainers.test_config import composed
+    from trainers import config as options
+    from trainers import data, loop
+    from trainers.data.batches import Shard
+
+    results = []
+    for transport in ("mpi", "torch"):
+        changes = {"exchange": {"name": "auto", "transport": transport}, "compressor": "qsgd", "memory": "residual"}
+        config = options.parse(options.resolve(composed(workers=COMM.size, epochs=2, batch={"size": 12}, **changes)))
+        feed = Shard(random_arrays(26, 20), 12, 3, COMM.rank, COMM.size)
+        folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(data, "feed", lambda *_, feed=feed: feed)
+            results.append(loop.train(config, COMM, Path(folder)))
+        assert not torch.distributed.is_initialized()
+    by_mpi, by_gloo = results
+    assert "transport" not in by_mpi and by_gloo["transport"] == "gloo"
+    for key in ("loss", "accuracy", "payload_bytes", "sent_bytes", "steps"):
+        assert by_mpi[key] == by_gloo[key], key
 
 
 def on_gpus() -> None:
