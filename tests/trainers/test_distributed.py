@@ -13,6 +13,7 @@ from sweep.run import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers import config, distributed, machine
+from trainers.lanes.courier import Courier
 from trainers.stopwatch import Stopwatch
 
 MODULE = "tests.trainers.ranks_distributed"
@@ -144,6 +145,18 @@ def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeyp
         "written", "beside", "collectives waits for what was written", "sent", "main", "main waits for all",
     ]  # fmt: skip
     courier.close()
+
+
+def test_rounds_wait_for_what_was_posted() -> None:
+    class Group:
+        device, comm = torch.device("cpu"), None
+
+    watch, done = Stopwatch(), []
+    courier = Courier(Group(), watch)
+    courier.post(lambda group: done.append("sent"))
+    lane = distributed.GroupRoundsLane(Group(), watch, courier)  # type: ignore[arg-type]
+    lane.begin()
+    assert not list(lane.communicate()) and done == ["sent"]
 
 
 @pytest.mark.gpu
