@@ -61,6 +61,7 @@ class Assembly:
             "reason": reason,
             "parameters": len(self.replica.flat),
             **devices.described(self.device),
+            **self.algorithm.parts.exchange.transport.described,
             "precision": self.config.precision,
             **({} if scaler is None else {"skipped_steps": scaler.skipped}),
             "kernels": dict(sorted(backend.used.items())),

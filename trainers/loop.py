@@ -61,6 +61,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
     run.agreement.close()
+    run.algorithm.parts.exchange.close()
     if run.trackers is not None:
         run.trackers.finish(status)
     return run.result(status, reason)

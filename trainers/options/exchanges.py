@@ -21,6 +21,7 @@ class Overlapping(Exchange):
     """An exchange whose units can leave while backward goes on."""
 
     overlap: bool = boolean(False)
+    transport: str = choice("mpi", "mpi", "torch")
 
 
 @dataclasses.dataclass(frozen=True)
