@@ -34,6 +34,8 @@ from trainers.stopwatch import MEASURE, Stopwatch
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from trainers.servers.link import Link
+
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
@@ -307,8 +309,12 @@ def build(
     memory: Memory,
     seed: int,
     watch: Stopwatch,
+    link: Link | None = None,
 ) -> Exchange:
-    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this."""
+    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
+
+    `link` leads to the server where that is a rank of its own.
+    """
     parts = Parts(comm, units, selector, memory, seed, watch)
     if isinstance(config, options.Hierarchical):
         from trainers.exchanges.hierarchical import hierarchical
@@ -318,6 +324,10 @@ def build(
         from trainers.exchanges.two_phase import sharded
 
         return sharded(config, parts)
+    if isinstance(config, options.ParameterServer) and link is not None:
+        from trainers.exchanges.dedicated import dedicated
+
+        return dedicated(config, parts, link)
     if isinstance(config, options.ParameterServer):
         from trainers.exchanges.two_phase import parameter_server
 

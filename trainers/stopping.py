@@ -35,6 +35,11 @@ def requested() -> bool:
     return _requested
 
 
+def request() -> None:
+    """Ask for a stop as the signal does: another rank of the run has got it."""
+    _note(0, None)
+
+
 def forget() -> None:
     """Go on as if nobody had asked."""
     global _requested
