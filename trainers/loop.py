@@ -95,7 +95,7 @@ def _epoch(run: Assembly, position: Position) -> Position:
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.overdue())
-        _pause(run, position, run.agreement.answer(), run.keeper.due_after(epoch))
+        _pause(run, position, run.agreement.settle(), run.keeper.due_after(epoch))
     return position
 
 

@@ -82,6 +82,18 @@ class Agreement:
             self._saved = len(self._asked)
         return wanted
 
+    def settle(self) -> int:
+        """The answer to all questions so far; all workers are at the same place, so that none is behind."""
+        wanted = NOTHING
+        while self._asked:
+            one = self._take()
+            if self._saved:
+                self._saved -= 1
+                one = STOP if one == STOP else NOTHING
+            wanted = max(wanted, one)
+        self._saved = 0
+        return wanted
+
     def _take(self) -> int:
         request, _, most = self._asked.popleft()
         request.Wait()

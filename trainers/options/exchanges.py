@@ -87,7 +87,7 @@ class ParameterServer(Exchange):
 
     placement: str = choice("colocated", "colocated", "dedicated")
     mode: str = choice("synchronous", "synchronous", "asynchronous")
-    staleness: int = integer(4, low=0, high=100000)
+    staleness: int = integer(4, low=0, high=1000)
     answer: str = choice("dense", "dense", "compressed")
     second_memory: str = _second_memory()
     backup: int = integer(0, low=0, high=4095)

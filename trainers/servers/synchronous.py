@@ -60,7 +60,8 @@ class SynchronousServer(Server):
         enough = len(self._taken) >= self.wanted
         if self._head is not None and enough and min(self._last.values()) > self._head.step - FURTHEST_BEHIND:
             self._answer()
-            self._head, self._answered = None, self._head.step
+            self._answered = self._head.step
+            self._head = None
 
     def _begin(self, head: Head) -> None:
         self._head = head
