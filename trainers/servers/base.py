@@ -135,15 +135,14 @@ class Server(ABC):
         return sorted(found, key=lambda parcel: parcel.compressor.needs_agreement(parcel.key))
 
     def free_answer(self) -> Answer:
-        """A buffer that nobody waits for any more."""
+        """A buffer that nobody waits for any more; it is the caller's until it is sent."""
         from mpi4py import MPI
 
-        for answer in self._answers:
+        for number, answer in enumerate(self._answers):
             if MPI.Request.Testall(answer.requests):
                 answer.requests.clear()
-                return answer
-        self._answers.append(Answer(Room(), []))
-        return self._answers[-1]
+                return self._answers.pop(number)
+        return Answer(Room(), [])
 
     def send(self, answer: Answer, message: torch.Tensor, workers: Iterable[int], *, taken: bool = True) -> None:
         """Send a message from an answer's buffer to workers; its first FLAG_BYTES are free for the flags."""
@@ -152,4 +151,5 @@ class Server(ABC):
         message[0] = (TAKEN if taken else 0) | (STOP if stopping.requested() else 0)
         message[1:FLAG_BYTES] = 0
         sent = [message.numpy(), words(message.numel()), MPI.INT32_T]
+        self._answers.append(answer)
         answer.requests += [self.world.Isend(sent, worker, ANSWER) for worker in workers]
