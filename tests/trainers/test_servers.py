@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from sweep import plan
 from sweep import run as names
+from sweep.mpirun import MpiRun
 from sweep.run import UsageError
+from sweep.settings import MpiSettings
+from tests.conftest import ROOT, eventually
+from tests.sweep.test_faults import ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import bytes_sent, mpirun
 from trainers import config
@@ -62,6 +72,48 @@ def test_sent_bytes_are_what_mpi_has_sent(tmp_path: Path) -> None:
         folder.mkdir()
         believed, counted[steps] = bytes_sent(4, folder, steps, what="traffic", module=MODULE)
     assert believed == pytest.approx(counted["2"] - counted["0"], rel=1e-12) and believed > 0
+
+
+@pytest.mark.mpi
+def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path) -> None:
+    """The launcher starts a rank more; the last of them is killed between two checkpoints."""
+    subprocess.run([sys.executable, "-m", "trainers.data", "--root", str(tmp_path), "digits"], cwd=ROOT, check=True)
+    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+    given = composed(
+        epochs=30,
+        compressor={"name": "topk", "ratio": 0.1},
+        memory="residual",
+        exchange={**SERVER, "answer": "compressed"},
+        data={"root": str(tmp_path)},
+        checkpoint={"every_steps": 20},
+    )
+    config_of_run = {**config.resolve(given), "mpi": {}, "sweep": {}}
+    (run,) = plan.lay_out(tmp_path / "sweep", [plan.Point(config_of_run, {})])
+    task = MpiRun(str(run.directory), names.ranks(config_of_run), 1, mpi.program(), mpi.environment)
+    assert task.cores == 3
+    first = task.start([0, 1])
+
+    def steps() -> int:
+        row = names.last_row(run.path(names.STEPS))
+        return int(row["step"]) if row else 0
+
+    eventually(lambda: steps() > 25, 90)
+    ranks = ranks_of(run)
+    assert len(ranks) == 3
+    (server,) = (pid for pid in ranks if environment_of(pid)["OMPI_COMM_WORLD_RANK"] == "2")
+    os.kill(server, signal.SIGKILL)
+    assert eventually(first.poll, 60) == names.FAILED
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
+    second = task.start([0, 1])
+    assert eventually(second.poll, 120) == names.DONE, second.reason
+    result = run.result()
+    assert result is not None and result["steps"] == 360 and result["resumed_after"][0] % 20 == 0
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The variables that a process was started with."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 @pytest.mark.parametrize("exchange", ["allreduce", "sharded", {"name": "parameter_server"}, SERVER, ASYNCHRONOUS])
