@@ -32,6 +32,8 @@ from trainers.transport import Transport
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from trainers.servers.link import Link
+
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
@@ -312,11 +314,13 @@ def build(
     memory: Memory,
     seed: int,
     watch: Stopwatch,
+    link: Link | None = None,
 ) -> Exchange:
     """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
 
     Raises:
         UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
+    `link` leads to the server where that is a rank of its own.
     """
     parts = Parts(comm, units, selector, memory, seed, watch)
     if isinstance(config, options.Hierarchical):
@@ -327,6 +331,10 @@ def build(
         from trainers.exchanges.two_phase import sharded
 
         return sharded(config, parts)
+    if isinstance(config, options.ParameterServer) and link is not None:
+        from trainers.exchanges.dedicated import dedicated
+
+        return dedicated(config, parts, link)
     if isinstance(config, options.ParameterServer):
         from trainers.exchanges.two_phase import parameter_server
 
