@@ -205,7 +205,7 @@ def execute(
         runs = sweep.lay_out(resolved, overrides, program)
         _executed.setdefault(sweep.directory, []).extend(runs)
         tasks = {
-            run: MpiRun(str(run.directory), config["workers"], config["threads_per_worker"], program, mpi.environment)
+            run: MpiRun(str(run.directory), names.ranks(config), config["threads_per_worker"], program, mpi.environment)
             for run, config in zip(runs, resolved, strict=True)
         }
         configs_of = dict(zip(runs, resolved, strict=True))

@@ -106,7 +106,9 @@ def _in_child(cores: Sequence[int], parent: int) -> None:
 
 @dataclasses.dataclass
 class MpiRun:
-    """Trains the run in `directory` with `workers` ranks. Plain fields: it can be pickled.
+    """Trains the run in `directory` with `workers` ranks (with a dedicated server one more than the config's workers).
+
+    Plain fields: it can be pickled.
 
     `command` is the MPI launcher with its arguments, with {workers} where the number goes.
     """

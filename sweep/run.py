@@ -91,6 +91,12 @@ def bad_value(key: str, value: object, valid: str) -> UsageError:
     return UsageError(f"{key}={'null' if value is None else value}: valid is {valid}")
 
 
+def ranks(config: Mapping[str, Any]) -> int:
+    """What mpirun starts for a resolved config: a rank for each worker, and one for a server that is none of them."""
+    servers = int(config["exchange"].get("placement") == "dedicated")
+    return int(config["workers"]) + servers
+
+
 def now() -> str:
     """The present time as ISO 8601 in UTC, to the millisecond: sorts as text, on every host."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

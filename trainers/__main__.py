@@ -60,10 +60,10 @@ def run(directory: Path) -> None:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    if comm.size != config.workers:
+    if comm.size != config.ranks:
         raise UsageError(
             f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
-            f"{config.workers} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0]})"
+            f"{config.ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0]})"
         )
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     pin(node.rank, config.threads_per_worker)

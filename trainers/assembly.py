@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,8 @@ from trainers.checkpoint.state import Training
 from trainers.clipping import Clipping
 from trainers.config import RunConfig, name_of
 from trainers.data.feeds import Feed
+from trainers.flat import Flat, Unit
+from trainers.optimizers.base import Optimizer
 from trainers.progress import Progress
 from trainers.recorder import Recorder
 from trainers.replica import Replica
@@ -33,6 +35,8 @@ from trainers.trackers import Trackers
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from trainers.servers.link import Link
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,16 +65,21 @@ class Assembly:
             "reason": reason,
             "parameters": len(self.replica.flat),
             **devices.described(self.device),
+            **self.algorithm.parts.exchange.transport.described,
             "precision": self.config.precision,
             **({} if scaler is None else {"skipped_steps": scaler.skipped}),
             "kernels": dict(sorted(backend.used.items())),
             **self.recorder.figures(),
+            **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
             "total_s": self.keeper.total_s,
         }
 
 
-def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
-    """All parts of a run, ready for the first step or for a checkpoint.
+def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | None = None) -> Assembly:
+    """All parts of a worker, ready for the first step or for a checkpoint.
+
+    Args:
+        comm: the workers, without a dedicated server, to which `link` leads.
 
     Raises:
         UsageError: the data set, the device or an option cannot be used with the rest.
@@ -83,9 +92,10 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
     device = devices.choose(config, comm)
     replica = Replica(config, feed.shape, feed.classes, comm, device)
     watch = devices.stopwatch(device)
-    algorithm = algorithm_of(config, comm, replica, watch)
+    algorithm = algorithm_of(config, comm, replica, watch, link)
     schedule = schedules.build(config, steps, feed.steps_per_epoch)
-    recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps)
+    apart = config.exchange.asynchronous
+    recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps, whole_epochs=apart)
     trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
     agreement = Agreement(comm, algorithm.parts.exchange.may_lag)
@@ -94,23 +104,43 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path) -> Assembly:
     )
 
 
-def algorithm_of(config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch) -> Algorithm:
-    """The algorithm with its exchange and optimizer, ready for the first step."""
-    flat = replica.flat
-    pieces = exchange.pieces(config.exchange, comm.size)
+class Updating(NamedTuple):
+    """What workers and servers have alike: units with their compressors, and what is done with gradients."""
+
+    units: Sequence[Unit]
+    selector: Selector
+    optimizer: Optimizer
+    clipping: Clipping
+
+
+def updating(config: RunConfig, flat: Flat) -> Updating:
+    """For a model's flat buffers, with all kernels loaded.
+
+    Raises:
+        UsageError: a pattern of the policy finds no unit.
+    """
+    pieces = exchange.pieces(config.exchange, config.workers)
     units = flat.units(config.exchange.granularity, config.exchange.bucket_mib, pieces)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     try:
-        selector = Selector(config.policy, config.compressor, described, comm.size)
+        selector = Selector(config.policy, config.compressor, described, config.workers)
     except InvalidParameter as error:  # only now the names of the tensors are known
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
         selector.warm_up(flat.gradients.device)
         optimizer = optimizers.build(config.optimizer, flat)
         clipping = Clipping(config.clip, flat.gradients)
-    exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch)
-    parts = Parts(comm, flat, units, exchanger, optimizer, clipping, watch)
-    return algorithms.build(config.algorithm, parts)
+    return Updating(units, selector, optimizer, clipping)
+
+
+def algorithm_of(
+    config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch, link: Link | None = None
+) -> Algorithm:
+    """The algorithm with its exchange and optimizer, ready for the first step."""
+    units, selector, optimizer, clipping = updating(config, replica.flat)
+    exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch, link)
+    parts = Parts(comm, replica.flat, units, exchanger, optimizer, clipping, watch)
+    return algorithms.build(config.algorithm, parts, asynchronous=config.exchange.asynchronous)
 
 
 def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:

@@ -20,7 +20,7 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers import machine, training_rules
+from trainers import machine, server_rules, training_rules
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Allgather, Allreduce, Exchange, Hierarchical, Mixed, ParameterServer, Sharded
@@ -123,6 +123,18 @@ RULES = (
         "exchange.backup=0",
         ("compressor", "exchange", "exchange.backup"),
     ),
+    Rule(
+        lambda one: one.carrier.asynchronous and one.compressor.needs_agreement(Key(0, 0, 1, 0)),
+        "all workers agree on a scale before they encode, so that they would wait for each other",
+        "exchange.mode=synchronous",
+        ("compressor", "exchange", "exchange.mode"),
+    ),
+    Rule(
+        lambda one: one.carrier.servers > 0 and one.compressor.needs_movement,
+        "a server that trains nothing does not know how far the parameters have moved",
+        "exchange.placement=colocated",
+        ("compressor", "exchange", "exchange.placement"),
+    ),
 )
 
 MEMORY_RULES = (
@@ -170,6 +182,12 @@ MEMORY_RULES = (
         "exchange.backup=0, or another memory",
         ("memory", "exchange", "exchange.backup"),
     ),
+    Rule(
+        lambda one: one.memory.name == "ef21" and one.carrier.asynchronous,
+        "the mean of all estimates takes the messages of all workers",
+        "exchange.mode=synchronous, or another memory",
+        ("memory", "exchange", "exchange.mode"),
+    ),
 )
 """Numbered on behind RULES."""
 
@@ -190,6 +208,7 @@ def check_together(run: RunConfig) -> None:
         UsageError: names the combination, the reason and what would work.
     """
     training_rules.check(run)
+    server_rules.check(run)
     try:
         run.policy.check(run.compressor)
         run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
@@ -310,7 +329,7 @@ def table() -> str:
         "",
         "- exchange.backup with as many workers as there are, or more: valid is one less at most",
         f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
-        *(f"- {line}" for line in training_rules.LINES),
+        *(f"- {line}" for line in (*training_rules.LINES, *server_rules.LINES)),
     ]
     return "\n".join(lines)
 

@@ -86,6 +86,11 @@ class RunConfig(Part):
     def global_batch(self) -> int:
         return self.batch.total(self.workers)
 
+    @property
+    def ranks(self) -> int:
+        """What mpirun starts: a rank for each worker, and behind them a server that is none of them."""
+        return self.workers + int(self.exchange.servers)
+
     def steps(self, samples: int) -> int:
         """Optimizer steps of the whole run on a training set of that many samples."""
         planned = self.epochs * math.ceil(samples / self.global_batch)

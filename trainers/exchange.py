@@ -23,16 +23,16 @@ from compressors.policy import Selector
 from trainers import staging
 from trainers.flat import Unit
 from trainers.lanes.base import PART_BYTES, Lane, MessageLane, Parcel
-from trainers.lanes.courier import Courier, ThreadCourier
-from trainers.lanes.gathering import GatherLane
-from trainers.lanes.rounds import RoundsLane
-from trainers.lanes.summing import SumLane
+from trainers.lanes.courier import ThreadCourier
 from trainers.options import exchanges as options
 from trainers.sizes import aligned, allreduce_bytes
 from trainers.stopwatch import MEASURE, Stopwatch
+from trainers.transport import Transport
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from trainers.servers.link import Link
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Exchange:
         sums: payloads that the network can add are added by it (and cooperative methods do their rounds).
         gathers: the others, or without `sums` all of them, go to every worker.
         overlap: what has been submitted is sent while the rank goes on.
+        transport: what carries the messages; MPI where none is given. What workers agree on goes by MPI in any case.
 
     Raises:
         UsageError: `overlap` with an MPI library that cannot do that.
@@ -81,10 +82,12 @@ class Exchange:
         sums: bool,
         gathers: bool,
         overlap: bool = False,
+        transport: Transport | None = None,
     ) -> None:
         self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
         self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
-        self.courier = ThreadCourier(comm, watch) if overlap else Courier(comm, watch)
+        self.transport = Transport(comm, watch) if transport is None else transport
+        self.courier = self.transport.courier(overlap)
         self._lanes: dict[Any, Lane] = {}
         self._unposted: dict[Lane, int] = {}  # bytes that what was added since the last part may take
         self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, where a compressor wants to know
@@ -126,11 +129,11 @@ class Exchange:
             raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
         if key not in self._lanes:
             if key is None:
-                self._lanes[key] = GatherLane(self.comm, self.watch, self.courier)
+                self._lanes[key] = self.transport.gathering(self.courier)
             elif isinstance(compressor, Cooperative):
-                self._lanes[key] = RoundsLane(self.comm, self.watch, self.courier)
+                self._lanes[key] = self.transport.rounds(self.courier)
             else:
-                self._lanes[key] = SumLane(self.comm, self.watch, key, self.courier)
+                self._lanes[key] = self.transport.summing(key, self.courier)
             self._lanes[key].begin()
         return self._lanes[key]
 
@@ -240,6 +243,10 @@ class Exchange:
             error,
         )
 
+    def close(self) -> None:
+        """After the last step: what connects the workers beside MPI is taken down. All call it."""
+        self.transport.close()
+
     def state_dict(self) -> dict[str, Any]:
         """A copy of all that this worker remembers from step to step; call it between two steps.
 
@@ -307,8 +314,14 @@ def build(
     memory: Memory,
     seed: int,
     watch: Stopwatch,
+    link: Link | None = None,
 ) -> Exchange:
-    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this."""
+    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
+
+    Raises:
+        UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
+    `link` leads to the server where that is a rank of its own.
+    """
     parts = Parts(comm, units, selector, memory, seed, watch)
     if isinstance(config, options.Hierarchical):
         from trainers.exchanges.hierarchical import hierarchical
@@ -318,6 +331,10 @@ def build(
         from trainers.exchanges.two_phase import sharded
 
         return sharded(config, parts)
+    if isinstance(config, options.ParameterServer) and link is not None:
+        from trainers.exchanges.dedicated import dedicated
+
+        return dedicated(config, parts, link)
     if isinstance(config, options.ParameterServer):
         from trainers.exchanges.two_phase import parameter_server
 
@@ -325,4 +342,9 @@ def build(
     assert isinstance(config, options.Overlapping)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
-    return Exchange(*parts, sums=sums, gathers=gathers, overlap=config.overlap)
+    transport = None
+    if config.transport == "torch":
+        from trainers.distributed import TorchTransport
+
+        transport = TorchTransport(comm, watch, units[0].gradient.device)
+    return Exchange(*parts, sums=sums, gathers=gathers, overlap=config.overlap, transport=transport)

@@ -38,19 +38,33 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
 
     Args:
         config: of the run, the same on all ranks.
-        comm: one rank a worker.
+        comm: one rank a worker, and behind them that of a server where it is none of them.
         directory: of the run; rank 0 writes steps.csv and epochs.csv there, and all write checkpoints.
 
     Raises:
         UsageError: the checkpoint cannot be used, or one that SIGUSR1 has asked for could not be written.
     """
-    run = assemble(config, comm, directory)
+    if not config.exchange.servers:
+        return _train(assemble(config, comm, directory))
+    from trainers import servers
+
+    workers = comm.Split(int(comm.rank >= config.workers), comm.rank)
+    if comm.rank >= config.workers:
+        return servers.serve(config, comm)
+    link = servers.Link(comm, config.workers)
+    result = _train(assemble(config, workers, directory, link))
+    if comm.rank == 0:
+        link.end(result)
+    return result
+
+
+def _train(run: Assembly) -> dict[str, Any]:
     status, reason = DONE, None
     position = run.keeper.restore()
     try:
         while position.step < run.steps or position.start:  # an epoch that was begun is evaluated
             position = _epoch(run, position)
-        if config.checkpoint.final:
+        if run.config.checkpoint.final:
             run.keeper.save(position)
         if run.replica.scaler is not None and run.replica.scaler.skipped == position.step:
             status, reason = DIVERGED, "the gradient overflowed in every step; valid is a smaller loss_scale.initial"
@@ -61,6 +75,7 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
     run.agreement.close()
+    run.algorithm.parts.exchange.close()
     if run.trackers is not None:
         run.trackers.finish(status)
     return run.result(status, reason)
@@ -83,7 +98,7 @@ def _epoch(run: Assembly, position: Position) -> Position:
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.overdue())
-        _pause(run, position, run.agreement.answer(), run.keeper.due_after(epoch))
+        _pause(run, position, run.agreement.settle(), run.keeper.due_after(epoch))
     return position
 
 

@@ -35,6 +35,16 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
 
 
+def torch_has_gpus() -> bool:
+    """Whether the installed torch was built for GPUs; True where that cannot be seen from its files."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return True
+    libraries = Path(found.origin).parent / "lib"
+    for_gpus = any((libraries / f"libtorch_{kind}.so").exists() for kind in ("cuda", "hip"))
+    return for_gpus or not (libraries / "libtorch_cpu.so").exists()
+
+
 def check(run: RunConfig) -> None:
     """Refuse what this machine cannot do, as far as that can be known here.
 
@@ -70,6 +80,8 @@ def _check_device(run: RunConfig) -> None:
         raise bad_value("gpus", list(run.gpus), f"at least as many numbers as workers={run.workers}, one for each rank")
     if run.device == "cuda" and not has_gpu_driver():
         raise bad_value("device", "cuda", "cpu or auto on this machine, which has no driver of a GPU")
+    if run.device == "cuda" and getattr(run.exchange, "transport", "mpi") == "torch" and not torch_has_gpus():
+        raise bad_value("exchange.transport", "torch", "mpi with device=cuda where torch was built without NCCL")
     if run.kernels == "triton" and run.device != "cuda":
         raise bad_value(
             "kernels", run.kernels, "auto, numba or torch where training is on the CPU, or with device=cuda"

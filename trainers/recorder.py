@@ -55,10 +55,19 @@ class Recorder:
     Args:
         gradient_bytes: of the uncompressed fp32 gradient.
         warmup_steps: at the beginning of every attempt, left out of the throughput.
+        whole_epochs: combine the rows at the end of an epoch only: workers meet where they do.
     """
 
-    def __init__(self, comm: MPI.Comm, directory: Path, gradient_bytes: int, warmup_steps: int) -> None:
-        self.comm, self.directory = comm, directory
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        directory: Path,
+        gradient_bytes: int,
+        warmup_steps: int,
+        *,
+        whole_epochs: bool = False,
+    ) -> None:
+        self.comm, self.directory, self.whole_epochs = comm, directory, whole_epochs
         self.gradient_bytes, self.warmup_steps = gradient_bytes, warmup_steps
         self._pending: list[dict[str, Any]] = []
         self._local: list[list[float]] = []
@@ -104,7 +113,7 @@ class Recorder:
                 math.nan if memory_norm is None else memory_norm,
             ]
         )
-        if len(self._local) >= self._combine_after:
+        if len(self._local) >= self._combine_after and not self.whole_epochs:
             self.combine()
 
     def combine(self) -> None:

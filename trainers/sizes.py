@@ -29,14 +29,19 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+def ring_bytes(count: int, itemsize: int, workers: int) -> float:
+    """What a worker sends in an allreduce of `count` elements that goes round in a ring (Patarasuk and Yuan, 2009)."""
+    return 2 * (workers - 1) / workers * count * itemsize
+
+
 def allreduce_bytes(count: int, itemsize: int, workers: int) -> float:
     """What a worker sends, on average, in an allreduce of `count` elements.
 
-    By a ring (Patarasuk and Yuan, 2009) 2 (W - 1) / W times the data; Open MPI takes recursive doubling where
-    there are fewer elements than workers: one message a round, and two for each worker beyond a power of two.
+    By MPI: a ring, but Open MPI takes recursive doubling where there are fewer elements than workers: one message
+    a round, and two for each worker beyond a power of two.
     """
     if count >= workers:
-        return 2 * (workers - 1) / workers * count * itemsize
+        return ring_bytes(count, itemsize, workers)
     rounds = workers.bit_length() - 1
     beyond = workers - 2**rounds
     return (2**rounds * rounds + 2 * beyond) / workers * count * itemsize

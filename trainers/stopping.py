@@ -35,6 +35,11 @@ def requested() -> bool:
     return _requested
 
 
+def request() -> None:
+    """Ask for a stop as the signal does: another rank of the run has got it."""
+    _note(0, None)
+
+
 def forget() -> None:
     """Go on as if nobody had asked."""
     global _requested
@@ -75,6 +80,18 @@ class Agreement:
             return STOP if wanted == STOP else NOTHING
         if wanted == SAVE:
             self._saved = len(self._asked)
+        return wanted
+
+    def settle(self) -> int:
+        """The answer to all questions so far; all workers are at the same place, so that none is behind."""
+        wanted = NOTHING
+        while self._asked:
+            one = self._take()
+            if self._saved:
+                self._saved -= 1
+                one = STOP if one == STOP else NOTHING
+            wanted = max(wanted, one)
+        self._saved = 0
         return wanted
 
     def _take(self) -> int:

@@ -29,7 +29,9 @@ from trainers.stopwatch import Stopwatch
 def exchange_of(
     name: str, exchange_name: str, units: list[Unit], memory_name: str = "none", **policy: Any
 ) -> exchange.Exchange:
-    config = options.GROUPS["exchange"][exchange_name](overlap=os.environ.get("TESTED_OVERLAP") == "true")
+    config = options.GROUPS["exchange"][exchange_name](
+        overlap=os.environ.get("TESTED_OVERLAP") == "true", transport=os.environ.get("TESTED_TRANSPORT", "mpi")
+    )
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**policy), compressors.build(name), described, MPI.COMM_WORLD.size)
     return exchange.build(config, MPI.COMM_WORLD, units, selector, memory.build(memory_name), 5, Stopwatch())

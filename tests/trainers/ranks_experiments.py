@@ -25,7 +25,11 @@ def train(file: str) -> None:
     failed = []
     for name, config in json.loads(Path(file).read_text()).items():
         directory = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
-        result = loop.train(options.parse(config), COMM, Path(directory))
+        run = options.parse(config)
+        comm = COMM.Split(int(COMM.rank >= run.ranks), COMM.rank)
+        if COMM.rank >= run.ranks:  # only some have a server
+            continue
+        result = loop.train(run, comm, Path(directory))
         if result["status"] != "done" or result["steps"] != config["max_steps"]:
             failed.append(f"{name}: {result['status']} after {result['steps']} steps: {result['reason']}")
     assert not failed, "\n".join(failed)

@@ -27,6 +27,7 @@ SKETCHED = {"match": "weight", "compressor": {"name": "topk", "ratio": 0.1}}
 KINDS: dict[str, dict[str, Any]] = {
     "none": {},
     "fp16": {"compressor": "fp16"},
+    "bf16": {"compressor": "bf16"},
     "qsgd": {"compressor": "qsgd"},
     "elias": {"compressor": {"name": "qsgd", "coding": "elias"}},
     "topk": {"compressor": {"name": "topk", "ratio": 0.05}, "memory": "residual"},
@@ -61,10 +62,10 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport: str = "mpi") -> dict[str, Any]:
     """All numbers of some steps, and what was sent."""
     changes = {**KINDS[kind]}
-    changes["exchange"] = {"name": "auto", "overlap": overlap, **changes.get("exchange", {})}
+    changes["exchange"] = {"name": "auto", "overlap": overlap, "transport": transport, **changes.get("exchange", {})}
     run = composed(model={"name": "wideresnet", "depth": 10, "widen": 1}, workers=COMM.size, **changes)
     config = options.parse(options.resolve(run))
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
@@ -97,6 +98,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch) -> dict[s
     state = algorithm.state_dict()
     if isinstance(algorithm.parts.exchange.courier, ThreadCourier):
         algorithm.parts.exchange.courier.close()
+    algorithm.parts.exchange.close()
     return {"losses": losses, "sent": sent, "values": replica.flat.values.clone(), "state": state}
 
 

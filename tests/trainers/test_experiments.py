@@ -87,7 +87,7 @@ def test_every_experiment_runs_to_its_end(tmp_path: Path) -> None:
         assert config["batch"]["size"] * (2 if config["batch"]["per"] == "worker" else 1) == 8, name
     file = tmp_path / "configs.json"
     file.write_text(json.dumps(configs))
-    mpirun(2, "train", str(file), module=PROGRAM)
+    mpirun(3, "train", str(file), module=PROGRAM)  # two workers, and where there is one a server
 
 
 def mib_per_epoch(payload: float, shapes: list[list[int]]) -> float:

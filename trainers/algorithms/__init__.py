@@ -8,8 +8,12 @@ from trainers.algorithms.base import Algorithm, Parts
 from trainers.options import algorithms as options
 
 
-def build(config: Any, parts: Parts) -> Algorithm:
-    """The algorithm that `config` describes."""
+def build(config: Any, parts: Parts, *, asynchronous: bool = False) -> Algorithm:
+    """The algorithm that `config` describes; with `asynchronous`, the server takes the steps of algorithm=sgd."""
+    if asynchronous and isinstance(config, options.Synchronous):
+        from trainers.algorithms.asynchronous import Asynchronous
+
+        return Asynchronous(parts)
     if isinstance(config, options.Synchronous):
         from trainers.algorithms.synchronous import Synchronous
 

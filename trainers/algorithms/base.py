@@ -58,9 +58,14 @@ class Algorithm(ABC):
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
         """While this lasts, the parameters are those to be judged, the same on all workers; then they are as before.
 
-        Every worker enters it at the same time, between two steps.
+        Every worker enters it at the same time, between two steps. Where a server has the parameters, the worker has
+        got the newest by it, and goes on with these.
         """
         return contextlib.nullcontext()
+
+    def figures(self) -> dict[str, Any]:
+        """What result.json says of it beside what it says of every run; asked of worker 0 at the end."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """What this worker remembers from step to step, exchange and optimizer included; between two steps."""

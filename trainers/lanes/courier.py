@@ -11,22 +11,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sweep.run import bad_value
 from trainers.stopwatch import Stopwatch
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-Work = Callable[["MPI.Comm"], None]
-"""Collectives on the communicator that it is given. It runs on whatever thread and must not touch the stopwatch."""
+Work = Callable[[Any], None]
+"""Collectives on what it is given: a communicator, or what another transport has in place of it. It runs on whatever
+thread and must not touch the stopwatch."""
 
 
 class Courier:
     """Carries out what was posted when `complete` is called."""
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
+    def __init__(self, comm: Any, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
         self._posted: list[Work] = []
 
@@ -53,18 +51,26 @@ class ThreadCourier(Courier):
         UsageError: the MPI library does not allow calls from several threads.
     """
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
-        from mpi4py import MPI
-
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            library = MPI.Get_library_version().splitlines()[0]
-            raise bad_value("exchange.overlap", True, f"false where MPI has no MPI_THREAD_MULTIPLE ({library})")
-        super().__init__(comm.Dup(), watch)
+    def __init__(self, comm: Any, watch: Stopwatch) -> None:
+        super().__init__(self._own(comm), watch)
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._open = 0
         self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
         self._thread.start()
+
+    def _own(self, comm: Any) -> Any:
+        """What the thread uses beside what the rank uses."""
+        from mpi4py import MPI
+
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            library = MPI.Get_library_version().splitlines()[0]
+            raise bad_value("exchange.overlap", True, f"false where MPI has no MPI_THREAD_MULTIPLE ({library})")
+        return comm.Dup()
+
+    def _free(self) -> None:
+        """Give that back."""
+        self.comm.Free()
 
     def post(self, work: Work) -> None:
         self._open += 1
@@ -97,4 +103,4 @@ class ThreadCourier(Courier):
         self.complete()
         self._queue.put(None)
         self._thread.join()
-        self.comm.Free()
+        self._free()

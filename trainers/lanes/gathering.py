@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,25 +33,33 @@ class Gathered:
         self.sizes = np.tile(self.own, (workers, 1))
         self.fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in part.parcels)
 
-    def gather(self, comm: MPI.Comm, message: torch.Tensor, room: Callable[[int], torch.Tensor]) -> None:
+    def gather(self, comm: Any, message: torch.Tensor, room: Callable[[int], torch.Tensor]) -> None:
         """Send `message` to all, and receive theirs; `room` gives memory where there is too little."""
-        from mpi4py import MPI
-
         if not self.fixed:
-            comm.Allgather(self.own, self.sizes)
+            self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
         starts = np.concatenate(([0], lengths.cumsum()))
         countable(int(starts[-1]), sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers")
         self.starts = starts * ALIGNMENT
         if self.starts[-1] > self.received.numel():
             self.received = room(int(self.starts[-1]))
+        self.move(comm, message)
+
+    def gather_sizes(self, comm: Any) -> None:
+        """Tell all workers the sizes of the payloads here, and learn theirs."""
+        comm.Allgather(self.own, self.sizes)
+
+    def move(self, comm: Any, message: torch.Tensor) -> None:
+        """Send `message` to all; theirs come to `received`, each where `starts` says."""
+        from mpi4py import MPI
+
         received = staging.buffer(self.received[: self.starts[-1]])
-        words = message.numel() // ALIGNMENT
+        words, starts = message.numel() // ALIGNMENT, self.starts // ALIGNMENT
         sent = [staging.buffer(message), words, MPI.INT32_T]
         if self.fixed:
             comm.Allgather(sent, [received, words, MPI.INT32_T])
         else:
-            comm.Allgatherv(sent, [received, lengths, starts[:-1], MPI.INT32_T])
+            comm.Allgatherv(sent, [received, np.diff(starts), starts[:-1], MPI.INT32_T])
 
     def message(self, worker: int) -> torch.Tensor:
         """What `worker` has sent."""
@@ -64,6 +72,9 @@ class GatherLane(MessageLane):
     Where the size of a payload depends on the data, the sizes (uint32 a unit) are gathered first; they count
     as part of the message. MPI counts words of ALIGNMENT bytes, so that messages of some GiB can be told.
     """
+
+    gathered: type[Gathered] = Gathered
+    """How a part gets to all."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
         super().__init__(comm, watch, courier)
@@ -83,7 +94,7 @@ class GatherLane(MessageLane):
         countable(message.numel() // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
         if len(self._rooms) == len(self._gathered):
             self._rooms.append(self.room(0))
-        gathered = Gathered(part, self._rooms[len(self._gathered)], self.comm.size)
+        gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)
         self._gathered.append(gathered)
         self.courier.post(lambda comm: gathered.gather(comm, message, self.room))
         payload_bytes = message.numel() + (0 if gathered.fixed else gathered.own.nbytes)

@@ -82,7 +82,7 @@ class ServerLane(TwoPhaseLane):
         self._step += 1
 
     def _lay_out(self, head: int = 0) -> None:
-        super()._lay_out(4 * len(self.owners))  # the sizes
+        super()._lay_out(head + 4 * len(self.owners))  # the sizes
 
     def add(self, parcel: Parcel) -> torch.Tensor | None:
         payload = super().add(parcel)
@@ -97,7 +97,7 @@ class ServerLane(TwoPhaseLane):
             messages = self._collect(message)
             if self.backup:
                 yield from bundle.payloads()
-            bodies = [self._opened(self.parcels, one) for one in messages.values()]
+            bodies = [self.opened(self.parcels, one) for one in messages.values()]
             self.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
             self.prepare_answers()
             self._respond(set(messages))
@@ -116,7 +116,7 @@ class ServerLane(TwoPhaseLane):
         return self._message[start - head.numel() : start + used]
 
     @staticmethod
-    def _opened(parcels: Sequence[Parcel], message: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    def opened(parcels: Sequence[Parcel], message: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
         """A message without the sizes in front of it, and the sizes.
 
         Raises:
@@ -229,5 +229,5 @@ class ServerLane(TwoPhaseLane):
 
     def decode(self) -> None:
         parcels = self.answered[SERVER]
-        body, lengths = self._opened(parcels, self._means)
+        body, lengths = self.opened(parcels, self._means)
         self.decode_answers(iter([(parcels, body, lengths)]))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainers import sizes, staging
-from trainers.lanes.base import MessageLane, Parcel
+from trainers.lanes.base import MessageLane, Parcel, Part
 from trainers.lanes.courier import Courier
 from trainers.sizes import allreduce_bytes, countable
 from trainers.stopwatch import Stopwatch
@@ -26,33 +26,42 @@ class SumLane(MessageLane):
     """The network adds the payloads, as vectors of `dtype`, in place."""
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, dtype: str, courier: Courier | None = None) -> None:
-        self.dtype = getattr(torch, dtype)
-        self._kind, self._operation = _summation(dtype)
+        self.name, self.dtype = dtype, getattr(torch, dtype)
         super().__init__(comm, watch, courier)
 
     def room(self, size: int) -> torch.Tensor:
-        return staging.message(size, host=not self._operation.is_predefined)  # our own sums are done by the CPU
+        _, operation = _summation(self.name)
+        return staging.message(size, host=not operation.is_predefined)  # our own sums are done by the CPU
 
     def post(self) -> None:
-        from mpi4py import MPI
-
         part = self.cut()
         if part is None:
             return
-        itemsize = self._kind.Get_size()
+        itemsize = self.dtype.itemsize
         countable((part.end - part.start) // itemsize, sizes.LARGEST_COUNT, "numbers in a sum of all workers")
-        segments = [
+        segments = self.segments(part)
+        self.courier.post(lambda comm: self.add_up(comm, segments))
+        self.payload_bytes += part.end - part.start
+        self.sent_bytes += sum(self.bytes_of(s.numel() // itemsize, itemsize) for s in segments)
+
+    def segments(self, part: Part) -> list[torch.Tensor]:
+        """What of the message goes through one sum each."""
+        return [
             self.message[low : min(low + SEGMENT_BYTES, part.end)] for low in range(part.start, part.end, SEGMENT_BYTES)
         ]
 
-        def add(comm: MPI.Comm) -> None:
-            for segment in segments:
-                count = segment.numel() // itemsize
-                comm.Allreduce(MPI.IN_PLACE, [staging.buffer(segment), count, self._kind], self._operation)
+    def add_up(self, comm: Any, segments: Sequence[torch.Tensor]) -> None:
+        """Replace each of the segments by its sum over all workers."""
+        from mpi4py import MPI
 
-        self.courier.post(add)
-        self.payload_bytes += part.end - part.start
-        self.sent_bytes += sum(allreduce_bytes(s.numel() // itemsize, itemsize, self.comm.size) for s in segments)
+        kind, operation = _summation(self.name)
+        for segment in segments:
+            count = segment.numel() // self.dtype.itemsize
+            comm.Allreduce(MPI.IN_PLACE, [staging.buffer(segment), count, kind], operation)
+
+    def bytes_of(self, count: int, itemsize: int) -> float:
+        """What a worker sends, on average, for the sum of `count` numbers."""
+        return allreduce_bytes(count, itemsize, self.comm.size)
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.post()

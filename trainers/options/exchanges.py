@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import boolean, choice, integer, number
+from compressors.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options.base import Part
 
 
@@ -15,12 +15,23 @@ class Exchange(Part):
     granularity: str = choice("layer", "layer", "bucket", "model")
     bucket_mib: float = number(4.0, 0.0, above=True)
 
+    @property
+    def servers(self) -> int:
+        """Ranks beside the workers, which train nothing."""
+        return 0
+
+    @property
+    def asynchronous(self) -> bool:
+        """No worker waits for the gradients of the others."""
+        return False
+
 
 @dataclasses.dataclass(frozen=True)
 class Overlapping(Exchange):
     """An exchange whose units can leave while backward goes on."""
 
     overlap: bool = boolean(False)
+    transport: str = choice("mpi", "mpi", "torch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +76,43 @@ class Hierarchical(Exchange):
 
 @dataclasses.dataclass(frozen=True)
 class ParameterServer(Exchange):
-    """Payloads go to rank 0, which answers every worker with their mean."""
+    """Payloads go to a server, which answers every worker with their mean, or with the newest parameters.
 
+    Args:
+        placement: the server is `colocated` with worker 0, or `dedicated`: a rank of its own behind the workers.
+        mode: `synchronous`, or `asynchronous`: the server takes a step with every gradient that comes in.
+        staleness: with asynchronous, a worker waits where it is more than so many steps ahead of the slowest.
+        answer: how the mean goes back: `dense`, or `compressed` again.
+        backup: so many messages of a step, the last ones, are dropped.
+    """
+
+    placement: str = choice("colocated", "colocated", "dedicated")
+    mode: str = choice("synchronous", "synchronous", "asynchronous")
+    staleness: int = integer(4, low=0, high=1000)
     answer: str = choice("dense", "dense", "compressed")
     second_memory: str = _second_memory()
     backup: int = integer(0, low=0, high=4095)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.asynchronous:
+            return
+        if self.placement == "colocated":
+            raise InvalidParameter(
+                "placement", self.placement, "dedicated with mode=asynchronous: a worker is not free to answer"
+            )
+        if self.answer == "compressed":
+            raise InvalidParameter("answer", self.answer, "dense with mode=asynchronous, whose answers are parameters")
+        if self.backup:
+            raise InvalidParameter("backup", self.backup, "0 with mode=asynchronous, which waits for nobody")
+
+    @property
+    def servers(self) -> int:
+        return int(self.placement == "dedicated")
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.mode == "asynchronous"
 
 
 EXCHANGES: dict[str, type] = {

@@ -1,0 +1,166 @@
+"""torch.distributed carries what MPI carries: the same numbers and bytes, over gloo on CPUs, over NCCL on GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from sweep.run import UsageError
+from tests.trainers.test_config import composed
+from tests.trainers.test_exchange import mpirun
+from trainers import config, distributed, machine
+from trainers.lanes.courier import Courier
+from trainers.stopwatch import Stopwatch
+
+MODULE = "tests.trainers.ranks_distributed"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("workers", "kinds"),
+    [(2, ("none", "fp16", "bf16", "topk")), (3, ("qsgd", "none", "elias", "policy", "powersgd", "gtopk"))],
+)
+def test_a_run_has_the_numbers_that_it_has_with_mpi(workers: int, kinds: tuple[str, ...]) -> None:
+    mpirun(workers, "alike", *kinds, module=MODULE)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("workers", "overlap"), [(2, "true"), (3, "false")])
+def test_the_mean_is_a_mean(workers: int, overlap: str) -> None:
+    names = ("none", "fp16", "bf16", "intsgd", "qsgd", "topk", "adaptive_threshold", "terngrad", "powersgd", "gtopk")
+    mpirun(workers, "means", *names, module=MODULE, TESTED_OVERLAP=overlap, TESTED_TRANSPORT="torch")
+
+
+@pytest.mark.mpi
+def test_what_is_swapped_arrives_and_is_counted() -> None:
+    mpirun(3, "swapped_bytes", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_what_the_backend_cannot_add_is_one_line() -> None:
+    mpirun(2, "unaddable", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_a_run_says_what_carried_its_messages() -> None:
+    mpirun(2, "whole", module=MODULE)
+
+
+def test_a_torch_without_the_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    with pytest.raises(UsageError, match=r"^exchange.transport=torch: this torch \(.*\) has no nccl; valid is mpi$"):
+        distributed.check_available("nccl")
+    monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: True)
+    distributed.check_available("gloo")
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="has no gloo; valid is mpi$"):
+        distributed.check_available("gloo")
+
+
+def test_gpus_that_ranks_share_are_one_line() -> None:
+    distributed._check_gpus([("a", "0"), ("a", "1"), ("b", "0")])
+    with pytest.raises(UsageError, match="ranks 1 and 3 share a GPU of b, which NCCL does not take"):
+        distributed._check_gpus([("a", "0"), ("b", "0"), ("b", "1"), ("b", "0")])
+
+
+def test_a_torch_without_gpus_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_exchange = {"name": "allgather", "transport": "torch"}
+    monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
+    monkeypatch.setattr(machine, "torch_has_gpus", lambda: False)
+    with pytest.raises(UsageError, match=r"^exchange.transport=torch: valid is mpi with device=cuda where"):
+        config.resolve(composed(device="cuda", exchange=torch_exchange))
+    for changes in ({"device": "cuda"}, {"device": "cpu", "exchange": torch_exchange}):
+        config.resolve(composed(**changes))
+    monkeypatch.setattr(machine, "torch_has_gpus", lambda: True)
+    config.resolve(composed(device="cuda", exchange=torch_exchange))
+
+
+def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        assert machine.torch_has_gpus()
+    else:
+        assert not machine.torch_has_gpus()
+
+
+@pytest.mark.parametrize("name", ["sharded", "hierarchical", "parameter_server"])
+def test_other_exchanges_have_no_transport(name: str) -> None:
+    with pytest.raises(UsageError, match="transport"):
+        config.resolve(composed(exchange={"name": name, "transport": "torch"}))
+
+
+class Queue:
+    """A GPU's queues, by the names of what was put into them: what waits for what."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def stream(self, name: str) -> Any:
+        queue = self
+
+        class Stream:
+            def wait_event(self, event: Any) -> None:
+                queue.done.append(f"{name} waits for {event.name}")
+
+            def wait_stream(self, other: Any) -> None:
+                queue.done.append(f"{name} waits for all")
+
+        return Stream()
+
+    def event(self) -> Any:
+        queue = self
+
+        class Event:
+            name = "what was written"
+
+            def record(self) -> None:
+                queue.done.append("written")
+
+        return Event()
+
+    @contextlib.contextmanager
+    def within(self, stream: Any) -> Iterator[None]:
+        self.done.append("beside")
+        yield
+        self.done.append("main")
+
+
+def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: queue.stream("collectives"))
+    monkeypatch.setattr(torch.cuda, "Event", queue.event)
+    monkeypatch.setattr(torch.cuda, "stream", queue.within)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: queue.stream("main"))
+
+    class Group:
+        device = torch.device("cuda", 0)
+
+    courier = distributed.GroupCourier(Group(), Stopwatch())  # type: ignore[arg-type]
+    courier.post(lambda group: queue.done.append("sent"))
+    courier.complete()
+    assert queue.done == [
+        "written", "beside", "collectives waits for what was written", "sent", "main", "main waits for all",
+    ]  # fmt: skip
+    courier.close()
+
+
+def test_rounds_wait_for_what_was_posted() -> None:
+    class Group:
+        device, comm = torch.device("cpu"), None
+
+    watch, done = Stopwatch(), []
+    courier = Courier(Group(), watch)
+    courier.post(lambda group: done.append("sent"))
+    lane = distributed.GroupRoundsLane(Group(), watch, courier)  # type: ignore[arg-type]
+    lane.begin()
+    assert not list(lane.communicate()) and done == ["sent"]
+
+
+@pytest.mark.gpu
+@pytest.mark.mpi
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_nccl_has_the_mean_of_the_payloads() -> None:
+    mpirun(min(torch.cuda.device_count(), 4), "on_gpus", module=MODULE)

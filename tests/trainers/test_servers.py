@@ -1,0 +1,170 @@
+"""Parameter servers that are ranks of their own: synchronous as the colocated one, and asynchronous."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sweep import plan
+from sweep import run as names
+from sweep.mpirun import MpiRun
+from sweep.run import UsageError
+from sweep.settings import MpiSettings
+from tests.conftest import ROOT, eventually
+from tests.sweep.test_faults import nothing_left, ranks_of
+from tests.trainers.test_config import composed
+from tests.trainers.test_exchange import bytes_sent, mpirun
+from trainers import config
+
+MODULE = "tests.trainers.ranks_servers"
+SERVER = {"name": "parameter_server", "placement": "dedicated"}
+ASYNCHRONOUS = {**SERVER, "mode": "asynchronous"}
+
+
+@pytest.mark.mpi
+def test_a_dedicated_server_gives_the_numbers_of_a_colocated_one() -> None:
+    mpirun(4, "as_colocated", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_a_run_with_a_server_goes_on_after_a_signal_to_the_server() -> None:
+    mpirun(3, "going_on", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_asynchronous_steps_of_one_worker_are_sgd() -> None:
+    mpirun(2, "one_worker", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_an_asynchronous_run_is_judged_saved_and_gone_on_with() -> None:
+    mpirun(4, "asynchronous_run", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_a_late_message_is_dropped_and_kept_by_its_worker() -> None:
+    mpirun(4, "backup", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_a_worker_is_no_further_ahead_than_the_staleness() -> None:
+    mpirun(3, "bounded", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_without_staleness_workers_step_together() -> None:
+    mpirun(4, "together", module=MODULE)
+
+
+@pytest.mark.mpi
+def test_sent_bytes_are_what_mpi_has_sent(tmp_path: Path) -> None:
+    """Making communicators and the end of a server cost messages, too, so two steps are compared with none."""
+    counted = {}
+    for steps in ("0", "2"):
+        folder = tmp_path / steps
+        folder.mkdir()
+        believed, counted[steps] = bytes_sent(4, folder, steps, what="traffic", module=MODULE)
+    assert believed == pytest.approx(counted["2"] - counted["0"], rel=1e-12) and believed > 0
+
+
+@pytest.mark.mpi
+def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path) -> None:
+    """The launcher starts a rank more; the last of them is killed between two checkpoints."""
+    subprocess.run([sys.executable, "-m", "trainers.data", "--root", str(tmp_path), "digits"], cwd=ROOT, check=True)
+    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+    given = composed(
+        epochs=30,
+        compressor={"name": "topk", "ratio": 0.1},
+        memory="residual",
+        exchange={**SERVER, "answer": "compressed"},
+        data={"root": str(tmp_path)},
+        checkpoint={"every_steps": 20},
+    )
+    config_of_run = {**config.resolve(given), "mpi": {}, "sweep": {}}
+    (run,) = plan.lay_out(tmp_path / "sweep", [plan.Point(config_of_run, {})])
+    task = MpiRun(str(run.directory), names.ranks(config_of_run), 1, mpi.program(), mpi.environment)
+    assert task.cores == 3
+    first = task.start([0, 1])
+
+    def steps() -> int:
+        row = names.last_row(run.path(names.STEPS))
+        return int(row["step"]) if row else 0
+
+    eventually(lambda: steps() > 25, 90)
+    ranks = ranks_of(run)
+    numbers = {environment_of(pid).get("OMPI_COMM_WORLD_RANK"): pid for pid in ranks}
+    assert set(numbers) - {None} == {"0", "1", "2"}
+    os.kill(numbers["2"], signal.SIGKILL)
+    assert eventually(first.poll, 60) == names.FAILED
+    assert nothing_left(run)
+    second = task.start([0, 1])
+    assert eventually(second.poll, 120) == names.DONE, second.reason
+    result = run.result()
+    assert result is not None and result["steps"] == 360 and result["resumed_after"][0] % 20 == 0
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The variables that a process was started with."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+@pytest.mark.parametrize("exchange", ["allreduce", "sharded", {"name": "parameter_server"}, SERVER, ASYNCHRONOUS])
+def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
+    resolved = config.resolve(composed(workers=3, exchange=exchange))
+    ranks = config.parse(resolved).ranks
+    assert ranks == names.ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exchange": {"name": "parameter_server", "mode": "asynchronous"}}, "exchange.placement=colocated: valid is "),
+        ({"exchange": {**ASYNCHRONOUS, "answer": "compressed"}}, "exchange.answer=compressed: valid is dense"),
+        ({"exchange": {**ASYNCHRONOUS, "backup": 1}}, "exchange.backup=1: valid is 0 with mode=asynchronous"),
+        ({"exchange": {**SERVER, "staleness": -1}}, "exchange.staleness=-1: valid is"),
+        ({"exchange": {**SERVER, "mode": "sometimes"}}, "exchange.mode=sometimes: valid is one of synchronous"),
+        ({"exchange": ASYNCHRONOUS, "algorithm": "local_sgd"}, "algorithm=local_sgd: the server takes every step"),
+        (
+            {"exchange": ASYNCHRONOUS, "optimizer": {"name": "onebit_adam", "freeze_steps": 2}},
+            "optimizer=onebit_adam: it steps along",
+        ),
+        ({"exchange": ASYNCHRONOUS, "batch_norm": "synchronised"}, "batch_norm=synchronised: workers would wait"),
+        ({"exchange": ASYNCHRONOUS, "precision": "fp16"}, "precision=fp16: all workers leave a step out"),
+        (
+            {
+                "exchange": ASYNCHRONOUS,
+                "compressor": "qsgd",
+                "policy": {"accordion": {"option": "levels", "relaxed": 127, "interval": 1}},
+            },
+            "policy.accordion: it goes by the mean gradient",
+        ),
+        (
+            {"exchange": ASYNCHRONOUS, "compressor": {"name": "terngrad", "share_scale": True}},
+            "exchange.mode=asynchronous: all workers agree on a scale",
+        ),
+        ({"exchange": ASYNCHRONOUS, "compressor": "topk", "memory": "ef21"}, "the mean of all estimates"),
+        ({"exchange": ASYNCHRONOUS, "compressor": "powersgd"}, "its mean takes rounds of its own"),
+        ({"exchange": SERVER, "compressor": "intsgd"}, "exchange.placement=dedicated: a server that trains nothing"),
+        (
+            {
+                "exchange": SERVER,
+                "compressor": "qsgd",
+                "memory": "ef21",
+                "policy": {"accordion": {"option": "levels", "relaxed": 127, "interval": 1}},
+            },
+            "policy.accordion and memory=ef21: the server does not see",
+        ),
+    ],
+)
+def test_what_cannot_work_with_a_server_is_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        config.resolve(composed(**changes))
+    assert message in str(error.value) and "\n" not in str(error.value)

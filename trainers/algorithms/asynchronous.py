@@ -1,0 +1,63 @@
+"""Asynchronous SGD: workers push gradients to a server, which takes a step with each, and work on with what it has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from trainers.algorithms.base import Parts
+from trainers.algorithms.synchronous import Synchronous
+from trainers.exchange import Traffic
+from trainers.exchanges.dedicated import Dedicated
+from trainers.servers.link import FIGURES
+
+
+class Asynchronous(Synchronous):
+    """A worker's step: its own gradient, compressed, to the server, and the server's newest parameters from it.
+
+    The server (trainers/servers/asynchronous.py) clips and updates; a worker's optimizer only knows what the schedule
+    wants of it. At the end of an epoch every worker gets the parameters that all gradients have gone into.
+    """
+
+    replicated = False
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        assert isinstance(parts.exchange, Dedicated)
+        self.exchange = parts.exchange
+
+    def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
+        self.exchange.momentum = self.parts.optimizer.momentum
+        self.exchange.weight_decay = self.parts.optimizer.weight_decay
+        super().begin(step, epoch, lr, measure)
+
+    def finish(self) -> Traffic:
+        with self.parts.watch("encode"):
+            self.parts.clipping.local()
+        self._arrivals.flush()
+        return self.exchange.finish()
+
+    @torch.no_grad()
+    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+        self.parts.flat.values.copy_(self.exchange.link.parameters())
+        return contextlib.nullcontext()
+
+    def figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.exchange.link.ask(FIGURES)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"exchange": self.exchange.state_dict()}  # the optimizer's is the server's
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is the state of something else.
+        """
+        if not isinstance(state, Mapping) or set(state) != {"exchange"}:
+            raise ValueError("the state of asynchronous SGD has the key exchange only")
+        self.exchange.load_state_dict(state["exchange"])

@@ -1,0 +1,79 @@
+"""The lane to a dedicated parameter server: a worker pushes its message and gets the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from compressors.policy import Selector
+from trainers.lanes.base import Parcel
+from trainers.lanes.second import Second
+from trainers.lanes.serving import SERVER, ServerLane
+from trainers.servers.link import FLAG_BYTES, HEAD_BYTES, Head, Link
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class PushLane(ServerLane):
+    """The answer is the mean of the workers' messages, compressed again or not.
+
+    `payload_bytes` is the message without the head. `sent_bytes` is the message with it, and the answer that the server
+    has sent to this worker: the sum over the workers is all that has travelled.
+
+    Args:
+        comm: the workers.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: Second, link: Link, *, backup: int = 0
+    ) -> None:
+        super().__init__(comm, watch, selector, second, backup=backup)
+        self.link = link
+        self.head = Head(0, 0, 0.0, 0.0, 0.0)
+
+    def _lay_out(self, head: int = 0) -> None:
+        super()._lay_out(head + HEAD_BYTES)
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        self.prepare_answers()
+        taken = self._push()
+        if self.backup and taken:
+            yield from self.bundles[SERVER].payloads()
+
+    def _push(self) -> bool:
+        """Send this worker's message and wait for the answer; returns whether the message was taken."""
+        bundle = self.bundles[SERVER]
+        body = self._with_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
+        start = body.storage_offset() - HEAD_BYTES
+        message = self._message[start : start + HEAD_BYTES + body.numel()]
+        message[:HEAD_BYTES] = self.head.bytes()
+        with self.watch("communicate"):
+            taken, self._means = self.link.push(message)
+        self.payload_bytes = body.numel()
+        self.sent_bytes = message.numel() + FLAG_BYTES + self._means.numel()
+        return taken
+
+
+class ParametersLane(PushLane):
+    """The answer is the newest parameters, which take the place of this worker's."""
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        self._push()
+        yield from ()
+
+    @torch.no_grad()
+    def decode(self) -> None:
+        with self.watch("decode"):
+            self.place(self._means.view(torch.float32))
+
+    def place(self, parameters: torch.Tensor) -> None:
+        """Put parameters, (n,) float32 in the order of the units, into the units of this step."""
+        offset = 0
+        for parcel in sorted(self.parcels, key=lambda one: one.unit.index):
+            values = parcel.unit.values
+            values.copy_(parameters[offset : offset + values.numel()].view(values.shape))
+            offset += values.numel()

@@ -1,0 +1,111 @@
+"""The server that takes a step with every gradient that comes in, with bounded staleness.
+
+Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger and Xing, "More effective distributed ML via a stale synchronous
+parallel parameter server" (SSP), NeurIPS 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trainers.assembly import Updating
+from trainers.flat import Flat
+from trainers.lanes.bundles import Room, accumulate
+from trainers.lanes.serving import ServerLane
+from trainers.servers.base import Server
+from trainers.servers.link import FLAG_BYTES, Head
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class AsynchronousServer(Server):
+    """Has the parameters and the optimizer; answers a worker's gradient with the parameters that come of it.
+
+    A worker's clock is the number of steps that it has pushed. One that is more than `staleness` ahead of the slowest
+    clock gets its answer when that has come nearer; the others get theirs at once.
+
+    How stale a gradient is, is the number of steps that the server has taken, with gradients of whatever workers, since
+    it sent the parameters that the gradient is of.
+    """
+
+    def __init__(self, world: MPI.Comm, workers: int, flat: Flat, parts: Updating, seed: int, staleness: int) -> None:
+        super().__init__(world, workers, parts, seed)
+        self.flat, self.staleness = flat, staleness
+        self.clocks = [0] * workers
+        self.steps = 0
+        self.sent_at = [0] * workers  # steps that the parameters have which a worker works with
+        self.stale_sum = self.stale_most = 0
+        self._waiting: list[int] = []
+
+    @torch.no_grad()
+    def pushed(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
+        self._update(head, body)
+        self.rooms.append(room)
+        stale = self.steps - self.sent_at[worker]
+        self.stale_sum, self.stale_most = self.stale_sum + stale, max(self.stale_most, stale)
+        self.steps += 1
+        self.clocks[worker] = head.step
+        self._waiting.append(worker)
+        limit = min(self.clocks) + self.staleness
+        free = [one for one in self._waiting if self.clocks[one] <= limit]
+        self._waiting = [one for one in self._waiting if self.clocks[one] > limit]
+        self._send_parameters(free)
+
+    def _update(self, head: Head, body: torch.Tensor) -> None:
+        """A step along one worker's gradient."""
+        parcels = self.parcels(head)
+        message, lengths = ServerLane.opened(parcels, body)
+        self.flat.gradients.zero_()
+        accumulate(parcels, message, lengths, 1.0)
+        for parcel in parcels:
+            parcel.compressor.finish(parcel.unit.gradient, parcel.key, 1)
+        self.parts.optimizer.adjust(momentum=head.momentum, weight_decay=head.weight_decay)
+        self.parts.clipping.final()
+        self.parts.optimizer.step(head.lr)
+
+    def _send_parameters(self, workers: list[int]) -> None:
+        if not workers:
+            return
+        answer = self.free_answer()
+        message = answer.room.of(FLAG_BYTES + self.flat.values.nbytes)
+        message[FLAG_BYTES:] = self.flat.values.view(torch.uint8)
+        self.send(answer, message, workers)
+        for worker in workers:
+            self.sent_at[worker] = self.steps
+
+    def asked_for_parameters(self, worker: int) -> None:
+        self._send_parameters([worker])
+
+    def figures(self) -> dict[str, Any]:
+        """The mean and the largest number of steps that gradients came too late."""
+        return {"staleness": {"mean": self.stale_sum / self.steps if self.steps else None, "max": self.stale_most}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": self.flat.values.clone(),
+            "optimizer": self.parts.optimizer.state_dict(),
+            "selector": self.parts.selector.state_dict(),
+            "clocks": list(self.clocks),
+            "steps": self.steps,
+            "sent_at": list(self.sent_at),
+            "stale": [self.stale_sum, self.stale_most],
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Any) -> None:
+        keys = ("parameters", "optimizer", "selector", "clocks", "steps", "sent_at", "stale")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            raise ValueError(f"the state is not that of an asynchronous server, which has the keys {', '.join(keys)}")
+        if getattr(state["parameters"], "shape", None) != self.flat.values.shape:
+            raise ValueError("parameters in the state of an asynchronous server are not those of the model")
+        if len(state["clocks"]) != self.workers or len(state["sent_at"]) != self.workers:
+            raise ValueError(f"the state of an asynchronous server is not that of {self.workers} workers")
+        self.parts.selector.load_state_dict(state["selector"])
+        self.parts.optimizer.load_state_dict(state["optimizer"])
+        self.flat.values.copy_(state["parameters"])
+        self.clocks, self.steps, self.sent_at = list(state["clocks"]), state["steps"], list(state["sent_at"])
+        self.stale_sum, self.stale_most = state["stale"]

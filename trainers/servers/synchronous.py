@@ -1,0 +1,116 @@
+"""The server that forms the mean of every step's gradients, as worker 0 does where the server is colocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from trainers.assembly import Updating
+from trainers.config import RunConfig
+from trainers.exchanges.two_phase import second_memory
+from trainers.lanes.base import Parcel
+from trainers.lanes.bundles import Room, bound_of, fixed_sizes
+from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.second import Second
+from trainers.lanes.serving import FURTHEST_BEHIND, SERVER, ServerLane
+from trainers.servers.base import Server
+from trainers.servers.link import FLAG_BYTES, Head
+from trainers.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class SynchronousServer(Server):
+    """Answers all workers with the mean of the first W - b messages of a step, compressed again where that is wanted.
+
+    The mean is formed, and compressed, as by a colocated server: in the order of the workers, with the random numbers
+    of worker 0. So the numbers are the same to the bit.
+    """
+
+    def __init__(self, world: MPI.Comm, config: RunConfig, parts: Updating) -> None:
+        from mpi4py import MPI
+
+        super().__init__(world, config.workers, parts, config.seed)
+        options = config.exchange
+        kept = second_memory(options.second_memory, config.memory)
+        self.second = Second(len(parts.units), again=options.answer == "compressed", memory=kept)
+        self.lane = ServerLane(MPI.COMM_SELF, Stopwatch(), parts.selector, self.second)
+        self.wanted = config.workers - options.backup
+        self.observes = config.policy.accordion.option is not None
+        self._head: Head | None = None  # of the step whose messages come in
+        self._answered = 0  # the last step that has been
+        self._taken: dict[int, tuple[torch.Tensor, Room]] = {}
+        self._last: dict[int, int] = {}  # the last step that has come of every worker
+        self._parcels: list[Parcel] = []
+
+    def pushed(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
+        if not self._last:
+            self._last = dict.fromkeys(range(self.workers), head.step - 1)
+        self._last[worker] = head.step
+        if head.step <= self._answered:  # the answer has gone out without it
+            self.rooms.append(room)
+        else:
+            if self._head is None:
+                self._begin(head)
+            self._taken[worker] = body, room
+        enough = len(self._taken) >= self.wanted
+        if self._head is not None and enough and min(self._last.values()) > self._head.step - FURTHEST_BEHIND:
+            self._answer()
+            self._answered = self._head.step
+            self._head = None
+
+    def _begin(self, head: Head) -> None:
+        self._head = head
+        self._parcels = self.parcels(head)
+        self.second.begin(head.lr)
+
+    def _answer(self) -> None:
+        """Form the mean of what has been taken and send it to every worker."""
+        lane, parcels = self.lane, self._parcels
+        lane.parcels[:] = parcels
+        lane.bundles[SERVER].parcels = parcels
+        bodies = [lane.opened(parcels, body) for _, (body, _) in sorted(self._taken.items())]
+        lane.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
+        lane.prepare_answers()
+        answered = lane.answered[SERVER]
+        fixed = fixed_sizes(answered) is not None
+        head = FLAG_BYTES + (0 if fixed else 4 * len(answered))
+        answer = self.free_answer()
+        buffer = answer.room.of(head + bound_of(answered))
+        lane.encode_answer(buffer[head:])
+        if not fixed:
+            buffer[FLAG_BYTES:head] = torch.from_numpy(payload_sizes(lane.answer.sizes).view(np.uint8))
+        message = buffer[: head + lane.answer.used]
+        late = [worker for worker in range(self.workers) if worker not in self._taken]
+        if late:
+            other = self.free_answer()
+            copied = other.room.of(message.numel())
+            copied.copy_(message)
+            self.send(other, copied, late, taken=False)
+        self.send(answer, message, self._taken)
+        if self.observes:
+            self._observe(answered, message[FLAG_BYTES:])
+        self.rooms += [room for _, room in self._taken.values()]
+        self._taken.clear()
+
+    def _observe(self, answered: list[Parcel], message: torch.Tensor) -> None:
+        """What workers decode decides their coming compressors: decode it as they do."""
+        body, lengths = self.lane.opened(answered, message)
+        self.lane.decode_answers(iter([(answered, body, lengths)]))
+        for parcel in self._parcels:
+            parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.workers)
+            self.parts.selector.observe(parcel.unit.index, parcel.unit.gradient)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"selector": self.parts.selector.state_dict(), "second": self.second.state_dict()}
+
+    def load_state_dict(self, state: Any) -> None:
+        if not isinstance(state, Mapping) or set(state) != {"selector", "second"}:
+            raise ValueError("the state is not that of a synchronous server, which has the keys selector, second")
+        self.parts.selector.check_state(state["selector"])
+        self.second.load_state_dict(state["second"])
+        self.parts.selector.load_state_dict(state["selector"])
