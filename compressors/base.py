@@ -120,6 +120,8 @@ class Compressor(ABC):
     """Elements of x are sent or not, and Q(x) is zero where they are not: a sparsifier."""
     lossless: ClassVar[bool] = False
     """Q(x) = x: a memory has nothing to keep."""
+    joins: ClassVar[bool] = False
+    """The payloads of two tensors, one behind the other, are that of both tensors joined to one vector."""
     needs_movement: ClassVar[bool] = False
     """Wants `moved` called before every step."""
     largest: ClassVar[float] = math.inf
@@ -143,6 +145,10 @@ class Compressor(ABC):
     @abstractmethod
     def law(self, shape: Sequence[int]) -> Law:
         """What is promised for tensors of `shape`."""
+
+    def is_exact(self, shape: Sequence[int], key: Key) -> bool:
+        """Q(x) = x for tensors of `shape` in the step of `key`, also where the compressor is not `lossless`."""
+        return self.lossless
 
     @abstractmethod
     def payload_bound(self, shape: Sequence[int]) -> int:
@@ -172,6 +178,11 @@ class Compressor(ABC):
             CorruptPayload: the payload's length or content cannot belong to that shape. `out` may
                 then hold a part of the sum, but nothing outside of it has been written.
         """
+
+    def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        """out = weight * Q(x), in place, whatever it holds; else as `decompress_add`."""
+        out.detach().zero_()
+        self.decompress_add(payload, out, key, weight)
 
     def decompress(self, payload: torch.Tensor, like: torch.Tensor, key: Key) -> torch.Tensor:
         """Q(x) as a new tensor with the shape and dtype of `like`."""

@@ -41,7 +41,7 @@ class Residual(Keeping):
         return residual.add_(gradient, alpha=self.gamma)
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        if _nothing_is_left(x, compressor.lossless):
+        if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
             self.kept.pop(key.unit, None)
         else:
             compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)
@@ -99,7 +99,7 @@ class ScaledResidual(Keeping):
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
         if self._rate == 0.0:
             return
-        if _nothing_is_left(x, compressor.lossless):
+        if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
             self.kept.pop(key.unit, None)
         else:
             compressor.decompress_add(payload, self.kept[key.unit]["residual"], key, -1.0)

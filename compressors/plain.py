@@ -29,6 +29,7 @@ class NoCompression(Compressor):
     paper: ClassVar[str] = "-"
     sum_dtype: ClassVar[str] = "float32"
     lossless: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     def law(self, shape: Sequence[int]) -> Law:
         return Law(unbiased=True, omega=0.0, delta=1.0)
@@ -50,6 +51,14 @@ class NoCompression(Compressor):
         payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         out.detach().add_(buffers.read_floats(payload).view(out.shape), alpha=weight)
 
+    def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        import torch
+
+        from compressors.kernels import buffers
+
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        torch.mul(buffers.read_floats(payload).view(out.shape), weight, out=out.detach())
+
 
 _PIECE = 2**18
 """Elements that a processor converts at a time: no copy of the size of the tensor is made."""
@@ -64,6 +73,7 @@ class _Halves(Compressor):
     """
 
     sum_dtype: ClassVar[str]
+    joins: ClassVar[bool] = True
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return 2 * element_count(shape)
@@ -75,26 +85,47 @@ class _Halves(Compressor):
 
         values = buffers.as_float32(x)
         payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        in_place = self._is_aligned(payload)
+        halves = (payload if in_place else torch.empty_like(payload)).view(getattr(torch, self.sum_dtype))
         for first, last in self._pieces(values):
-            rounded = values[first:last].to(getattr(torch, self.sum_dtype))
+            rounded = halves[first:last].copy_(values[first:last])
             # A sum is the fastest sign of a NaN, but on other devices one has to wait for it.
             if x.device.type != "cpu" or math.isnan(float(values[first:last].sum())):
                 rounded.masked_fill_(rounded.isnan(), math.nan)
-            payload[2 * first : 2 * last].copy_(rounded.view(torch.uint8))
+        if not in_place:
+            payload.copy_(halves.view(torch.uint8))
         return buffers.delivered(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        from compressors.kernels import buffers
+
+        halves = self._halves(payload, out)
+        with buffers.accumulator(out) as total:
+            for first, last in self._pieces(total):
+                total[first:last] += halves[first:last].float().mul_(weight)
+
+    def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        from compressors.kernels import buffers
+
+        if not buffers.is_plain(out):
+            return super().decompress_to(payload, out, key, weight)
+        halves, total = self._halves(payload, out), out.detach().view(-1)
+        for first, last in self._pieces(total):
+            total[first:last].copy_(halves[first:last]).mul_(weight)
+
+    def _halves(self, payload: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """The numbers of a payload of a tensor like `like`, (n,)."""
         import torch
 
         from compressors.kernels import buffers
 
-        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
-        if payload.data_ptr() % 2 or payload.storage_offset() % 2:
-            payload = payload.clone()
-        halves = payload.view(getattr(torch, self.sum_dtype))
-        with buffers.accumulator(out) as total:
-            for first, last in self._pieces(total):
-                total[first:last] += halves[first:last].float().mul_(weight)
+        payload = buffers.incoming(payload, like.device, self.payload_bound(like.shape))
+        return (payload if self._is_aligned(payload) else payload.clone()).view(getattr(torch, self.sum_dtype))
+
+    @staticmethod
+    def _is_aligned(payload: torch.Tensor) -> bool:
+        """It can be viewed as numbers of 16 bits."""
+        return payload.data_ptr() % 2 == 0 and payload.storage_offset() % 2 == 0
 
     def _pieces(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
         size = _PIECE if x.device.type == "cpu" else max(1, x.numel())

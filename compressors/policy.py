@@ -57,6 +57,11 @@ class Policy:
             raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
         self.exceptions()
 
+    @property
+    def looks_at_tensors(self) -> bool:
+        """What happens to a unit may depend on its name, its shape or its norm."""
+        return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
+
     def exceptions(self) -> list[tuple[str, Compressor]]:
         """The entries of `patterns`: a regular expression and the compressor for what it finds.
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import torch
 
 
+Factors = tuple[tuple[int, int], tuple[int, int]]
+"""The shapes of both factors of a matrix."""
+
+
 @dataclasses.dataclass(frozen=True)
 class PowerSGD(Cooperative, Stateful):
     """Low rank by power iteration (Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019, Algorithm 1).
@@ -69,6 +73,7 @@ class PowerSGD(Cooperative, Stateful):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "_shapes", {})
         if self.epsilon and self.orthogonalisation != "gram_schmidt":
             raise InvalidParameter("epsilon", self.epsilon, "0 with orthogonalisation=qr")
 
@@ -95,10 +100,20 @@ class PowerSGD(Cooperative, Stateful):
         (rank, rows), (_, columns) = factors
         return Law(omega=1.0, delta=rank / min(rows, columns))
 
-    def _factors(self, shape: Sequence[int], step: int | None = None) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    def is_exact(self, shape: Sequence[int], key: Key) -> bool:
+        return self._factors(shape, key.step) is None
+
+    def _factors(self, shape: Sequence[int], step: int | None = None) -> Factors | None:
         """The shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""
         if step is not None and step < self.start_step:
             return None
+        known: dict[tuple[int, ...], Factors | None] = self.__dict__["_shapes"]  # asked for many times in every step
+        found = tuple(shape)
+        if found not in known:
+            known[found] = self._factors_of(found)
+        return known[found]
+
+    def _factors_of(self, shape: Sequence[int]) -> Factors | None:
         rows, columns = self.matrix_shape(shape)
         rank = min(self.rank, rows, columns)
         if rank * (rows + columns) * self.min_compression_rate >= element_count(shape):
@@ -107,7 +122,10 @@ class PowerSGD(Cooperative, Stateful):
 
     def _size(self, shape: Sequence[int], step: int | None = None) -> int:
         factors = self._factors(shape, step)
-        return 4 * (element_count(shape) if factors is None else sum(math.prod(factor) for factor in factors))
+        if factors is None:
+            return 4 * element_count(shape)
+        (rank, rows), (_, columns) = factors
+        return 4 * rank * (rows + columns)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return self._size(shape, -1 if self.start_step else None)
@@ -132,7 +150,6 @@ class PowerSGD(Cooperative, Stateful):
         with _calculating():
             units = [buffers.as_float32(x) for x, _ in batch]
             work = kernels.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
-            exact = {number: units[number].clone() for number in work.dense}
             for number, q in work.right.items():
                 self._start(q, batch[number][1])
         if not work.low and work.first.numel():
@@ -158,7 +175,7 @@ class PowerSGD(Cooperative, Stateful):
             if self.warm_start:
                 self.memory.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
             return [
-                Reduction(_bytes(exact[number]), _bytes(work.dense[number]), 1.0 / workers)
+                Reduction(_bytes(units[number]), _bytes(work.dense[number]), 1.0 / workers)
                 if number in work.dense
                 else _factored(work.left[number], local[number], work.right[number])
                 for number in range(len(batch))
@@ -193,9 +210,10 @@ class PowerSGD(Cooperative, Stateful):
         if factors is None:
             out.detach().add_(values.view(out.shape), alpha=weight)
             return
-        left, right = values.split([math.prod(factor) for factor in factors])
-        with _calculating(), buffers.accumulator(out) as total:
-            kernels.products(out.device).add_product(left.view(factors[0]), right.view(factors[1]), weight, total)
+        (rank, rows), _ = factors
+        left, right = values[: rank * rows].view(rank, rows), values[rank * rows :].view(factors[1])
+        with buffers.accumulator(out) as total:
+            kernels.products(out.device).add_product(left, right, weight, total)
 
     def kernel_modules(self) -> tuple[str, ...]:
         return ("powersgd",)

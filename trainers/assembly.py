@@ -22,6 +22,7 @@ from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
 from trainers.clipping import Clipping
 from trainers.config import RunConfig, name_of
+from trainers.cutting import cut
 from trainers.data.feeds import Feed
 from trainers.flat import Flat, Unit
 from trainers.optimizers.base import Optimizer
@@ -119,8 +120,7 @@ def updating(config: RunConfig, flat: Flat) -> Updating:
     Raises:
         UsageError: a pattern of the policy finds no unit.
     """
-    pieces = exchange.pieces(config.exchange, config.workers)
-    units = flat.units(config.exchange.granularity, config.exchange.bucket_mib, pieces)
+    units = cut(config, flat)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     try:
         selector = Selector(config.policy, config.compressor, described, config.workers)

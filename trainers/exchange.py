@@ -168,7 +168,8 @@ class Exchange:
         compressor = self.selector.selected[unit.index]
         key = Key(self.seed, self.comm.rank, self._step, unit.index)
         with self.watch("encode"):
-            x = self.memory.compensate(unit.index, unit.gradient, compressor.lossless and not self.may_drop)
+            exact = compressor.is_exact(unit.gradient.shape, key) and not self.may_drop
+            x = self.memory.compensate(unit.index, unit.gradient, exact)
             parcel = Parcel(unit, compressor, key, x)
             self._parcels.append(parcel)
             if compressor.needs_agreement(key):
@@ -299,11 +300,6 @@ class Parts(NamedTuple):
     memory: Memory
     seed: int
     watch: Stopwatch
-
-
-def pieces(config: options.Exchange, workers: int) -> int:
-    """Into how many parts the one vector of granularity=model is cut: a shard for each worker."""
-    return workers if isinstance(config, options.Sharded) else 1
 
 
 def build(

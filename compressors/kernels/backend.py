@@ -59,7 +59,7 @@ def chosen(method: str, device: torch.device | str) -> str:
     Raises:
         InvalidParameter: the kernels that were chosen can't work on that device.
     """
-    kind = str(device).partition(":")[0]
+    kind = device.partition(":")[0] if isinstance(device, str) else device.type
     if _chosen == "torch":
         return "torch"
     if _chosen != "auto" and _DEVICES[_chosen] != kind:

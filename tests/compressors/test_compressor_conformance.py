@@ -351,6 +351,18 @@ def test_decoding_accumulates_with_a_weight(compressor: Compressor, shape: tuple
         out = base.clone()
         compressor.decompress_add(payload, out, key(), weight)
         assert torch.allclose(out, base + weight * q, rtol=1e-5, atol=1e-5)
+        added = torch.zeros_like(base)
+        compressor.decompress_add(payload, added, key(), weight)
+        compressor.decompress_to(payload, out.fill_(math.nan), key(), weight)
+        assert torch.equal(out, added)
+    assert not compressor.is_exact(shape, key()) or torch.equal(q, x)
+
+
+@pytest.mark.parametrize("name", [name for name, method in registry().items() if method.joins])
+def test_payloads_of_what_is_joined_are_joined(name: str) -> None:
+    first, second, compressor = gaussian(MATRIX, 1), gaussian((514,), 2), build(name)
+    apart = [compressor.compress(x, key()) for x in (first, second)]
+    assert torch.equal(compressor.compress(torch.cat((first.flatten(), second)), key()), torch.cat(apart))
 
 
 def layouts(x: torch.Tensor) -> dict[str, torch.Tensor]:

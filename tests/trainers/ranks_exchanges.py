@@ -98,8 +98,7 @@ def gradients() -> None:
 
 def units_of(flat: Flat, kind: str, granularity: str) -> list[Unit]:
     name, values = EXCHANGES[kind]
-    pieces = exchange.pieces(options.GROUPS["exchange"][name](**values), COMM.size)
-    units = flat.units(granularity, 0.01, pieces)
+    units = flat.units(granularity, 0.01, COMM.size if name == "sharded" else 1)
     if granularity == "model":
         assert len(units) == (COMM.size if name == "sharded" else 1)
     return units

@@ -142,9 +142,8 @@ class MessageLane(Lane):
         *,
         first: bool = False,
     ) -> None:
-        """Accumulate the payloads of a message into the gradients of all units, or of `parcels`.
-
-        With `first`, a gradient is cleared just before, while it is on its way to the processor anyway.
+        """Accumulate the payloads of a message into the gradients of all units, or of `parcels`; with `first`, whatever
+        these hold is replaced.
 
         Raises:
             CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
@@ -155,11 +154,7 @@ class MessageLane(Lane):
                 name = parcel.unit.name
                 raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
             payload = message[offset : offset + size]
-            if first:
-                parcel.unit.gradient.zero_()
-            parcel.compressor.decompress_add(payload, parcel.unit.gradient, parcel.key, weight)
+            compressor = parcel.compressor
+            decode = compressor.decompress_to if first else compressor.decompress_add
+            decode(payload, parcel.unit.gradient, parcel.key, weight)
             offset += aligned(size)
-
-    def clear_gradients(self) -> None:
-        for parcel in self.parcels:
-            parcel.unit.gradient.zero_()

@@ -74,5 +74,4 @@ class RoundsLane(Lane):
     def decode(self) -> None:
         with self.watch("decode"):
             for parcel, reduction in zip(self.parcels, self._reductions, strict=True):
-                gradient = parcel.unit.gradient.zero_()
-                parcel.compressor.decompress_add(reduction.mean, gradient, parcel.key, reduction.weight)
+                parcel.compressor.decompress_to(reduction.mean, parcel.unit.gradient, parcel.key, reduction.weight)

@@ -68,7 +68,7 @@ class Second:
         """The parcel with what was withheld of the unit's means before."""
         if parcel.compressor.scale_free:
             return parcel
-        x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.lossless)
+        x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.is_exact(parcel.x.shape, parcel.key))
         return dataclasses.replace(parcel, x=x)
 
     def settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
