@@ -180,7 +180,7 @@ def exchange(arguments: argparse.Namespace) -> list[str]:
             for mib in MESSAGES_MIB:
                 with started(ranks, "exchange") as (side,):
                     side.set_up({"kind": kind, "mib": mib})
-                    turns = [side.turn(9) for _ in range(arguments.turns + 1)][1:]
+                    turns = [side.turn(max(9, 99 // mib)) for _ in range(arguments.turns + 1)][1:]
                 mine, bare = (1e3 * statistics.median(turn[name] for turn in turns) for name in ("all", "bare"))
                 ratio = statistics.median(turn["all"] / turn["bare"] for turn in turns)
                 rows.append([kind, str(ranks), str(mib), f"{mine:.2f}", f"{bare:.2f}", f"{ratio:.2f}", "at most 1.1"])

@@ -182,8 +182,9 @@ def exchange(told: dict[str, Any]) -> Step:
 
     def steps(count: int) -> Answer:
         seconds: dict[str, list[float]] = {"bare": [], "all": []}
-        for _ in range(count):
-            for name, communicate in (("bare", bare), ("all", by_lane)):
+        sides = (("bare", bare), ("all", by_lane))
+        for number in range(count):
+            for name, communicate in sides if number % 2 else sides[::-1]:
                 lane.begin()
                 lane.add(parcel)
                 comm.Barrier()
