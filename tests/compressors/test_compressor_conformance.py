@@ -176,7 +176,7 @@ def test_kernels_and_plain_torch_give_the_same_bits(compressor: Compressor, shap
         for kernels, tensors in found.items():
             with backend.use(kernels):
                 one = fresh(compressor)
-                for step in range(2):  # the second with the state that the first has left
+                for step in range(2 if isinstance(one, Stateful) else 1):  # the second with what the first has left
                     try:
                         payload, decoded = one.compress(x, key(step)), base.clone()
                         one.decompress_add(payload, decoded, key(step), 0.3)
