@@ -209,7 +209,7 @@ def going_on() -> None:
     for changes in GOING_ON:
         first = Run(**changes)
         traffic, saved = [], {}
-        for step in range(1, 17):
+        for step in range(1, 18):
             traffic += first.steps(step, step)
             if step in (3, 9, 11):
                 saved[step] = copy.deepcopy((first.values, first.algorithm.state_dict()))
@@ -217,7 +217,7 @@ def going_on() -> None:
             second = Run(**changes)
             second.values.copy_(values)
             second.algorithm.load_state_dict(state)
-            assert second.steps(stop + 1, 16) == traffic[stop:], (changes, stop)
+            assert second.steps(stop + 1, 17) == traffic[stop:], (changes, stop)
             assert torch.equal(second.values, first.values), (changes, stop)
             assert same(second.algorithm.state_dict(), first.algorithm.state_dict()), (changes, stop)
 
