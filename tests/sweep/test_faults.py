@@ -101,9 +101,9 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
 def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
     start: Start, multirun: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    grid = ("-m", SWEEP, "experiment=quick", "epochs=1,300", "workers=2")
+    grid = ("-m", SWEEP, "experiment=quick", "epochs=1,100", "workers=2")
     program = start(*grid)
-    run = training(tmp_path, "epochs=300")
+    run = training(tmp_path, "epochs=100")
     program.process.kill()
     program.end()
     eventually(lambda: nothing_left(run))
