@@ -25,68 +25,109 @@ from trainers.config import GROUPS, SECTIONS
 Multirun = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ("workers=0", "workers=0: valid is an integer from 1 to 4096"),
-        ("workers=two", "workers=two: valid is an integer from 1 to 4096"),
-        ("-m workers=2,two", "workers=2,two: valid is an integer from 1 to 4096"),
-        ("compressor=foo", "compressor=foo: valid is one of .*none, .*"),
-        ("-m compressor=qsgd,fooo", "compressor=fooo: valid is one of .*none, .*"),
-        ("compressor=qsdg", "compressor=qsdg: valid is one of .*none, .* (did you mean qsvd or qsgd?)"),
-        ("compressor.levels=0", "compressor.levels=0: unknown key; valid is one of name"),
-        ("compressor=qsgd compressor.levels=0", "compressor.levels=0: valid is an integer from 1 to 32767"),
-        ("compressor=svd compressor.rank=0", "compressor.rank=0: valid is an integer from 1 up"),
-        (
-            "compressor=topk compressor.values=qsgd compressor.values_options.levels=0",
-            "compressor.values_options.levels=0: valid is an integer from 1 to 32767",
-        ),
-        (
-            "compressor=topk compressor.values=qsgd +compressor.values_options.lev=1",
-            "compressor.values_options.lev=1: valid is one of the keys levels, .*",
-        ),
-        (
-            "compressor=topk compressor.values_options={levels:3}",
-            "compressor.values_options={'levels': 3}: valid is empty with values=fp32",
-        ),
-        ("compressor=topk compressor.values_options=3", "compressor.values_options=3: valid is a mapping with .*"),
-        ("wrokers=2", "wrokers=2: unknown key; valid is one of workers, .*did you mean workers.*"),
-        ("+foo=1", "foo=1: unknown key; valid is one of workers, .*"),
-        (
-            "model.dept=10",
-            "model.dept=10: unknown key; valid is one of name, input_size, depth, widen, dropout .did you mean depth.*",
-        ),
-        ("model.depth=12", "model.depth=12: valid is 6 n . 4 .*"),
-        ("epochs=-1", "epochs=-1: valid is an integer from 1 up"),
-        ("epochs=${nothing}", ".*epochs.*"),
-        ("optimizer.nesterov=perhaps", "optimizer.nesterov=perhaps: valid is true or false"),
-        ("batch.size=1", "batch.size=1: valid is at least workers=2.*"),
-        ("dataset=cifar10", "dataset=cifar10: not found: data_batch_1.*data/cifar-10-batches-py; valid is .*"),
-        ("mpi.command=[no-mpirun]", "mpi.command=no-mpirun: not found .*"),
-        ("mpi.command=[sh]", "mpi.command=sh: valid is a command with {workers} .*"),
-        ("hydra.run.dir=/proc/no", "hydra.sweep.dir=/proc/no: .*; valid is a directory that can be written"),
-        ("-m hydra.sweep.dir=/proc/no", "hydra.sweep.dir=/proc/no: .*; valid is a directory that can be written"),
-        ("sweep.resume=nowhere", "sweep.resume=nowhere: there is no sweep in .*"),
-        ("sweep.resume=last", "sweep.resume=last: there is no sweep in .*"),
-        ("sweep.name=../up", "sweep.name=../up: valid is .*"),
-        ("sweep.max_parallel=0", "sweep.max_parallel=0: valid is an integer from 1 up or null"),
-        ("hydra.launcher.cluster=moon", "hydra.launcher.cluster=moon: valid is one of slots"),
-        (
-            "compressor=qsgd exchange=allreduce",
-            "compressor=qsgd with exchange=allreduce.*valid is exchange=allgather.*",
-        ),
-        ("compressor=svd exchange.granularity=model", "compressor=svd with .*valid is exchange.granularity=layer"),
-        ("compressor=null", ".*Got NoneType"),
-        ("-m seed=range(0)", "the grid has no points: .*"),
-        ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of name, resume, max_parallel"),
-        ("-m sweep.name=a,b", "sweep: cannot be swept; valid is one value for all runs of a sweep"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_status_2(multirun: Multirun, tmp_path: Path, arguments: str, line: str) -> None:
-    code, out, err = multirun(*shlex.split(arguments))
-    assert (code, out) == (2, "")
+BAD_INPUT = [
+    ("workers=0", "workers=0: valid is an integer from 1 to 4096"),
+    ("workers=two", "workers=two: valid is an integer from 1 to 4096"),
+    ("-m workers=2,two", "workers=2,two: valid is an integer from 1 to 4096"),
+    ("compressor=foo", "compressor=foo: valid is one of .*none, .*"),
+    ("-m compressor=qsgd,fooo", "compressor=fooo: valid is one of .*none, .*"),
+    ("compressor=qsdg", "compressor=qsdg: valid is one of .*none, .* (did you mean qsvd or qsgd?)"),
+    ("compressor.levels=0", "compressor.levels=0: unknown key; valid is one of name"),
+    ("compressor=qsgd compressor.levels=0", "compressor.levels=0: valid is an integer from 1 to 32767"),
+    ("compressor=svd compressor.rank=0", "compressor.rank=0: valid is an integer from 1 up"),
+    (
+        "compressor=topk compressor.values=qsgd compressor.values_options.levels=0",
+        "compressor.values_options.levels=0: valid is an integer from 1 to 32767",
+    ),
+    (
+        "compressor=topk compressor.values=qsgd +compressor.values_options.lev=1",
+        "compressor.values_options.lev=1: valid is one of the keys levels, .*",
+    ),
+    (
+        "compressor=topk compressor.values_options={levels:3}",
+        "compressor.values_options={'levels': 3}: valid is empty with values=fp32",
+    ),
+    ("compressor=topk compressor.values_options=3", "compressor.values_options=3: valid is a mapping with .*"),
+    ("wrokers=2", "wrokers=2: unknown key; valid is one of workers, .*did you mean workers.*"),
+    ("+foo=1", "foo=1: unknown key; valid is one of workers, .*"),
+    (
+        "model.dept=10",
+        "model.dept=10: unknown key; valid is one of name, input_size, depth, widen, dropout .did you mean depth.*",
+    ),
+    ("model.depth=12", "model.depth=12: valid is 6 n . 4 .*"),
+    ("epochs=-1", "epochs=-1: valid is an integer from 1 up"),
+    ("epochs=${nothing}", ".*epochs.*"),
+    ("optimizer.nesterov=perhaps", "optimizer.nesterov=perhaps: valid is true or false"),
+    ("batch.size=1", "batch.size=1: valid is at least workers=2.*"),
+    ("dataset=cifar10", "dataset=cifar10: not found: data_batch_1.*data/cifar-10-batches-py; valid is .*"),
+    ("mpi.command=[no-mpirun]", "mpi.command=no-mpirun: not found .*"),
+    ("mpi.command=[sh]", "mpi.command=sh: valid is a command with {workers} .*"),
+    ("hydra.run.dir=/proc/no", "hydra.sweep.dir=/proc/no: .*; valid is a directory that can be written"),
+    ("-m hydra.sweep.dir=/proc/no", "hydra.sweep.dir=/proc/no: .*; valid is a directory that can be written"),
+    ("sweep.resume=nowhere", "sweep.resume=nowhere: there is no sweep in .*"),
+    ("sweep.resume=last", "sweep.resume=last: there is no sweep in .*"),
+    ("sweep.name=../up", "sweep.name=../up: valid is .*"),
+    ("sweep.max_parallel=0", "sweep.max_parallel=0: valid is an integer from 1 up or null"),
+    ("hydra.launcher.cluster=moon", "hydra.launcher.cluster=moon: valid is one of slots"),
+    (
+        "compressor=qsgd exchange=allreduce",
+        "compressor=qsgd with exchange=allreduce.*valid is exchange=allgather.*",
+    ),
+    ("compressor=svd exchange.granularity=model", "compressor=svd with .*valid is exchange.granularity=layer"),
+    ("compressor=null", ".*Got NoneType"),
+    ("-m seed=range(0)", "the grid has no points: .*"),
+    ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of name, resume, max_parallel"),
+    ("-m sweep.name=a,b", "sweep: cannot be swept; valid is one value for all runs of a sweep"),
+]
+
+TYPED = """
+import json, os, runpy, sys
+import hydra.main, hydra.utils, hydra_plugins.gradsweep, sweep.compose, sweep.launch, trainers.config
+from hydra.core.plugins import Plugins
+Plugins.instance()
+program = sys.argv[1]
+for directory, arguments in json.load(sys.stdin):
+    if os.fork():
+        code = os.waitstatus_to_exitcode(os.wait()[1])
+        open(f"{directory}/code", "w").write(str(code))
+        continue
+    os.chdir(directory)
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
+    sys.argv = [program, *arguments]
+    runpy.run_path(program, run_name="__main__")
+    os._exit(99)
+"""
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """BAD_INPUT, typed one after the other: exit status, output and errors are files in a directory for each.
+
+    Forked where all that takes long to load is loaded, which is more than half of what they cost.
+    """
+    found = {arguments: tmp_path_factory.mktemp("typed") for arguments, _ in BAD_INPUT}
+    done = subprocess.run(
+        [sys.executable, "-c", TYPED, str(ROOT / "multirun.py")],
+        cwd=ROOT,
+        input=json.dumps([(str(directory), shlex.split(arguments)) for arguments, directory in found.items()]),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+@pytest.mark.parametrize(("arguments", "line"), BAD_INPUT)
+def test_bad_input_is_one_line_and_exit_status_2(typed: dict[str, Path], arguments: str, line: str) -> None:
+    code, out, err = ((typed[arguments] / name).read_text() for name in ("code", "out", "err"))
+    assert (code, out) == ("2", "")
     assert re.fullmatch(line.replace("(did", r"\(did").replace("?)", r"\?\)") + "\n", err), err
-    assert not list(tmp_path.glob("output/*/*"))
+    assert not list(typed[arguments].glob("output/*/*"))
+
+
+def test_bad_input_as_a_user_types_it(multirun: Multirun) -> None:
+    assert multirun("workers=0") == (2, "", "workers=0: valid is an integer from 1 to 4096\n")
 
 
 def test_help_names_the_groups(multirun: Multirun) -> None:

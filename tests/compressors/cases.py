@@ -7,7 +7,11 @@ computed earn a line in VARIANTS.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
+import itertools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +19,8 @@ import torch
 
 from compressors import Compressor, Key, registry
 from compressors.base import Stateful
+
+Test = Callable[..., None]
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "powersgd": [
@@ -183,7 +189,31 @@ CASES = [(name, options) for name in registry() for options in [{}, *VARIANTS.ge
 every_compressor = pytest.mark.parametrize("compressor", CASES, ids=case_name, indirect=True)
 """With the fixture `compressor` of conftest.py: a new one for every test."""
 
-every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+def in_turn(**values: Sequence[Any]) -> Callable[[Test], Test]:
+    """Run a test for every combination of values of these arguments, each with a compressor that has no state.
+
+    As tests of their own these would be ten thousand more, which cost more to collect and to report than to run. The
+    line that was printed last says what has failed.
+    """
+
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def all_in_turn(compressor: Compressor, **fixtures: Any) -> None:
+            for combination in itertools.product(*values.values()):
+                one = dict(zip(values, combination, strict=True))
+                print(one)
+                test(compressor=fresh(compressor), **fixtures, **one)
+
+        signature = inspect.signature(test)
+        kept = [parameter for name, parameter in signature.parameters.items() if name not in values]
+        all_in_turn.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return all_in_turn
+
+    return decorate
+
+
+every_shape = in_turn(shape=SHAPES)
 
 
 def fresh(compressor: Compressor) -> Compressor:

@@ -65,7 +65,7 @@ def test_the_conformance_suite_picks_it_up_and_passes(copy: Path) -> None:
     suite = [f"tests/compressors/{name}" for name in names]
     output = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite, "-k", NAME)
     passed = re.search(r"(\d+) passed", output)
-    assert passed and int(passed[1]) > 100, output
+    assert passed and int(passed[1]) > 30, output
 
 
 def test_the_command_line_picks_it_up(copy: Path) -> None:

@@ -24,6 +24,7 @@ from tests.compressors.cases import (
     every_shape,
     fresh,
     gaussian,
+    in_turn,
     key,
     remembers,
 )
@@ -40,7 +41,7 @@ def are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 @every_shape
 def test_the_payload_is_as_long_as_declared(compressor: Compressor, shape: tuple[int, ...]) -> None:
     bound, size = compressor.payload_bound(shape), compressor.payload_size(shape)
-    for step in range(20):
+    for step in range(20 if size is None else 3):
         payload = compressor.compress(gaussian(shape, step), key(step))
         assert payload.dtype is torch.uint8 and payload.dim() == 1
         assert len(payload) <= bound
@@ -111,7 +112,7 @@ def workers(compressor: Compressor, gradients: list[torch.Tensor]) -> list[Compr
 
 
 @every_compressor
-@pytest.mark.parametrize("shape", [(1,), (513,), (0, 3), MATRIX], ids=str)
+@in_turn(shape=[(1,), (513,), (0, 3), MATRIX])
 def test_payloads_of_summable_compressors_can_be_added(compressor: Compressor, shape: tuple[int, ...]) -> None:
     if compressor.sum_dtype is None:
         pytest.skip("not summable")
@@ -175,7 +176,7 @@ def test_kernels_and_plain_torch_give_the_same_bits(compressor: Compressor, shap
         for kernels, tensors in found.items():
             with backend.use(kernels):
                 one = fresh(compressor)
-                for step in range(2):  # the second with the state that the first has left
+                for step in range(2 if isinstance(one, Stateful) else 1):  # the second with what the first has left
                     try:
                         payload, decoded = one.compress(x, key(step)), base.clone()
                         one.decompress_add(payload, decoded, key(step), 0.3)
@@ -197,7 +198,7 @@ def test_the_same_key_gives_the_same_bytes(compressor: Compressor) -> None:
 
 
 @every_compressor
-@pytest.mark.parametrize("shape", [(200, 700), (700, 200), (60_001,)], ids=str)
+@in_turn(shape=[(200, 700), (700, 200), (60_001,)])
 def test_the_number_of_threads_does_not_matter(compressor: Compressor, shape: tuple[int, ...]) -> None:
     """Sums of float32 in torch do depend on it from 32768 elements on (the least that it gives to a thread)."""
     x = gaussian(shape)
@@ -399,7 +400,7 @@ def test_the_layout_in_memory_does_not_matter(compressor: Compressor) -> None:
 
 
 @every_compressor
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@in_turn(dtype=[torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_travel_as_float32(compressor: Compressor, dtype: torch.dtype) -> None:
     x = gaussian(MATRIX).to(dtype)
     payload = compressor.compress(x, key())
@@ -437,8 +438,7 @@ def test_a_processor_that_flushes_denormals_gives_numbers_too(compressor: Compre
 
 
 @every_compressor
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("shape", [(1,), (600,), (1, 3), (3, 1), MATRIX], ids=str)
+@in_turn(bad=[math.nan, math.inf, -math.inf], shape=[(1,), (600,), (1, 3), (3, 1), MATRIX])
 def test_nan_and_inf_are_never_turned_into_numbers(compressor: Compressor, bad: float, shape: tuple[int, ...]) -> None:
     x = gaussian(shape)
     x.view(-1)[-1] = bad

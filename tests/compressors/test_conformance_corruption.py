@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from compressors import Compressor, CorruptPayload
 from compressors.elementwise import Elementwise
 from compressors.low_rank import Spectral
-from tests.compressors.cases import every_compressor, every_shape, gaussian, key
+from tests.compressors.cases import every_compressor, every_shape, gaussian, in_turn, key
 
 GUARD = 1 << 14
 FLIPS = 120
@@ -56,7 +56,7 @@ def test_a_payload_of_the_wrong_length_raises(compressor: Compressor, shape: tup
 
 
 @every_compressor
-@pytest.mark.parametrize("shape", [(6, 7)], ids=str)
+@in_turn(shape=[(6, 7)])
 def test_a_payload_can_be_cut_off_nowhere(compressor: Compressor, shape: tuple[int, ...]) -> None:
     payload = compressor.compress(gaussian(shape), key())
     size = compressor.payload_size(shape)
@@ -67,7 +67,7 @@ def test_a_payload_can_be_cut_off_nowhere(compressor: Compressor, shape: tuple[i
 
 
 @every_compressor
-@pytest.mark.parametrize("shape", [(6, 7)], ids=str)
+@in_turn(shape=[(6, 7)])
 def test_a_bit_can_be_wrong_anywhere(compressor: Compressor, shape: tuple[int, ...]) -> None:
     payload = compressor.compress(gaussian(shape), key())
     bits = range(8 * len(payload))
@@ -78,7 +78,7 @@ def test_a_bit_can_be_wrong_anywhere(compressor: Compressor, shape: tuple[int, .
 
 
 @every_compressor
-@pytest.mark.parametrize("shape", [(37,), (1205,), (5, 5)], ids=str)
+@in_turn(shape=[(37,), (1205,), (5, 5)])
 def test_bits_that_mean_nothing_are_those_that_are_written(compressor: Compressor, shape: tuple[int, ...]) -> None:
     """What fills up the last byte of a bucket's codes, or of the whole payload, must be as it is written: otherwise a
     receiver would not see that something is wrong."""

@@ -21,6 +21,7 @@ from tests.compressors.cases import (
     every_compressor,
     fresh,
     gaussian,
+    in_turn,
     key,
     largest_deviation,
     one_hot,
@@ -121,7 +122,7 @@ FEW_KEYS = KEYS[:8]
 
 
 @every_compressor
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@in_turn(shape=list(SHAPES))
 def test_the_law_holds_for_hard_tensors(compressor: Compressor, shape: tuple[int, ...]) -> None:
     """Also at both ends of float32; where a law says nothing, Q(x) is at least a number, and not of another size."""
     is_random = draws_numbers(compressor, shape)

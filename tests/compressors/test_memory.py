@@ -15,7 +15,7 @@ from compressors import Compressor, InvalidParameter, Key, build, memory
 from compressors.kernels.reference import sums
 from compressors.memory import Keeping, Memory
 from compressors.plain import NoCompression
-from tests.compressors.cases import every_compressor, fresh, gaussian, key
+from tests.compressors.cases import every_compressor, fresh, gaussian, in_turn, key
 
 SHAPE = (24, 40)
 
@@ -66,8 +66,8 @@ class Telling(Largest):
 # All memories
 
 
-@every_memory
 @every_compressor
+@in_turn(name=list(memory.registry()))
 def test_the_gradient_is_only_read_and_not_kept(name: str, compressor: Compressor) -> None:
     """The flat gradient buffer is overwritten by the next backward: with it or with a copy, the same."""
     flat = torch.zeros(7 + math.prod(SHAPE))

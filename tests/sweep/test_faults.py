@@ -55,7 +55,7 @@ def test_a_killed_rank_fails_its_run_only(start: Start, tmp_path: Path) -> None:
     program = start("-m", SWEEP, *ENDLESS[:1], "epochs=1000000,1", "workers=2")
     run = training(tmp_path, "epochs=1000000")
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
-    eventually(lambda: run.status() == names.FAILED, 10)
+    eventually(lambda: run.status() == names.FAILED)
     code, out, err = program.end()
     assert code == 1
     assert "SIGKILL" in run.state()["reason"]
@@ -91,7 +91,7 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
     program = start("-m", SWEEP, *ENDLESS, "seed=1,2", "workers=2")
     run = training(tmp_path, "seed=1")
     program.process.send_signal(number)
-    code, out, err = program.end(20)
+    code, out, err = program.end()
     assert code == 128 + number
     assert "Traceback" not in err
     assert nothing_left(run)
@@ -101,12 +101,12 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
 def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
     start: Start, multirun: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    grid = ("-m", SWEEP, "experiment=quick", "epochs=1,300", "workers=2")
+    grid = ("-m", SWEEP, "experiment=quick", "epochs=1,100", "workers=2")
     program = start(*grid)
-    run = training(tmp_path, "epochs=300")
+    run = training(tmp_path, "epochs=100")
     program.process.kill()
     program.end()
-    eventually(lambda: nothing_left(run), 10)
+    eventually(lambda: nothing_left(run))
     assert run.status() == names.RUNNING  # nobody was left to say otherwise
     first = run_named(tmp_path, "epochs=1-")
     assert first is not None and first.status() == names.DONE

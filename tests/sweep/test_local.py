@@ -220,9 +220,9 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     # the shell gets SIGTERM; mpirun would end its ranks, which here a resume does
-    eventually(lambda: len(processes_of(attempt)) <= 2, 10)
+    eventually(lambda: len(processes_of(attempt)) <= 2)
     settle_abandoned(task.run)
-    eventually(lambda: not processes_of(attempt), 5)
+    eventually(lambda: not processes_of(attempt))
     assert task.run.status() == names.FAILED
 
 

@@ -1,11 +1,15 @@
-"""What tests run on real ranks: `mpirun -n W python -m tests.trainers.ranks NAME [ARGUMENT...]`."""
+"""What tests run on real ranks: `mpirun -n W python -m tests.trainers.ranks NAME [ARGUMENT...] [+ NAME ...]`.
+
+Starting ranks costs seconds a rank, more than most of what they do: functions that need the same number of ranks are
+called one after the other (`+`), and leave nothing changed behind them.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ from compressors import Key, memory
 from compressors.base import Cooperative
 from compressors.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
+from tests.trainers.monitoring import Sent
 from tests.trainers.test_config import composed
 from trainers import config as options
 from trainers import exchange
@@ -112,10 +117,9 @@ def mean_in_one_process(name: str) -> torch.Tensor:
 SHAPES = [(16, 27), (33,), (40, 50), (7,), (1,)]
 
 
-def traffic(folder: str, *names: str) -> None:
-    """A few exchanges of every kind; each rank writes the bytes that it believes to have sent."""
+def traffic(*names: str) -> None:
+    """In a few steps of every kind of exchange MPI has sent the bytes that the ranks believe to have sent."""
     comm = MPI.COMM_WORLD
-    sent = 0.0
     for name in names or tuple(compressors.registry()):
         compressor = compressors.build(name)
         for exchange_name in (exchange_for(compressor), "mixed"):
@@ -126,9 +130,10 @@ def traffic(folder: str, *names: str) -> None:
             ]
             keeps = "none" if compressor.scale_free else "residual"
             exchanger = exchange_of(name, exchange_name, units, keeps, dense_1d=exchange_name == "mixed")
-            for step in range(1, 4):
-                sent += exchanger.mean(step).sent_bytes
-    Path(folder, f"believed-{comm.rank}.txt").write_text(str(sent))
+            with Sent() as sent:
+                for step in range(1, 4):
+                    sent.believed += exchanger.mean(step).sent_bytes
+            sent.require_equal((name, exchange_name))
 
 
 def uneven_bytes() -> None:
@@ -143,9 +148,15 @@ def uneven_bytes() -> None:
 
 
 def main(functions: dict[str, Any]) -> None:
-    """Call the one of `functions` that the command line names; a failure ends all ranks."""
+    """Call those of `functions` that the command line names, one after the other; a failure ends all ranks."""
     try:
-        functions[sys.argv[1]](*sys.argv[2:])
+        for _, words in itertools.groupby(sys.argv[1:], lambda word: word == "+"):
+            name, *arguments = words
+            if name == "+":
+                continue
+            if MPI.COMM_WORLD.rank == 0:
+                print(name, *arguments, file=sys.stderr, flush=True)  # so that an error tells where it is
+            functions[name](*arguments)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

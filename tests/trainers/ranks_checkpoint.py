@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -233,7 +232,10 @@ def accepted(changes: dict[str, Any]) -> bool:
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Every exchange with every memory, the compressors in turn; every algorithm, optimizer and schedule; and more."""
+    """Every exchange with every memory, the compressors in turn; every algorithm, optimizer and schedule; and more.
+
+    Each is for one number of workers; every exchange, and every memory, is there for both.
+    """
     for exchange in sorted(set(options.GROUPS["exchange"]) - {"auto"}):
         for memory in options.GROUPS["memory"]:
             able = [
@@ -243,9 +245,11 @@ def cases() -> Iterator[dict[str, Any]]:
             ]
             assert able, (exchange, memory)
             yield able[len(exchange + memory) % len(able)]
-    for compressor in COMPRESSORS:
-        yield {"compressor": compressor, "memory": "none"}
-    for group in ("algorithm", "optimizer", "schedule"):
+    schedules = [name for name in options.GROUPS["schedule"] if accepted({"schedule": name})]
+    for number in range(max(len(COMPRESSORS), len(schedules))):
+        compressor, schedule = COMPRESSORS[number % len(COMPRESSORS)], schedules[number % len(schedules)]
+        yield {"compressor": compressor, "memory": "none", "schedule": schedule}
+    for group in ("algorithm", "optimizer"):
         named = ({"name": name, **SHORT.get(name, {})} for name in options.GROUPS[group])
         yield from (changes for one in named if accepted(changes := {group: one}))
     yield from RUNS
@@ -255,7 +259,7 @@ def same() -> None:
     """Stopped by a signal to one worker, and ended between two steps: in the end nothing tells of it."""
     stopping.listen()
     random = np.random.RandomState(COMM.size)
-    for number, changes in enumerate(cases()):
+    for number, changes in itertools.islice(enumerate(cases()), COMM.size % 2, None, 2):
         with folder() as directory:
             whole, parts = directory / "whole", directory / "parts"
             figures_of_whole = figures(train(whole, **changes))
@@ -264,7 +268,7 @@ def same() -> None:
             stop, end = int(random.randint(1, STEPS)), int(random.randint(1, STEPS + 1))
             place = ("data", "step", "test")[number % 3]
             if place == "test":
-                stop = PER_EPOCH * (1 + number % (EPOCHS - 1))
+                stop = PER_EPOCH * (1 + number // 2 % (EPOCHS - 1))
             what = (COMM.size, changes, place, stop, end)
 
             EVENTS.planned[place, stop] = signalled(int(random.randint(COMM.size)))
@@ -572,14 +576,6 @@ def different() -> None:
             else:
                 assert step is None
             assert files.found(directory / str(step) / names.CHECKPOINT) == []
-
-
-def several(*names: str) -> None:
-    """One after the other: a start of the ranks takes longer than most of them."""
-    for name in names:
-        if COMM.rank == 0:
-            print(name, file=sys.stderr, flush=True)
-        globals()[name]()
 
 
 if __name__ == "__main__":

@@ -45,8 +45,9 @@ def alike(*kinds: str) -> None:
     assert dict(os.environ) == environment
 
 
-def means(*names: str) -> None:
+def means(overlap: str, *names: str) -> None:
     """The mean is a mean, of units that leave in parts."""
+    os.environ.update(TESTED_OVERLAP=overlap, TESTED_TRANSPORT="torch")
     small_parts()
     ranks.same_mean(*names)
     assert torch.distributed.get_backend() == "gloo"

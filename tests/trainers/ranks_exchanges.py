@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import compressors
 from compressors import Compressor, Key, memory
 from compressors.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
+from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import SHAPES, main, tensor
 from tests.trainers.ranks_memories import BODY, CHANGING, epoch_of, local_gradient, new_units, rate
 from tests.trainers.test_config import composed
@@ -159,9 +161,11 @@ def in_one_process(kind: str, name: str, unit: int) -> torch.Tensor:
 # Bytes
 
 
-def traffic(folder: str, steps: str, *kinds: str) -> None:
-    """So many steps of every exchange; each rank writes the bytes that it believes to have sent."""
-    sent = 0.0
+def traffic(*kinds: str) -> None:
+    """In two steps of every exchange MPI has sent the bytes that the ranks believe to have sent.
+
+    That making the communicators of nodes and leaders costs messages, too, is left out.
+    """
     for kind in kinds or EXCHANGES:
         for name in ("none", "fp16", "qsgd", "thresholdv", "terngrad", "sign", "intsgd", "powersgd"):
             compressor = compressors.build(name, **({"share_scale": True} if name == "terngrad" else {}))
@@ -170,11 +174,12 @@ def traffic(folder: str, steps: str, *kinds: str) -> None:
                 continue
             units = [Unit(i, str(i), torch.zeros(shape), torch.zeros(shape)) for i, shape in enumerate(SHAPES)]
             exchanger = build(kind, compressor, units, kept, {"dense_1d": True} if name == "qsgd" else {})
-            for step in range(1, int(steps) + 1):
-                for unit in units:
-                    unit.gradient.copy_(local_gradient(COMM.rank, step, unit.index, SHAPES[unit.index]))
-                sent += exchanger.mean(step).sent_bytes
-    Path(folder, f"believed-{COMM.rank}.txt").write_text(str(sent))
+            with Sent() as sent:
+                for step in (1, 2):
+                    for unit in units:
+                        unit.gradient.copy_(local_gradient(COMM.rank, step, unit.index, SHAPES[unit.index]))
+                    sent.believed += exchanger.mean(step).sent_bytes
+            sent.require_equal((kind, name))
 
 
 def counted_by_hand() -> None:
@@ -452,9 +457,9 @@ def backup() -> None:
         require_same_bits(units, name)
 
 
-def lagging(folder: str) -> None:
+def lagging() -> None:
     """With a backup worker, the others of a whole run go on while one is late."""
-    side, begun, gradient = COMM.Dup(), 0, Replica.gradient
+    side, begun, gradient, combine_every_s = COMM.Dup(), 0, Replica.gradient, recorder.COMBINE_EVERY_S
 
     def waiting(self: Replica, *given: Any) -> tuple[float, float]:
         nonlocal begun
@@ -468,8 +473,10 @@ def lagging(folder: str) -> None:
     Replica.gradient = waiting  # type: ignore[method-assign, assignment]
     recorder.COMBINE_EVERY_S = 1e6  # workers meet when they combine their rows
     server = {"name": "parameter_server", "backup": 1}
-    result = train(options.parse(composed(workers=3, exchange=server, max_steps=12)), COMM, Path(folder))
+    folder = Path(COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None))
+    result = train(options.parse(composed(workers=3, exchange=server, max_steps=12)), COMM, folder)
     assert result["steps"] == begun == 12
+    Replica.gradient, recorder.COMBINE_EVERY_S = gradient, combine_every_s  # type: ignore[method-assign]
 
 
 def agreement() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -141,22 +142,18 @@ def failing() -> None:
     courier.close()
 
 
-def means(*names: str) -> None:
+def means(overlap: str, *names: str) -> None:
     """The mean is a mean, of units that leave early in parts."""
+    os.environ["TESTED_OVERLAP"] = overlap
     small_parts()
     ranks.same_mean(*names)
 
 
-def traffic(folder: str, *names: str) -> None:
+def traffic(overlap: str, *names: str) -> None:
     """The bytes that are sent in parts."""
+    os.environ["TESTED_OVERLAP"] = overlap
     small_parts()
-    ranks.traffic(folder, *names)
-
-
-def duplicates(folder: str, count: str) -> None:
-    """What communicators cost, to be taken off."""
-    for _ in range(int(count)):
-        COMM.Dup()
+    ranks.traffic(*names)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import compressors
 from compressors import memory
 from compressors.policy import Policy, Selector
 from sweep import run as names
+from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import SHAPES, main
 from tests.trainers.ranks_checkpoint import PER_EPOCH, STEPS, figures, folder, require_equal, rows, weights
 from tests.trainers.ranks_memories import local_gradient
@@ -272,21 +273,27 @@ class Watched(AsynchronousServer):
             COMM.send(self.clocks[1], 0, 99)
 
 
-def traffic(directory: str, steps: str) -> None:
-    """So many steps of every kind; the sum of what the workers believe is what all ranks have sent."""
-    sent = 0.0
+def traffic() -> None:
+    """The sum of what the workers believe to have sent in two steps is what all ranks have sent.
 
-    def some(exchanger: Dedicated, flat: Flat, units: list[Unit]) -> None:
-        nonlocal sent
-        for step in range(1, int(steps) + 1):
-            for unit in units:
-                unit.gradient.copy_(local_gradient(COMM.rank, step, unit.index, tuple(unit.gradient.shape)))
-            sent += exchanger.mean(step).sent_bytes
-
+    Making communicators and the end of a server cost messages, too, so two steps are compared with none.
+    """
     for given in ({}, {"answer": "compressed"}, {"answer": "compressed", "backup": 1}, ASYNCHRONOUS):
         for name in ("none", "qsgd", "thresholdv", "sign"):
-            play(given, name, memory.build("none"), SHAPES, some)
-    Path(directory, f"believed-{COMM.rank}.txt").write_text(str(sent))
+            nothing, sent = Sent(), Sent()
+
+            def two(exchanger: Dedicated, flat: Flat, units: list[Unit], sent: Sent = sent) -> None:
+                for step in (1, 2):
+                    for unit in units:
+                        unit.gradient.copy_(local_gradient(COMM.rank, step, unit.index, tuple(unit.gradient.shape)))
+                    sent.believed += exchanger.mean(step).sent_bytes
+
+            with nothing:
+                play(given, name, memory.build("none"), SHAPES, lambda *_: None)
+            with sent:
+                play(given, name, memory.build("none"), SHAPES, two)
+            sent.counted -= nothing.counted
+            sent.require_equal((given, name))
 
 
 def backup() -> None:

@@ -30,19 +30,13 @@ GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compres
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("workers", [2, 3])
-def test_whatever_a_run_is_made_of_it_goes_on_as_if_nothing_had_happened(workers: int) -> None:
-    mpirun(workers, "same", module=PROGRAM)
-
-
-@pytest.mark.mpi
-def test_a_process_that_ends_at_any_moment_of_a_save_leaves_a_complete_checkpoint() -> None:
-    mpirun(2, "torn", module=PROGRAM)
-
-
-@pytest.mark.mpi
-def test_when_a_run_is_saved_what_is_kept_and_what_is_refused() -> None:
-    mpirun(2, "several", "moments", "kept", "shared_once", "full_disk", "refused", "different", module=PROGRAM)
+@pytest.mark.parametrize(
+    ("workers", "functions"),
+    [(2, "same + torn + moments + kept + shared_once + full_disk + refused + different"), (3, "same")],
+)
+def test_a_run_goes_on_as_if_nothing_had_happened(workers: int, functions: str) -> None:
+    """Whatever it is made of and whenever it ends; what is saved when, what is kept, and what is refused."""
+    mpirun(workers, *functions.split(), module=PROGRAM)
 
 
 def losses(run: Run) -> list[tuple[str, ...]]:

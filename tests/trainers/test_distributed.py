@@ -19,35 +19,20 @@ from trainers.stopwatch import Stopwatch
 MODULE = "tests.trainers.ranks_distributed"
 
 
+METHODS = "none fp16 bf16 intsgd qsgd topk adaptive_threshold terngrad powersgd gtopk"
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("workers", "kinds"),
-    [(2, ("none", "fp16", "bf16", "topk")), (3, ("qsgd", "none", "elias", "policy", "powersgd", "gtopk"))],
+    ("workers", "functions"),
+    [
+        (2, f"alike none fp16 bf16 topk + unaddable + whole + means true {METHODS}"),
+        (3, f"alike qsgd none elias policy powersgd gtopk + swapped_bytes + means false {METHODS}"),
+    ],
 )
-def test_a_run_has_the_numbers_that_it_has_with_mpi(workers: int, kinds: tuple[str, ...]) -> None:
-    mpirun(workers, "alike", *kinds, module=MODULE)
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize(("workers", "overlap"), [(2, "true"), (3, "false")])
-def test_the_mean_is_a_mean(workers: int, overlap: str) -> None:
-    names = ("none", "fp16", "bf16", "intsgd", "qsgd", "topk", "adaptive_threshold", "terngrad", "powersgd", "gtopk")
-    mpirun(workers, "means", *names, module=MODULE, TESTED_OVERLAP=overlap, TESTED_TRANSPORT="torch")
-
-
-@pytest.mark.mpi
-def test_what_is_swapped_arrives_and_is_counted() -> None:
-    mpirun(3, "swapped_bytes", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_what_the_backend_cannot_add_is_one_line() -> None:
-    mpirun(2, "unaddable", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_a_run_says_what_carried_its_messages() -> None:
-    mpirun(2, "whole", module=MODULE)
+def test_numbers_and_bytes_are_those_of_mpi(workers: int, functions: str) -> None:
+    """And a mean is a mean; what the backend cannot do, and what carried the messages, is told."""
+    mpirun(workers, *functions.split(), module=MODULE)
 
 
 def test_a_torch_without_the_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

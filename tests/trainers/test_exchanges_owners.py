@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from torch import nn
 
 from sweep.run import UsageError
 from tests.trainers.test_config import NO_MOMENTUM, composed
-from tests.trainers.test_exchange import bytes_sent, mpirun
+from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers import config
 from trainers.flat import Flat
 from trainers.lanes.sharding import shared_out
@@ -19,64 +18,17 @@ from trainers.lanes.sharding import shared_out
 MODULE = "tests.trainers.ranks_exchanges"
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize("workers", [1, 3, 4])
-def test_workers_together_compute_the_gradient_of_one_process(workers: int) -> None:
-    mpirun(workers, "gradients", module=MODULE)
+OF_TWO = "traffic + counted_by_hand + nodes + stays_unbiased + quadratic + random_numbers + second_state_matters"
+OF_THREE = "gradients + every_compressor + traffic + counted_by_hand + nodes + resume + backup + lagging + agreement"
 
 
 @pytest.mark.mpi
-def test_every_compressor_that_is_allowed_gives_the_mean_of_one_process_on_all_ranks() -> None:
-    mpirun(3, "every_compressor", module=MODULE)
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("workers", [2, 3, 4])
-def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
-    """Against Open MPI's own count of the bytes of its point-to-point messages (pml/monitoring).
-
-    Making the communicators of nodes and leaders costs messages, too, so two steps are compared with none.
-    """
-    sent = {}
-    for steps in (0, 2):
-        folder = tmp_path / str(steps)
-        folder.mkdir()
-        sent[steps] = bytes_sent(workers, folder, str(steps), module=MODULE)
-    believed, counted = sent[2][0], sent[2][1] - sent[0][1]
-    assert believed == pytest.approx(counted, rel=1e-12) and believed > 0
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("function", ["counted_by_hand", "nodes"])
-@pytest.mark.parametrize("workers", [2, 3])
-def test_bytes_and_nodes_are_as_counted_by_hand(workers: int, function: str) -> None:
-    mpirun(workers, function, module=MODULE)
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("function", ["stays_unbiased", "quadratic", "random_numbers", "second_state_matters"])
-def test_the_second_phase_keeps_its_laws(function: str) -> None:
-    mpirun(2, function, module=MODULE)
-
-
-@pytest.mark.mpi
-def test_an_exchange_goes_on_from_its_state_to_the_bit() -> None:
-    mpirun(3, "resume", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_what_comes_too_late_is_dropped_and_kept_by_its_worker() -> None:
-    mpirun(3, "backup", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_nobody_waits_for_a_late_worker_to_agree_on_stopping(tmp_path: Path) -> None:
-    mpirun(3, "lagging", str(tmp_path), module=MODULE)
-
-
-@pytest.mark.mpi
-def test_answers_that_come_later_are_agreed_on_too() -> None:
-    mpirun(3, "agreement", module=MODULE)
+@pytest.mark.parametrize(
+    ("workers", "functions"), [(1, "gradients"), (2, OF_TWO), (3, OF_THREE), (4, "gradients + traffic")]
+)
+def test_means_bytes_states_and_laws_on_real_ranks(workers: int, functions: str) -> None:
+    """What each function holds stands in its docstring."""
+    mpirun(workers, *functions.split(), module=MODULE, **MONITORED)
 
 
 def test_gradients_that_lie_side_by_side_travel_together() -> None:

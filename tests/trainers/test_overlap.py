@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from tests.trainers.test_exchange import bytes_sent, mpirun
+from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers.arrivals import Arrivals
 from trainers.flat import Flat, Unit
 from trainers.stopwatch import Stopwatch
@@ -17,33 +16,14 @@ from trainers.stopwatch import Stopwatch
 MODULE = "tests.trainers.ranks_overlap"
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize("workers", [3, 4])
-def test_overlap_changes_no_bit_of_any_number(workers: int) -> None:
-    mpirun(workers, "alike", module=MODULE)
-
-
-EVERY_LANE = ("none", "fp16", "intsgd", "qsgd", "topk", "terngrad", "powersgd", "gtopk")
+EVERY_LANE = "none fp16 intsgd qsgd topk terngrad powersgd gtopk"
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("overlap", ["false", "true"])
-def test_parts_have_the_mean_of_the_decoded_payloads(overlap: str) -> None:
-    mpirun(3, "means", *EVERY_LANE, module=MODULE, TESTED_OVERLAP=overlap)
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("overlap", ["false", "true"])
-def test_of_parts_the_bytes_are_counted_that_mpi_has_sent(overlap: str, tmp_path: Path) -> None:
-    believed, counted = bytes_sent(3, tmp_path, *EVERY_LANE, module=MODULE, TESTED_OVERLAP=overlap)
-    if overlap == "true":  # each of the exchanges, two for a name, has made a communicator of its own
-        counted -= bytes_sent(3, tmp_path, str(2 * len(EVERY_LANE)), what="duplicates", module=MODULE)[1]
-    assert believed == pytest.approx(counted, rel=1e-12) and counted > 0
-
-
-@pytest.mark.mpi
-def test_an_error_on_the_thread_is_raised_where_the_step_is_completed() -> None:
-    mpirun(2, "failing", module=MODULE)
+def test_overlap_changes_no_bit_of_any_number() -> None:
+    """And parts have the mean of the decoded payloads, and the bytes that MPI has sent; an error comes to light."""
+    each = [f"{what} {overlap} {EVERY_LANE}" for what in ("means", "traffic") for overlap in ("false", "true")]
+    mpirun(3, *" + ".join(["alike", *each, "failing"]).split(), module=MODULE, **MONITORED)
 
 
 class Crossed(nn.Module):

@@ -20,7 +20,7 @@ from sweep.settings import MpiSettings
 from tests.conftest import ROOT, eventually
 from tests.sweep.test_faults import nothing_left, ranks_of
 from tests.trainers.test_config import composed
-from tests.trainers.test_exchange import bytes_sent, mpirun
+from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers import config
 
 MODULE = "tests.trainers.ranks_servers"
@@ -29,49 +29,17 @@ ASYNCHRONOUS = {**SERVER, "mode": "asynchronous"}
 
 
 @pytest.mark.mpi
-def test_a_dedicated_server_gives_the_numbers_of_a_colocated_one() -> None:
-    mpirun(4, "as_colocated", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_a_run_with_a_server_goes_on_after_a_signal_to_the_server() -> None:
-    mpirun(3, "going_on", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_asynchronous_steps_of_one_worker_are_sgd() -> None:
-    mpirun(2, "one_worker", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_an_asynchronous_run_is_judged_saved_and_gone_on_with() -> None:
-    mpirun(4, "asynchronous_run", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_a_late_message_is_dropped_and_kept_by_its_worker() -> None:
-    mpirun(4, "backup", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_a_worker_is_no_further_ahead_than_the_staleness() -> None:
-    mpirun(3, "bounded", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_without_staleness_workers_step_together() -> None:
-    mpirun(4, "together", module=MODULE)
-
-
-@pytest.mark.mpi
-def test_sent_bytes_are_what_mpi_has_sent(tmp_path: Path) -> None:
-    """Making communicators and the end of a server cost messages, too, so two steps are compared with none."""
-    counted = {}
-    for steps in ("0", "2"):
-        folder = tmp_path / steps
-        folder.mkdir()
-        believed, counted[steps] = bytes_sent(4, folder, steps, what="traffic", module=MODULE)
-    assert believed == pytest.approx(counted["2"] - counted["0"], rel=1e-12) and believed > 0
+@pytest.mark.parametrize(
+    ("ranks", "functions"),
+    [
+        (2, "one_worker"),
+        (3, "going_on + bounded"),
+        (4, "as_colocated + asynchronous_run + backup + together + traffic"),
+    ],
+)
+def test_laws_bytes_and_whole_runs_with_a_server(ranks: int, functions: str) -> None:
+    """The last rank is the server. What each function holds stands in its docstring."""
+    mpirun(ranks, *functions.split(), module=MODULE, **MONITORED)
 
 
 @pytest.mark.mpi
