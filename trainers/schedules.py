@@ -231,6 +231,6 @@ class Schedule:
 
 def build(run: RunConfig, steps: int, steps_per_epoch: int) -> Schedule:
     """The schedule of a run of so many steps."""
-    scale = run.scaling.factor(run.workers, run.global_batch)
+    scale = run.scaling.factor(run.workers, run.exchange.degree(run.workers), run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, steps, steps_per_epoch, scale=scale, warmup_from=start)

@@ -303,9 +303,27 @@ def test_dgc_warm_up_factors() -> None:
     assert [schedule.factor(10 * epoch + 1) for epoch in range(6)] == pytest.approx([0.125, 0.3, 0.475, 0.65, 0.825, 1])
 
 
+def scaled(exchange: str | dict[str, Any], by: str) -> float:
+    run = configs.parse(composed(workers=16, exchange=exchange, scaling={"rule": "linear", "by": by}))
+    return schedules.build(run, 100, 10).rate(1)
+
+
+def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
+    """ChocoSGD scales by the graph; where all exchange with all it is complete, and each has all as neighbours."""
+    for name, options_of in configs.GROUPS["exchange"].items():
+        assert options_of().degree(16) == 16, name
+        assert scaled(name, "degree") == scaled(name, "workers") == pytest.approx(1.6)
+    server = {"name": "parameter_server", "placement": "dedicated"}
+    assert scaled({**server, "backup": 4}, "degree") == pytest.approx(1.2)
+    assert scaled({**server, "mode": "asynchronous"}, "degree") == pytest.approx(0.1)
+    assert scaled({**server, "mode": "asynchronous"}, "workers") == pytest.approx(1.6)
+
+
 def test_scaling() -> None:
-    assert [Scaling(rule).factor(16, 512) for rule in ("none", "linear", "sqrt")] == [1, 16, 4]
-    assert [Scaling(rule, by="batch").factor(16, 512) for rule in ("none", "linear", "sqrt")] == [1, 4, 2]
+    rules = ("none", "linear", "sqrt")
+    assert [Scaling(rule).factor(16, 9, 512) for rule in rules] == [1, 16, 4]
+    assert [Scaling(rule, by="degree").factor(16, 9, 512) for rule in rules] == [1, 9, 3]
+    assert [Scaling(rule, by="batch").factor(16, 9, 512) for rule in rules] == [1, 4, 2]
     shrunk = composed(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
     schedule = schedules.build(configs.parse(shrunk), 100, 10)

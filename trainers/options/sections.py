@@ -107,10 +107,11 @@ class Clip(Part):
 
 @dataclasses.dataclass(frozen=True)
 class Scaling(Part):
-    """The learning rate grows with the number of workers, or with the global batch over `base_batch`."""
+    """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
+    many the contributions are averaged), or with the global batch over `base_batch`."""
 
     rule: str = choice("none", "none", "linear", "sqrt")
-    by: str = choice("workers", "workers", "batch")
+    by: str = choice("workers", "workers", "degree", "batch")
     base_batch: int = integer(128, low=1)
     warmup_from_base: bool = boolean(False)
 
@@ -119,7 +120,7 @@ class Scaling(Part):
         if self.warmup_from_base and self.rule == "none":
             raise InvalidParameter("warmup_from_base", True, "false with rule=none: nothing is scaled")
 
-    def factor(self, workers: int, global_batch: int) -> float:
+    def factor(self, workers: int, degree: int, global_batch: int) -> float:
         """What the learning rate is multiplied by."""
-        times = float(workers) if self.by == "workers" else global_batch / self.base_batch
+        times = {"workers": float(workers), "degree": float(degree), "batch": global_batch / self.base_batch}[self.by]
         return {"none": 1.0, "linear": times, "sqrt": math.sqrt(times)}[self.rule]
