@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from compressors.parameters import InvalidParameter, Valid, boolean, choice, integer, number
+from compressors.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options.base import Part
 
 
@@ -54,10 +54,7 @@ class Partition(Part):
 
     scheme: str = choice("iid", "iid", "contiguous", "label", "dirichlet")
     alpha: float = number(0.5, 0.001, 1e6)
-    reshuffle: bool | None = dataclasses.field(
-        default=None,
-        metadata={"valid": Valid("true, false or null", lambda value: value is None or isinstance(value, bool))},
-    )
+    reshuffle: bool | None = boolean(None, optional=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
