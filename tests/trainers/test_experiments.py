@@ -80,9 +80,8 @@ def test_every_experiment_runs_to_its_end(tmp_path: Path) -> None:
         epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
         size = 4 if per_worker else 8
         grows = "phases=[{epoch:0,size:32},{epoch:1,size:48,batch:2}]" if name == "layerwise_resnet50_imagenet" else ""
-        commands.append(
-            f"experiment={name} data.root={tmp_path} {small} batch.size={size} epochs={epochs} max_steps={epochs} {grows}"
-        )
+        length = f"epochs={epochs} max_steps={epochs} {grows}"
+        commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length}")
     configs = dict(zip(EXPERIMENTS, composed(commands), strict=True))
     for name, config in configs.items():
         assert config["batch"]["size"] * (2 if config["batch"]["per"] == "worker" else 1) == 8, name
