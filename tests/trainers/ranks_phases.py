@@ -42,10 +42,14 @@ class Watched(Replica):
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
-        shown = {inputs.shape[-1] for inputs, _ in feed.test(epoch)}
-        Watched.tested.append(*shown)
+        Watched.tested.append(0)
         self._reached("test", len(Watched.tested))
         return super().evaluate(feed, epoch)
+
+    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self.model.training:
+            Watched.tested[-1] = inputs.shape[-1]
+        return super()._outputs(inputs)
 
     def _reached(self, place: str, number: int) -> None:
         if Watched.stop == (place, number) and COMM.rank == number % COMM.size:

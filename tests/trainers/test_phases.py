@@ -193,7 +193,10 @@ def test_loaders_of_an_earlier_phase_end(tree: Path) -> None:
     assert {batch.inputs.shape[-1] for batch in feed.epoch(2)} == {24}
     process.join(30)
     assert process.exitcode == 0
+    (process,) = feed._feed._loader._iterator._workers
     feed.close()
+    process.join(30)
+    assert process.exitcode == 0
 
 
 def test_rectangles_have_the_mean_shape_of_those_that_are_together() -> None:
