@@ -319,9 +319,9 @@ def whole_runs(folder: str) -> None:
     data.load(Digits(), Path(folder))
     evaluate = Replica.evaluate
 
-    def judged(replica: Replica, feed: Feed) -> tuple[float, float]:
+    def judged(replica: Replica, feed: Feed, epoch: int = 1) -> tuple[float, float]:
         replica.require_same("the parameters that are judged")
-        return evaluate(replica, feed)
+        return evaluate(replica, feed, epoch)
 
     Replica.evaluate = judged  # type: ignore[method-assign]
     taken: list[tuple[float, float]] = []
