@@ -104,9 +104,10 @@ def number(
     return _field(default, words + (" or null" if optional else ""), test)
 
 
-def boolean(default: bool) -> Any:
-    """A dataclass field for true or false."""
-    return _field(default, "true or false", lambda value: isinstance(value, bool))
+def boolean(default: bool | None, *, optional: bool = False) -> Any:
+    """A dataclass field for true or false; `optional` also admits null."""
+    words = "true, false or null" if optional else "true or false"
+    return _field(default, words, lambda value: isinstance(value, bool) or (optional and value is None))
 
 
 def choice(default: str, *options: str) -> Any:

@@ -87,21 +87,21 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     """
     began = time.monotonic()
     feed = data.feed(config, comm.rank, comm.size)
-    steps = config.steps(feed.samples)
-    training_rules.check_length(config, feed.samples, feed.steps_per_epoch)
+    lengths = config.lengths(feed.samples)
+    training_rules.check_length(config, feed.samples)
     backend.choose(config.kernels)
     device = devices.choose(config, comm)
     replica = Replica(config, feed.shape, feed.classes, comm, device)
     watch = devices.stopwatch(device)
     algorithm = algorithm_of(config, comm, replica, watch, link)
-    schedule = schedules.build(config, steps, feed.steps_per_epoch)
+    schedule = schedules.build(config, lengths)
     apart = config.exchange.asynchronous
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps, whole_epochs=apart)
-    trackers = _listeners(config, directory, recorder, replica, steps) if comm.rank == 0 else None
+    trackers = _listeners(config, directory, recorder, replica, lengths.steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
     agreement = Agreement(comm, algorithm.parts.exchange.may_lag)
     return Assembly(
-        config, device, feed, steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
+        config, device, feed, lengths.steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
     )
 
 

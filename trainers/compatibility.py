@@ -20,7 +20,7 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers import machine, server_rules, training_rules
+from trainers import machine, phase_rules, server_rules, training_rules
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import Allgather, Allreduce, Exchange, Hierarchical, Mixed, ParameterServer, Sharded
@@ -238,6 +238,7 @@ def check_together(run: RunConfig) -> None:
     if run.batch.accumulate > run.global_batch // run.workers:
         valid = f"an integer up to the samples of a worker in a step ({run.global_batch // run.workers})"
         raise bad_value("batch.accumulate", run.batch.accumulate, valid)
+    phase_rules.check(run)
 
 
 def _check_data(run: RunConfig) -> None:
@@ -329,7 +330,7 @@ def table() -> str:
         "",
         "- exchange.backup with as many workers as there are, or more: valid is one less at most",
         f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
-        *(f"- {line}" for line in (*training_rules.LINES, *server_rules.LINES)),
+        *(f"- {line}" for line in (*training_rules.LINES, *phase_rules.LINES, *server_rules.LINES)),
     ]
     return "\n".join(lines)
 

@@ -21,13 +21,15 @@ from compressors.base import Cooperative
 from compressors.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
 from compressors.policy import Policy
 from sweep.run import UsageError, bad_value
+from trainers.epochs import Epochs
 from trainers.machine import TRACKERS, is_gpu
 from trainers.options.algorithms import ALGORITHMS
 from trainers.options.base import Part
-from trainers.options.datasets import DATASETS
+from trainers.options.datasets import DATASETS, ImageNet
 from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
 from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
+from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
 from trainers.options.schedules import SCHEDULES, Regime
 from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
 
@@ -65,6 +67,7 @@ class RunConfig(Part):
     gpus_per_node: int | None = integer(None, low=1, optional=True)
     gpus: list[int] = sequence("a list of numbers of GPUs, from 0 up", is_gpu)
     trackers: list[str] = sequence("a list of some of " + ", ".join(TRACKERS), lambda name: name in TRACKERS)
+    phases: list[Any] = sequence(WORDS, is_phase)
     batch: Batch = dataclasses.field(default_factory=Batch)
     clip: Clip = dataclasses.field(default_factory=Clip)
     scaling: Scaling = dataclasses.field(default_factory=Scaling)
@@ -82,19 +85,35 @@ class RunConfig(Part):
     optimizer: Any = None
     schedule: Any = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_order(self.phases)
+
     @property
     def global_batch(self) -> int:
+        """Samples of a step of all workers together; with `phases`, of the first of them."""
         return self.batch.total(self.workers)
+
+    @property
+    def settled(self) -> tuple[Phase, ...]:
+        """What holds from which epoch on; one phase where nothing changes."""
+        return settled(self.phases, self.batch.size)
+
+    def within(self, phase: Phase) -> RunConfig:
+        """The config as it would be if the whole run were like this phase."""
+        dataset = self.dataset.within(phase) if isinstance(self.dataset, ImageNet) else self.dataset
+        batch = dataclasses.replace(self.batch, size=phase.batch or self.batch.size)
+        return dataclasses.replace(self, phases=[], batch=batch, dataset=dataset)
 
     @property
     def ranks(self) -> int:
         """What mpirun starts: a rank for each worker, and behind them a server that is none of them."""
         return self.workers + int(self.exchange.servers)
 
-    def steps(self, samples: int) -> int:
-        """Optimizer steps of the whole run on a training set of that many samples."""
-        planned = self.epochs * math.ceil(samples / self.global_batch)
-        return planned if self.max_steps is None else min(planned, self.max_steps)
+    def lengths(self, samples: int) -> Epochs:
+        """The epochs of the run in optimizer steps, on a training set of that many samples."""
+        by_epoch = [(one.epoch, math.ceil(samples / self.within(one).global_batch)) for one in self.settled]
+        return Epochs.of(by_epoch, self.epochs, self.max_steps)
 
 
 SECTIONS: dict[str, type] = {

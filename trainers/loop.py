@@ -92,7 +92,7 @@ def _epoch(run: Assembly, position: Position) -> Position:
     run.recorder.combine()
     started = time.perf_counter()
     with run.algorithm.evaluated():
-        test_loss, test_accuracy = run.replica.evaluate(run.feed)
+        test_loss, test_accuracy = run.replica.evaluate(run.feed, epoch)
     run.recorder.epoch(epoch, position.step, lr, test_loss, test_accuracy, time.perf_counter() - started)
     run.schedule.observe(test_loss)
     position = Position(epoch + 1, 0, position.step)

@@ -36,6 +36,7 @@ class Replica:
 
     Raises:
         DifferentWeights: the workers did not start from the same parameters.
+        UsageError: the model cannot take the images of the data set, or of a later phase.
     """
 
     def __init__(
@@ -44,6 +45,9 @@ class Replica:
         self.comm, self.config, self.device = comm, config, device
         torch.manual_seed(config.seed)
         self.model = models.build(config.model, shape, classes)
+        for phase in config.settled[1:]:
+            if phase.size is not None:
+                models.require_takes(self.model, (shape[0], phase.size, phase.size), f"from epoch {phase.epoch} on")
         self.normalising: batch_norm.Group | None = None
         if config.batch_norm == "synchronised" and comm.size > 1:
             self.normalising = batch_norm.Group(comm)
@@ -148,8 +152,8 @@ class Replica:
         return sent
 
     @torch.no_grad()
-    def evaluate(self, feed: Feed) -> tuple[float, float]:
-        """Mean loss and accuracy over the test set, which the workers share among them.
+    def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+        """Mean loss and accuracy over the test set after an epoch, which the workers share among them.
 
         The running statistics of batch normalisation, which each worker has of its own batches, are averaged over
         the workers first, so that all judge the same model; not with batch_norm=local, where each worker judges
@@ -159,7 +163,7 @@ class Replica:
             self._average_buffers()
         self.model.eval()
         sums = np.zeros(3)
-        for batch in feed.test():
+        for batch in feed.test(epoch):
             inputs, targets = self._placed(*batch)
             logits, labels = scores(self._outputs(inputs), targets)
             sums += (

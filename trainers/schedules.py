@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainers.epochs import Epochs
 from trainers.options import schedules as options
 
 if TYPE_CHECKING:
@@ -19,39 +20,36 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where in a run a step is: `step` (from 1) of `steps`, with `per_epoch` of them in an epoch.
+    """Where in a run a step is: `step` (from 1), and how the steps make epochs.
 
     `warmup` steps of the run are its warm-up.
     """
 
     step: int
-    steps: int
-    per_epoch: int
+    epochs: Epochs
     warmup: int = 0
 
     @property
     def epoch(self) -> int:
         """Epochs that are done."""
-        return (self.step - 1) // self.per_epoch
+        return self.epochs.done(self.step)
 
-    @property
-    def epochs(self) -> float:
-        """Length of the run, which may end within an epoch."""
-        return self.steps / self.per_epoch
-
-    def along(self, per: str) -> float:
-        """How far the lines of a piecewise schedule have been followed, in epochs: at the end of the step."""
-        return float(self.epoch) if per == "epoch" else self.step / self.per_epoch
+    def on(self, knots: Sequence[Sequence[float]], per: str) -> float:
+        """The value on straight lines between knots by epoch: with `step` at the end of the step, with `epoch` at the
+        beginning of its epoch. What has jumped is seen from the first step on that begins at the jump or later."""
+        if per == "epoch":
+            return between(knots, float(self.epoch))
+        return between(knots, self.epochs.passed(self.step), jumped=False)
 
 
-def warmup_steps(config: options.Schedule, steps: int, per_epoch: int) -> int:
+def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
     """Length of the warm-up. One that would not end within the run is cut to half of it, so that something is left of
     the schedule; with `warmup_per: epoch` to whole epochs, which may be none."""
-    wanted = round(config.warmup_epochs * per_epoch)
-    if wanted < steps:
+    wanted = round(epochs.until(config.warmup_epochs))
+    if wanted < epochs.steps:
         return wanted
-    half = steps // 2
-    return half if config.warmup_per == "step" else half // per_epoch * per_epoch
+    half = epochs.steps // 2
+    return half if config.warmup_per == "step" else int(epochs.until(epochs.done(half + 1)))
 
 
 def warm(config: options.Schedule, place: Place, start: float | None) -> float:
@@ -60,7 +58,7 @@ def warm(config: options.Schedule, place: Place, start: float | None) -> float:
         return 1.0
     done, whole = place.step - 1, place.warmup
     if config.warmup_per == "epoch":
-        done, whole = place.epoch, place.warmup // place.per_epoch
+        done, whole = place.epoch, place.epochs.done(place.warmup + 1)
     return (done + 1) / whole if start is None else start + (1 - start) * done / whole
 
 
@@ -70,44 +68,48 @@ def constant(config: options.Constant, place: Place) -> float:
 
 def cosine(config: options.Cosine, place: Place) -> float:
     """In the warm-up 1. Reaches 0 just after the last step, or after `t_max` epochs."""
+    epochs, begun = place.epochs, place.epochs.passed(place.warmup)
     if config.per == "step":
         done: float = place.step - 1 - place.warmup
-        whole = place.steps - place.warmup if config.t_max is None else config.t_max * place.per_epoch
+        end = epochs.steps if config.t_max is None else epochs.until(begun + config.t_max)
+        whole = end - place.warmup
     else:
-        done = place.epoch - place.warmup / place.per_epoch
-        whole = math.ceil(place.epochs) - place.warmup / place.per_epoch if config.t_max is None else config.t_max
+        done = place.epoch - begun
+        whole = math.ceil(epochs.length) - begun if config.t_max is None else config.t_max
     return 0.5 * (1 + math.cos(math.pi * min(max(done / whole, 0.0), 1.0)))
 
 
 def multistep(config: options.MultiStep, place: Place) -> float:
     """Without milestones, as in He et al., CVPR 2016: at half and at three quarters of the run."""
-    milestones = config.milestones or [place.epochs / 2, place.epochs * 3 / 4]
-    drops = sum(place.step - 1 >= milestone * place.per_epoch for milestone in milestones)
+    epochs = place.epochs
+    ends = [epochs.until(one) for one in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
+    drops = sum(place.step - 1 >= end for end in ends)
     return float(config.factor**drops)
 
 
-def between(knots: Sequence[Sequence[float]], at: float) -> float:
-    """The value at `at` of the straight lines between knots; where two are at one place, from there on the later."""
-    if at < knots[0][0]:
+def between(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = True) -> float:
+    """The value at `at` of the straight lines between knots; where two are at one place, there the later if it has
+    `jumped`, else the earlier."""
+    if at < knots[0][0] or (at == knots[0][0] and not jumped):
         return float(knots[0][1])
     for (low, first), (high, second) in zip(knots, knots[1:], strict=False):
-        if low <= at < high:
+        if low <= at < high if jumped else low < at <= high:
             return float(first + (second - first) * (at - low) / (high - low))
     return float(knots[-1][1])
 
 
 def piecewise(config: options.Piecewise, place: Place) -> float:
     """Without knots, those of the DAWNBench entry for CIFAR-10: up for 5 of 24 parts of the run, then down to 0."""
-    end = place.epochs
-    return between(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], place.along(config.per))
+    end = place.epochs.length
+    return place.on(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
 
 
 def onecycle(config: options.OneCycle, place: Place) -> float:
     """A cycle that is longer than the run ends with it."""
-    end = place.epochs
+    end = place.epochs.length
     cycle = min(0.92 * end if config.cycle_epochs is None else config.cycle_epochs, end)
     knots = [[0, config.low], [cycle / 2, 1.0], [cycle, config.low], [end, config.final]]
-    return between(knots if cycle < end else knots[:3], place.along(config.per))
+    return place.on(knots if cycle < end else knots[:3], config.per)
 
 
 def convex_decay(config: options.ConvexDecay, place: Place) -> float:
@@ -163,7 +165,7 @@ class Schedule:
 
     Args:
         base: the rate that the optimizer was given; a regime has its own instead.
-        steps: optimizer steps of the whole run.
+        epochs: of the run, in optimizer steps.
         scale: of the learning rate, by workers or batch.
         warmup_from: overrules the config's.
     """
@@ -172,8 +174,7 @@ class Schedule:
         self,
         config: Any,
         base: float,
-        steps: int,
-        steps_per_epoch: int,
+        epochs: Epochs,
         *,
         scale: float = 1.0,
         warmup_from: float | None = None,
@@ -181,12 +182,11 @@ class Schedule:
         self.config = config
         self.base = scale if isinstance(config, options.Regime) else base * scale
         self.start: float | None = config.warmup_from if warmup_from is None else warmup_from
-        self.steps, self.steps_per_epoch = steps, steps_per_epoch
-        self.warmup = warmup_steps(config, steps, steps_per_epoch)
+        self.epochs, self.warmup = epochs, warmup_steps(config, epochs)
         self.plateau = Plateau(config) if isinstance(config, options.Plateau) else None
 
     def _place(self, step: int) -> Place:
-        return Place(step, self.steps, self.steps_per_epoch, self.warmup)
+        return Place(step, self.epochs, self.warmup)
 
     def factor(self, step: int) -> float:
         """What the scaled base rate is multiplied with in `step` (from 1); of a regime the rate before scaling."""
@@ -229,8 +229,8 @@ class Schedule:
             self.plateau.factor, self.plateau.best, self.plateau.bad = given["factor"], given["best"], given["bad"]
 
 
-def build(run: RunConfig, steps: int, steps_per_epoch: int) -> Schedule:
-    """The schedule of a run of so many steps."""
-    scale = run.scaling.factor(run.workers, run.global_batch)
+def build(run: RunConfig, epochs: Epochs) -> Schedule:
+    """The schedule of a run whose steps make such epochs."""
+    scale = run.scaling.factor(run.workers, run.exchange.degree(run.workers), run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
-    return Schedule(run.schedule, run.optimizer.lr, steps, steps_per_epoch, scale=scale, warmup_from=start)
+    return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)

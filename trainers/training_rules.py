@@ -62,16 +62,16 @@ def check(run: RunConfig) -> None:
         _check_steps(run, run.max_steps)
 
 
-def check_length(run: RunConfig, samples: int, steps_per_epoch: int) -> None:
+def check_length(run: RunConfig, samples: int) -> None:
     """Refuse what comes into force only after the end of a run on a training set of so many samples.
 
     Raises:
         UsageError: names the option.
     """
-    steps = run.steps(samples)
-    _check_steps(run, steps)
+    lengths = run.lengths(samples)
+    _check_steps(run, lengths.steps)
     try:
-        run.policy.check_length(math.ceil(steps / steps_per_epoch), steps)
+        run.policy.check_length(math.ceil(lengths.length), lengths.steps)
     except InvalidParameter as error:
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
 

@@ -20,6 +20,7 @@ from trainers import config as configs
 from trainers.config import RunConfig
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, Feed
+from trainers.epochs import Epochs
 from trainers.exchange import Traffic
 from trainers.optimizers.sgd import SGD
 from trainers.options.datasets import Digits
@@ -46,7 +47,7 @@ class Run:
         self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
         self.algorithm = assembly.algorithm_of(self.config, COMM, self.replica, self.watch)
-        self.schedule = schedules.build(self.config, STEPS, self.feed.steps_per_epoch)
+        self.schedule = schedules.build(self.config, Epochs.alike(STEPS, self.feed.plan.steps))
         self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients
 
@@ -54,7 +55,7 @@ class Run:
         """Everything up to the gradient; returns the learning rate."""
         lr = self.schedule.rate(step)
         self.algorithm.parts.optimizer.adjust(**self.schedule.settings(step))
-        self.algorithm.begin(step, (step - 1) // self.feed.steps_per_epoch + 1, lr, measure=step % 5 == 1)
+        self.algorithm.begin(step, self.schedule.epochs.done(step) + 1, lr, measure=step % 5 == 1)
         self.replica.gradient(self.batches[step - 1], self.watch)
         return lr
 
@@ -320,9 +321,9 @@ def whole_runs(folder: str) -> None:
     data.load(Digits(), Path(folder))
     evaluate = Replica.evaluate
 
-    def judged(replica: Replica, feed: Feed) -> tuple[float, float]:
+    def judged(replica: Replica, feed: Feed, epoch: int = 1) -> tuple[float, float]:
         replica.require_same("the parameters that are judged")
-        return evaluate(replica, feed)
+        return evaluate(replica, feed, epoch)
 
     Replica.evaluate = judged  # type: ignore[method-assign]
     taken: list[tuple[float, float]] = []

@@ -103,9 +103,9 @@ class Watched(Shard):
             EVENTS.reached("data")
             yield batch
 
-    def test(self, batch: int = 512) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(self, epoch: int = 1, batch: int | None = 512) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         EVENTS.reached("test")
-        yield from super().test(batch)
+        yield from super().test(epoch, batch)
 
 
 class WatchedReplica(Replica):

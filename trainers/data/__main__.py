@@ -54,18 +54,19 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
         UsageError: files are missing, or a run's options do not fit its data.
     """
     prepared: set[str] = set()
-    lengths: dict[str, tuple[int, int]] = {}  # samples, and steps of an epoch
+    samples: dict[str, int] = {}
     for run in map(parse, configs):
         data = repr((run.dataset, run.data.root))
         if data not in prepared:
             prepare(run.dataset, Path(run.data.root), run.data.download)
             prepared.add(data)
-        use = repr((run.model, run.dataset, run.data.root, run.batch, run.workers, run.partition))
-        if use not in lengths:
+        use = repr((run.model, run.dataset, run.data.root, run.batch, run.phases, run.workers, run.partition))
+        if use not in samples:
             found = feed(run, 0, run.workers)
-            check_fits(run.model, found.shape, found.classes, run.dataset.kind)
-            lengths[use] = found.samples, found.steps_per_epoch
-        check_length(run, *lengths[use])
+            for shape in found.shapes:
+                check_fits(run.model, shape, found.classes, run.dataset.kind)
+            samples[use] = found.samples
+        check_length(run, samples[use])
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ class Shard(Feed):
         self.arrays, self.worker, self.workers = arrays, worker, workers
         self.shape, self.classes, self.samples = arrays.shape, arrays.classes, len(arrays.train_y)
         self.plan = Plan(arrays.train_y, global_batch, seed, workers, partition)
-        self.steps_per_epoch = self.plan.steps
         self.show: Augment | Plain = Plain()
         if arrays.mean:
             options = Images() if images is None else images
@@ -54,7 +53,7 @@ class Shard(Feed):
             inputs = self.show(np.asarray(self.arrays.train_x[rows]), rows, epoch)
             yield Batch(inputs, torch.from_numpy(np.asarray(self.arrays.train_y[rows])), total)
 
-    def test(self, batch: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(self, epoch: int = 1, batch: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batch = batch or max(1, min(512, TEST_ELEMENTS // math.prod(self.shape)))
         mine = cut(len(self.arrays.test_y), self.workers, self.worker)
         for start in range(mine.start, mine.stop, batch):

@@ -35,22 +35,32 @@ class Feed(ABC):
     """
 
     shape: tuple[int, ...]
-    """Of one sample."""
+    """Of one sample, in the first epoch."""
     classes: int
     """Width of the model's output."""
     samples: int
     """In the training set, of all workers together; of text, sequences of at most bptt tokens."""
-    steps_per_epoch: int
-    """The samples divided by the global batch size, rounded up."""
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of a sample, in each phase of the run."""
+        return [self.shape]
 
     @abstractmethod
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch (from 1) for this worker, without the first `start`; as many on all workers."""
+        """The batches of an epoch (from 1) for this worker, without the first `start`.
+
+        As many on all workers: the samples divided by the epoch's global batch size, rounded up.
+        """
 
     @abstractmethod
-    def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This worker's part of the test set: inputs and labels, batch by batch, every label on one worker.
+    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """This worker's part of the test set, as it is shown after that epoch: inputs and labels, batch by batch,
+        every label on one worker.
 
         Of text, the rows of a batch go on where those of the one before have ended. A batch may have fewer rows
         than the one before, which are then its first ones.
         """
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Give up what it holds beside memory, such as processes; it can be used again."""

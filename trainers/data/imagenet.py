@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
         )
     if len(train.classes) < 2:
         raise UsageError(f"dataset=imagenet: {folder}: has one class; valid are two or more")
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {"test_ratios": _ratios(test)}
     for part, found in (("train", train), ("test", test)):
         names = [str(Path(path).relative_to(folder)).encode() for path, _ in found.samples]
         arrays[f"{part}_names"] = np.frombuffer(b"".join(names), dtype=np.uint8)
@@ -59,6 +60,39 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
         arrays[f"{part}_y"] = np.array(found.targets, dtype=np.int64)
     classes = [folder / part / name for part in ("train", "val") for name in ("", *train.classes)]
     return Prepared(arrays, {"classes": len(train.classes)}, classes)
+
+
+def _ratios(images: Any) -> np.ndarray:
+    """Width over height of all images of a part (N,), from the beginnings of their files; of one that is none 1."""
+    from PIL import Image, UnidentifiedImageError
+
+    found = np.ones(len(images.samples))
+    for place, (path, _) in enumerate(images.samples):
+        with contextlib.suppress(OSError, UnidentifiedImageError, SyntaxError, ValueError), Image.open(path) as image:
+            found[place] = image.width / image.height
+    return found
+
+
+def rectangles(ratios: np.ndarray, size: int, together: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Images sorted by their shape, so many of them `together`, and what is cut out of the middle of each.
+
+    Of those that are together, all have one shape: the shorter side is `size`, the longer is to it as in the mean of
+    the images, rounded down to a multiple of eight pixels (Howard et al., DAWNBench 2018).
+
+    Args:
+        ratios: (N,), width over height.
+
+    Returns:
+        The numbers of the images in each batch; height and width for each image, (N, 2).
+    """
+    order = np.argsort(ratios, kind="stable")
+    batches = [order[first : first + together] for first in range(0, len(order), together)]
+    shapes = np.full((len(ratios), 2), size, dtype=np.int64)
+    for batch in batches:
+        ratio = float(ratios[batch].mean())
+        longer = int(size * max(ratio, 1 / ratio) + 1e-9)
+        shapes[batch, int(ratio >= 1)] = max(longer // 8 * 8, size)
+    return batches, shapes
 
 
 class Files:
@@ -73,10 +107,14 @@ class Files:
 
 
 class Decoded(Dataset[Any]):
-    """Images by (epoch, row), epoch 0 for test images: a tensor (3, size, size), or why there is none, in words."""
+    """Images by (epoch, row), epoch 0 for test images: a tensor (3, size, size), or why there is none, in words.
 
-    def __init__(self, options: ImageNet, train: Files, test: Files, seed: int) -> None:
-        self.options, self.train, self.test, self.seed = options, train, test, seed
+    Args:
+        tested: height and width of what is cut out of every test image, (N, 2).
+    """
+
+    def __init__(self, options: ImageNet, train: Files, test: Files, tested: np.ndarray, seed: int) -> None:
+        self.options, self.train, self.test, self.tested, self.seed = options, train, test, tested, seed
 
     def __getitem__(self, place: tuple[int, int]) -> torch.Tensor | str:
         epoch, row = place
@@ -92,7 +130,7 @@ class Decoded(Dataset[Any]):
         if epoch:
             image = self._cropped(image, vision.transforms, epoch, row)
         else:
-            image = functional.center_crop(functional.resize(image, self.options.resize), [self.options.size] * 2)
+            image = functional.center_crop(functional.resize(image, self.options.resize), self.tested[row].tolist())
         tensor: torch.Tensor = functional.normalize(functional.to_tensor(image), MEAN, STD)
         return tensor
 
@@ -153,9 +191,18 @@ class FolderFeed(Feed):
         self.shape, self.classes = (3, options.size, options.size), int(prepared.facts["classes"])
         self.samples = len(self.labels)
         self.plan = Plan(self.labels, global_batch, seed, workers, partition)
-        self.steps_per_epoch = self.plan.steps
         files = [Files(folder, arrays[f"{part}_names"], arrays[f"{part}_ends"]) for part in ("train", "test")]
-        self.images = Decoded(options, files[0], files[1], seed)
+        if options.rectangular:
+            self.tests, tested = rectangles(arrays["test_ratios"], options.size, TEST_BATCH)
+            self.tests = self.tests[cut(len(self.tests), workers, worker)]
+        else:
+            tested = np.full((len(self.test_labels), 2), options.size)
+            mine = cut(len(self.test_labels), workers, worker)
+            self.tests = [
+                np.arange(first, min(first + TEST_BATCH, mine.stop))
+                for first in range(mine.start, mine.stop, TEST_BATCH)
+            ]
+        self.images = Decoded(options, files[0], files[1], tested, seed)
         self.loaders = loaders
         self._places: list[list[tuple[int, int]]] = []
         self._loader: DataLoader[Any] | None = None
@@ -166,12 +213,13 @@ class FolderFeed(Feed):
         for inputs, (rows, total) in zip(self._decoded(places), batches, strict=True):
             yield Batch(inputs, torch.from_numpy(self.labels[rows]), total)
 
-    def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        mine = cut(len(self.test_labels), self.workers, self.worker)
-        parts = [range(first, min(first + TEST_BATCH, mine.stop)) for first in range(mine.start, mine.stop, TEST_BATCH)]
-        places = [[(0, row) for row in part] for part in parts]
-        for inputs, part in zip(self._decoded(places), parts, strict=True):
-            yield inputs, torch.from_numpy(self.test_labels[part.start : part.stop])
+    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        places = [[(0, int(row)) for row in rows] for rows in self.tests]
+        for inputs, rows in zip(self._decoded(places), self.tests, strict=True):
+            yield inputs, torch.from_numpy(self.test_labels[rows])
+
+    def close(self) -> None:
+        self._loader = None  # its processes end with it
 
     def _decoded(self, places: list[list[tuple[int, int]]]) -> Iterator[torch.Tensor]:
         if self.loaders:

@@ -23,7 +23,7 @@ import numpy as np
 
 from sweep.run import read_json
 
-VERSION = 2
+VERSION = 3
 
 log = logging.getLogger(__name__)
 

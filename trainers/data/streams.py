@@ -82,16 +82,15 @@ class TextFeed(Feed):
         self.worker, self.workers = worker, workers
         self.train = Streams(train, global_batch, bptt)
         self.held_out = Streams(test, min(global_batch, len(test) - 1), bptt)
-        self.steps_per_epoch = self.train.steps
-        self.samples = self.steps_per_epoch * global_batch
+        self.samples = self.train.steps * global_batch
         self.mine = cut(global_batch, workers, worker)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        for step in range(start, self.steps_per_epoch):
+        for step in range(start, self.train.steps):
             inputs, labels = self.train.read(self.mine, step)
             yield Batch(torch.from_numpy(inputs), torch.from_numpy(labels), self.train.labels(step))
 
-    def test(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         mine = cut(self.held_out.streams, self.workers, self.worker)
         for step in range(self.held_out.steps if mine.stop > mine.start else 0):
             inputs, labels = self.held_out.read(mine, step)

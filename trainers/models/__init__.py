@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sweep.run import UsageError
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
 
@@ -56,3 +57,18 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
 
         model.register_forward_pre_hook(Resize(seen[1]))
     return model
+
+
+def require_takes(model: nn.Module, shape: tuple[int, ...], when: str) -> None:
+    """Show a model, which is in training mode, one image of the shape that it will see in a later phase of the run.
+
+    Raises:
+        UsageError: it cannot take it.
+    """
+    from trainers.models.inputs import refused
+
+    if (error := refused(model, shape)) is not None:
+        raise UsageError(
+            f"phases: size={shape[1]} {when}: valid are sizes that the model takes, which says "
+            f"{' '.join(str(error).split())[:160]}"
+        ) from error

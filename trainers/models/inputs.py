@@ -10,6 +10,28 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
+
+
+def resized(images: torch.Tensor, size: int) -> torch.Tensor:
+    """(n, C, H, W) to (n, C, size, size), bilinear; what has that size is left as it is. n may be 0."""
+    if images.shape[-2:] == (size, size):
+        return images
+    return F.interpolate(images, (size, size), mode="bilinear", align_corners=False)
+
+
+def refused(model: nn.Module, shape: tuple[int, ...]) -> Exception | None:
+    """What a model, which is in training mode, says to one image of that shape; None if it takes it."""
+    device = next(model.parameters()).device
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, *shape, device=device))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        return error
+    finally:
+        model.train()
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +41,7 @@ class Resize:
     size: int
 
     def __call__(self, _: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        images = inputs[0]
-        if images.shape[-2:] == (self.size, self.size):
-            return inputs
-        return (F.interpolate(images, (self.size, self.size), mode="bilinear", align_corners=False),)
+        return (resized(inputs[0], self.size),)
 
 
 @dataclasses.dataclass(frozen=True)

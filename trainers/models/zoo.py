@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
 from sweep.run import UsageError, bad_value
-from trainers.models.inputs import Grey
+from trainers.models.inputs import Grey, refused
 from trainers.options import models as options
 
 CHANNELS = 3
 """Of the images that torchvision's models take."""
-BUILT_FOR_A_SIZE = ("vit_", "maxvit")
 
 
 def _extras(config: options.Torchvision, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -36,14 +34,8 @@ def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[i
     Raises:
         UsageError: it cannot take images of that size.
     """
-    parameter = next(model.parameters())
-    model.eval()
-    try:
-        with torch.no_grad():
-            model(torch.zeros(1, *shape, device=parameter.device))
-    except (RuntimeError, ValueError, AssertionError) as error:
+    if (error := refused(model, shape)) is not None:
         raise _wrong_size(config, shape, error) from error
-    model.train()
 
 
 def _wrong_size(config: options.Torchvision, shape: tuple[int, ...], error: Exception) -> UsageError:
@@ -71,7 +63,7 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
     try:
         model: nn.Module = zoo.get_model(config.arch, weights=None, num_classes=classes, **_extras(config, shape))
     except (RuntimeError, ValueError, AssertionError) as error:
-        if config.arch.startswith(BUILT_FOR_A_SIZE):
+        if config.one_size:
             raise _wrong_size(config, shape, error) from error
         raise
     if shape[0] != CHANNELS:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from compressors.parameters import InvalidParameter, boolean, choice, integer, number, sequence
 from trainers.options.base import Part
+from trainers.options.phases import Phase
 
 
 def _is_level(value: object) -> bool:
@@ -108,7 +109,8 @@ class Synthetic(Images):
 class ImageNet(Part):
     """ImageNet, or any tree of images: `folder`/train/CLASS/*.JPEG and `folder`/val/CLASS/*.JPEG, decoded as they are
     needed. To train: a random part of `scale` of the area, resized to `size`, flipped; to test: the shorter side
-    resized to `resize` and the middle cut out (He et al., 2016; Szegedy et al., 2015)."""
+    resized to `resize` and the middle cut out (He et al., 2016; Szegedy et al., 2015), a square or, where
+    `rectangular`, as long as images of much the same shape are in the mean."""
 
     kind: ClassVar[str] = "images"
 
@@ -117,11 +119,23 @@ class ImageNet(Part):
     resize: int = integer(256, low=8, high=4096)
     scale: float = number(0.08, 0.0, 1.0, above=True)
     flip: bool = boolean(True)
+    rectangular: bool = boolean(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.resize < self.size:
             raise InvalidParameter("resize", self.resize, f"an integer from {self.size} (size) up")
+
+    def within(self, phase: Phase) -> ImageNet:
+        """As they are in a phase of a run; the margin around the middle grows with the size."""
+        size = self.size if phase.size is None else phase.size
+        return dataclasses.replace(
+            self,
+            size=size,
+            resize=round(self.resize * size / self.size),
+            scale=self.scale if phase.scale is None else phase.scale,
+            rectangular=self.rectangular if phase.rectangular is None else phase.rectangular,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +233,8 @@ DATASETS: dict[str, type[Any]] = {
 }
 
 WHILE_TRAINING = frozenset(
-    {field.name for cls in (Images, Text) for field in dataclasses.fields(cls)} | {"size", "resize", "scale"}
+    {field.name for cls in (Images, Text) for field in dataclasses.fields(cls)}
+    | {"size", "resize", "scale", "rectangular"}
 )
 """Options that say how samples are shown: the prepared arrays don't depend on them."""
 

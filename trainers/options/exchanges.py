@@ -25,6 +25,11 @@ class Exchange(Part):
         """No worker waits for the gradients of the others."""
         return False
 
+    def degree(self, workers: int) -> int:
+        """How many workers' contributions are in what a worker takes a step with, its own included: its degree in
+        the graph of those who exchange. Where all exchange with all, as many as there are."""
+        return workers
+
 
 @dataclasses.dataclass(frozen=True)
 class Overlapping(Exchange):
@@ -113,6 +118,9 @@ class ParameterServer(Exchange):
     @property
     def asynchronous(self) -> bool:
         return self.mode == "asynchronous"
+
+    def degree(self, workers: int) -> int:
+        return 1 if self.asynchronous else workers - self.backup
 
 
 EXCHANGES: dict[str, type] = {

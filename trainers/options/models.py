@@ -21,6 +21,11 @@ class Model(Part):
     takes: ClassVar[tuple[str, ...]] = ("images", "features")
     """Kinds of data: `images` (channels, height, width), `features` (a vector), `text` (numbers of words)."""
 
+    @property
+    def one_size(self) -> bool:
+        """Whether it is built for the size of its input, and takes no other."""
+        return True
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageModel(Model):
@@ -36,6 +41,10 @@ class ImageModel(Model):
         """Pixels of the shorter side that it needs: the last batch normalisation, if there is one, still sees more
         than one pixel, so that a batch of a single image can be learned from."""
         return self.least
+
+    @property
+    def one_size(self) -> bool:
+        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +132,10 @@ class AlexNet(ImageModel):
     least: ClassVar[int] = 16
 
     variant: str = choice("dawn", "dawn", "large")
+
+    @property
+    def one_size(self) -> bool:
+        return self.variant == "large"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +227,10 @@ class LeNet(ImageModel):
 
     variant: str = choice("five", "five", "atomo")
 
+    @property
+    def one_size(self) -> bool:
+        return True
+
 
 @dataclasses.dataclass(frozen=True)
 class FC(ImageModel):
@@ -222,6 +239,10 @@ class FC(ImageModel):
     least: ClassVar[int] = 1
 
     sigmoid: bool = boolean(True)
+
+    @property
+    def one_size(self) -> bool:
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,6 +273,8 @@ class LSTM(Model):
 
 
 _ZERO_INIT = ("resnet", "resnext", "wide_resnet")
+BUILT_FOR_A_SIZE = ("vit_", "maxvit")
+"""How names of torchvision's models begin that are given the size of the images when they are built."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,6 +295,10 @@ class Torchvision(ImageModel):
         if self.zero_init_residual and not self.arch.startswith(_ZERO_INIT):
             valid = "false, or true with an arch that begins with " + ", ".join(_ZERO_INIT)
             raise InvalidParameter("zero_init_residual", True, valid)
+
+    @property
+    def one_size(self) -> bool:
+        return self.arch.startswith(BUILT_FOR_A_SIZE)
 
 
 MODELS: dict[str, type[Model]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from compressors.parameters import InvalidParameter, Valid, boolean, choice, integer, number
+from compressors.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options.base import Part
 
 
@@ -54,10 +54,7 @@ class Partition(Part):
 
     scheme: str = choice("iid", "iid", "contiguous", "label", "dirichlet")
     alpha: float = number(0.5, 0.001, 1e6)
-    reshuffle: bool | None = dataclasses.field(
-        default=None,
-        metadata={"valid": Valid("true, false or null", lambda value: value is None or isinstance(value, bool))},
-    )
+    reshuffle: bool | None = boolean(None, optional=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,10 +104,11 @@ class Clip(Part):
 
 @dataclasses.dataclass(frozen=True)
 class Scaling(Part):
-    """The learning rate grows with the number of workers, or with the global batch over `base_batch`."""
+    """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
+    many the contributions are averaged), or with the global batch over `base_batch`."""
 
     rule: str = choice("none", "none", "linear", "sqrt")
-    by: str = choice("workers", "workers", "batch")
+    by: str = choice("workers", "workers", "degree", "batch")
     base_batch: int = integer(128, low=1)
     warmup_from_base: bool = boolean(False)
 
@@ -119,7 +117,7 @@ class Scaling(Part):
         if self.warmup_from_base and self.rule == "none":
             raise InvalidParameter("warmup_from_base", True, "false with rule=none: nothing is scaled")
 
-    def factor(self, workers: int, global_batch: int) -> float:
+    def factor(self, workers: int, degree: int, global_batch: int) -> float:
         """What the learning rate is multiplied by."""
-        times = float(workers) if self.by == "workers" else global_batch / self.base_batch
+        times = {"workers": float(workers), "degree": float(degree), "batch": global_batch / self.base_batch}[self.by]
         return {"none": 1.0, "linear": times, "sqrt": math.sqrt(times)}[self.rule]

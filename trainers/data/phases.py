@@ -1,0 +1,84 @@
+"""The feed of a run in which the size of images or of batches changes with the epoch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from sweep.run import UsageError
+from trainers.data.batches import TEST_ELEMENTS
+from trainers.data.feeds import Batch, Feed
+from trainers.models.inputs import resized
+from trainers.options.datasets import ImageNet
+from trainers.options.phases import Phase
+
+if TYPE_CHECKING:
+    from trainers.config import RunConfig
+
+
+class Phased(Feed):
+    """One feed after the other, each as if its phase were the whole run: an epoch's batches depend on the epoch alone.
+
+    Images that are in memory are resized (bilinear) when they have been augmented; those that are decoded come in the
+    size of the phase.
+
+    Args:
+        of: makes the feed of a run without phases.
+
+    Raises:
+        UsageError: the data set has fewer samples than a batch of some phase; what `of` raises.
+    """
+
+    def __init__(self, config: RunConfig, of: Callable[[RunConfig], Feed]) -> None:
+        self.config, self.of = config, of
+        self.resizes = not isinstance(config.dataset, ImageNet)
+        self._phase = config.settled[0]
+        self._feed = of(config.within(self._phase))
+        self.classes, self.samples = self._feed.classes, self._feed.samples
+        self._shapes = [self._shape(phase) for phase in config.settled]
+        self.shape = self._shapes[0]
+        for phase in config.settled:
+            if self.samples < config.within(phase).global_batch:
+                raise UsageError(
+                    f"phases: batch={phase.batch} from epoch {phase.epoch} on: valid is at most {self.samples} samples "
+                    f"of all workers together, as the training set has"
+                )
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return self._shapes
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        phase, feed = self._within(epoch)
+        for batch in feed.epoch(epoch, start):
+            yield dataclasses.replace(batch, inputs=self._shown(batch.inputs, phase))
+
+    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        phase, feed = self._within(epoch)
+        most = max(1, TEST_ELEMENTS // math.prod(self._shape(phase)))  # images may have become larger
+        for inputs, labels in feed.test(epoch):
+            for some, theirs in zip(inputs.split(most), labels.split(most), strict=True):
+                yield self._shown(some, phase), theirs
+
+    def close(self) -> None:
+        self._feed.close()
+
+    def _within(self, epoch: int) -> tuple[Phase, Feed]:
+        """The phase of an epoch (from 1) and its feed; that of another phase is given up."""
+        phase = next(one for one in reversed(self.config.settled) if one.epoch < epoch)
+        if phase != self._phase:
+            self._feed.close()
+            self._phase, self._feed = phase, self.of(self.config.within(phase))
+        return self._phase, self._feed
+
+    def _shape(self, phase: Phase) -> tuple[int, ...]:
+        """Of a sample; the first phase's feed says what it is where nothing is resized."""
+        shape = self._feed.shape
+        return shape if phase.size is None else (shape[0], phase.size, phase.size)
+
+    def _shown(self, inputs: torch.Tensor, phase: Phase) -> torch.Tensor:
+        return inputs if phase.size is None or not self.resizes else resized(inputs, phase.size)

@@ -1,0 +1,66 @@
+"""Where the epochs of a run begin: from steps to epochs and back, also where these differ in length. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """Epochs of one length: those from number `epoch` (from 0) on, which begin after `steps` steps of the run."""
+
+    epoch: int
+    steps: int
+    per_epoch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Epochs:
+    """The epochs of a run of `steps` steps, which may end within one: `stretches` in order, the first from epoch 0."""
+
+    steps: int
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def alike(cls, steps: int, per_epoch: int) -> Epochs:
+        """Of one length."""
+        return cls(steps, (Stretch(0, 0, per_epoch),))
+
+    @classmethod
+    def of(cls, lengths: Sequence[tuple[int, int]], epochs: int, max_steps: int | None = None) -> Epochs:
+        """Of a run of so many epochs, cut short after `max_steps`.
+
+        Args:
+            lengths: by (epoch, steps per epoch): what holds from an epoch on, the first from 0.
+        """
+        stretches = [Stretch(0, 0, lengths[0][1])]
+        for epoch, per_epoch in lengths[1:]:
+            last = stretches[-1]
+            stretches.append(Stretch(epoch, last.steps + (epoch - last.epoch) * last.per_epoch, per_epoch))
+        last = stretches[-1]
+        planned = last.steps + (epochs - last.epoch) * last.per_epoch
+        return cls(planned if max_steps is None else min(planned, max_steps), tuple(stretches))
+
+    @property
+    def length(self) -> float:
+        """Epochs of the whole run."""
+        return self.passed(self.steps)
+
+    def done(self, step: int) -> int:
+        """Epochs that are over when `step` (from 1) is taken."""
+        part = self._last(lambda one: one.steps <= step - 1)
+        return part.epoch + (step - 1 - part.steps) // part.per_epoch
+
+    def passed(self, steps: float) -> float:
+        """Epochs, and the part of one, that so many steps make."""
+        part = self._last(lambda one: one.steps <= steps)
+        return part.epoch + (steps - part.steps) / part.per_epoch
+
+    def until(self, epochs: float) -> float:
+        """Steps, and the part of one, until so many epochs have passed."""
+        part = self._last(lambda one: one.epoch <= epochs)
+        return part.steps + (epochs - part.epoch) * part.per_epoch
+
+    def _last(self, begun: Callable[[Stretch], bool]) -> Stretch:
+        return next(one for one in reversed(self.stretches) if begun(one))

@@ -1,0 +1,70 @@
+"""What changes in the course of a run: the size of images and of batches, by epoch (progressive resizing)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compressors.parameters import InvalidParameter, boolean, integer, number
+from trainers.options.base import Part
+
+WORDS = (
+    "a list of {epoch, size, batch, scale, rectangular}, by epoch from 0 up: image side in pixels from 8 to 4096, "
+    "batch.size from 1 up and not at epoch 0, scale above 0 to 1, rectangular true or false"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase(Part):
+    """What holds from `epoch` (from 0) on.
+
+    Args:
+        batch: takes the place of batch.size.
+        size: pixels of a side of the images, which are resized to it; None: as they come.
+        scale, rectangular: of images that are decoded from files, as the data set's options of that name; None: as
+            those have it. Others are shown as they are.
+    """
+
+    epoch: int = integer(0, low=0)
+    batch: int | None = integer(None, low=1, optional=True)
+    size: int | None = integer(None, low=8, high=4096, optional=True)
+    scale: float | None = number(None, 0.0, 1.0, above=True, optional=True)
+    rectangular: bool | None = boolean(None, optional=True)
+
+    def then(self, later: Mapping[str, Any]) -> Phase:
+        """The next phase: what it does not say stays."""
+        return dataclasses.replace(self, **{key: value for key, value in later.items() if value is not None})
+
+
+def is_phase(item: Any) -> bool:
+    """Whether it has an epoch, and something of the rest, in range."""
+    if not isinstance(item, Mapping) or item.get("epoch") is None:
+        return False
+    if not set(item) <= {field.name for field in dataclasses.fields(Phase)}:
+        return False
+    try:
+        Phase(**item)
+    except InvalidParameter:
+        return False
+    return True
+
+
+def check_order(phases: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse phases that are not in order of their epochs, and two places for the first batch.
+
+    Raises:
+        InvalidParameter: they are not.
+    """
+    epochs = [phase["epoch"] for phase in phases]
+    rises = all(after > before for before, after in zip(epochs, epochs[1:], strict=False))
+    if not rises or any(phase["epoch"] == 0 and phase.get("batch") is not None for phase in phases):
+        raise InvalidParameter("phases", [dict(phase) for phase in phases], WORDS)
+
+
+def settled(phases: Sequence[Mapping[str, Any]], batch: int) -> tuple[Phase, ...]:
+    """All that holds in each phase, the first from epoch 0 on with batches of `batch`."""
+    found = [Phase(batch=batch)]
+    for phase in phases:
+        found.append(found[-1].then(phase))
+    return tuple(found[1:] if len(found) > 1 and found[1].epoch == 0 else found)
