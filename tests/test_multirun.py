@@ -86,7 +86,14 @@ def test_bad_input_is_one_line_and_exit_status_2(multirun: Multirun, tmp_path: P
     code, out, err = multirun(*shlex.split(arguments))
     assert (code, out) == (2, "")
     assert re.fullmatch(line.replace("(did", r"\(did").replace("?)", r"\?\)") + "\n", err), err
-    assert not list(tmp_path.glob("output/*/*"))
+    assert {path.name for path in tmp_path.iterdir()} <= {"data"}  # prepared data stays, for the next command
+
+
+@pytest.mark.parametrize("key", ["hydra.run.dir", "-m hydra.sweep.dir"])
+def test_a_refused_command_leaves_the_directories_that_were_there(multirun: Multirun, tmp_path: Path, key: str) -> None:
+    (tmp_path / "mine").mkdir()
+    assert multirun(*f"{key}=mine/of/runs workers=0".split())[0] == 2
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_help_names_the_groups(multirun: Multirun) -> None:
