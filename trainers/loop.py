@@ -61,6 +61,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
 def _train(run: Assembly) -> dict[str, Any]:
     status, reason = DONE, None
     position = run.keeper.restore()
+    if run.trackers is not None:
+        run.trackers.begin(position.step)
     try:
         while position.step < run.steps or position.start:  # an epoch that was begun is evaluated
             position = _epoch(run, position)
