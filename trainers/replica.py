@@ -122,6 +122,12 @@ class Replica:
             with autocast(self.config.precision, self.device):
                 outputs: torch.Tensor = self.model(inputs)
         except Exception as error:
+            if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+                raise UsageError(
+                    f"batch.size={self.config.batch.size}: a worker's part of a batch is one sample, which batch "
+                    f"normalisation cannot normalise where a channel is one number; valid is one that leaves every "
+                    f"worker two, in the last batch of an epoch too, or batch_norm=synchronised, or larger images"
+                ) from error
             if self.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise UsageError(f"compile=true: {reason}; valid is false for this model on this machine") from error

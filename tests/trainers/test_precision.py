@@ -204,6 +204,17 @@ def test_an_overflow_on_one_rank_makes_all_leave_the_step_out(tmp_path: Path) ->
     mpirun(2, "scaling", str(tmp_path), module="tests.trainers.ranks_replica")
 
 
+def test_one_sample_of_one_number_a_channel_is_one_line(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(192), nn.Linear(192, 10))
+    monkeypatch.setattr(models, "build", lambda *_: vectors)
+    one = replica(batch={"size": 2})
+    with pytest.raises(
+        UsageError, match=r"batch.size=2: a worker's part of a batch is one sample, .*; valid is one that"
+    ):
+        one.gradient(Batch(*blobs(1, 0), 1), Stopwatch())
+    assert one.gradient(Batch(*blobs(2, 0), 2), Stopwatch())[0] > 0
+
+
 def test_what_cannot_be_compiled_is_one_line(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise error("no compiler\nthat works")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.run import UsageError, bad_value
+from trainers import models
 from trainers.config import GROUPS, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
@@ -64,6 +65,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
         if use not in lengths:
             found = feed(run, 0, run.workers)
             check_fits(run.model, found.shape, found.classes, run.dataset.kind)
+            models.try_out(run.model, found.shape, found.classes)
             lengths[use] = found.samples, found.steps_per_epoch
         check_length(run, *lengths[use])
 

@@ -35,12 +35,15 @@ def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[i
 
     Raises:
         UsageError: it cannot take images of that size.
+        NotImplementedError: it cannot be tried on the device that it is on.
     """
     parameter = next(model.parameters())
     model.eval()
     try:
         with torch.no_grad():
             model(torch.zeros(1, *shape, device=parameter.device))
+    except NotImplementedError:  # by the device
+        raise
     except (RuntimeError, ValueError, AssertionError) as error:
         raise _wrong_size(config, shape, error) from error
     model.train()
