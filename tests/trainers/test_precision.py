@@ -208,9 +208,7 @@ def test_one_sample_of_one_number_a_channel_is_one_line(replica: Any, monkeypatc
     vectors = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(192), nn.Linear(192, 10))
     monkeypatch.setattr(models, "build", lambda *_: vectors)
     one = replica(batch={"size": 2})
-    with pytest.raises(
-        UsageError, match="batch.size=2: a worker's part of a batch is one sample, .*; valid is"
-    ):
+    with pytest.raises(UsageError, match="batch.size=2: a worker's part of a batch is one sample, .*; valid is"):
         one.gradient(Batch(*blobs(1, 0), 1), Stopwatch())
     assert one.gradient(Batch(*blobs(2, 0), 2), Stopwatch())[0] > 0
 
