@@ -51,8 +51,8 @@ class Replica:
         self.model.to(device).train()
         self.flat = Flat(self.model)
         self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
-        if config.compile:
-            self.model.compile()
+        # not `model.compile()`, which leaves out the forward of torch's own modules: an nn.Sequential stays as it is
+        self._called: Callable[[torch.Tensor], Any] = torch.compile(self.model) if config.compile else self.model
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
@@ -120,7 +120,7 @@ class Replica:
     def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         try:
             with autocast(self.config.precision, self.device):
-                outputs: torch.Tensor = self.model(inputs)
+                outputs: torch.Tensor = self._called(inputs)
         except Exception as error:
             if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
                 raise UsageError(
