@@ -21,6 +21,7 @@ from sweep.run import UsageError
 from sweep.settings import MpiSettings, SweepSettings
 
 _fresh: set[str] = set()
+_absent: list[Path] = []  # directories that were not there before Hydra has made them, outermost first
 _valid: dict[str, set[str]] = {}  # what a key accepts, in words; several where members of a group differ
 
 
@@ -114,6 +115,18 @@ def sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
 def is_fresh(directory: str) -> bool:
     """Whether `sweep_directory` made up this name, so that another would do as well."""
     return os.path.abspath(directory) in _fresh
+
+
+def note_absent(directory: str) -> None:
+    """Remember which of this directory and those above it are not there yet: Hydra makes them before anything runs."""
+    path = Path(os.path.abspath(directory))
+    _absent[:] = [one for one in (*reversed(path.parents), path) if not one.exists()]
+
+
+def forget_made() -> None:
+    """Remove the directories that `note_absent` has not found, where they are empty."""
+    for path in reversed(_absent):
+        path.rmdir()
 
 
 def register_resolvers() -> None:

@@ -19,7 +19,7 @@ from typing import IO, Any
 import yaml
 from rich.console import Console
 
-from sweep import plan, provenance
+from sweep import compose, plan, provenance
 from sweep import run as names
 from sweep.local import SlotExecutor, SlotJob
 from sweep.mpirun import MpiRun, python_environment
@@ -138,20 +138,15 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def forgetting(directory: Path, *, fresh: bool) -> Iterator[None]:
-    """Where this block ends early and nothing was started, take back what Hydra has made.
-
-    Directories only if they are `fresh`, so that no empty one of the user's goes with them.
-    """
+def forgetting(directory: Path) -> Iterator[None]:
+    """Where this block ends early and nothing was started, take back what Hydra has made, as if it had not been."""
     try:
         yield
     except BaseException:
         with suppress(OSError):
             if not (directory / names.SWEEP).exists():
                 (directory / "multirun.yaml").unlink(missing_ok=True)
-                if fresh:
-                    directory.rmdir()
-                    directory.parent.rmdir()  # of the date, if this was its first sweep
+                compose.forget_made()
         raise
 
 

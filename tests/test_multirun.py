@@ -123,11 +123,18 @@ def test_bad_input_is_one_line_and_exit_status_2(typed: dict[str, Path], argumen
     code, out, err = ((typed[arguments] / name).read_text() for name in ("code", "out", "err"))
     assert (code, out) == ("2", "")
     assert re.fullmatch(line.replace("(did", r"\(did").replace("?)", r"\?\)") + "\n", err), err
-    assert not list(typed[arguments].glob("output/*/*"))
+    assert {path.name for path in typed[arguments].iterdir()} <= {"code", "out", "err", "data"}  # prepared data stays
 
 
 def test_bad_input_as_a_user_types_it(multirun: Multirun) -> None:
     assert multirun("workers=0") == (2, "", "workers=0: valid is an integer from 1 to 4096\n")
+
+
+@pytest.mark.parametrize("key", ["hydra.run.dir", "-m hydra.sweep.dir"])
+def test_a_refused_command_leaves_the_directories_that_were_there(multirun: Multirun, tmp_path: Path, key: str) -> None:
+    (tmp_path / "mine").mkdir()
+    assert multirun(*f"{key}=mine/of/runs workers=0".split())[0] == 2
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_help_names_the_groups(multirun: Multirun) -> None:

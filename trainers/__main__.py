@@ -14,6 +14,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +22,8 @@ from typing import NoReturn
 from trainers import stopping
 
 PR_SET_PDEATHSIG = 1
+BROKEN = ("Connection reset by peer", "Connection closed by peer", "Broken pipe")
+GRACE_S = 10.0
 
 
 def die_with_parent() -> None:
@@ -137,6 +140,15 @@ def report_failure(directory: Path, error: BaseException) -> None:
         write_json(folder / FAILURE.format(rank=rank), {"rank": rank, "reason": reason, "time": now()})
 
 
+def let_mpirun_end(error: BaseException) -> None:
+    """Wait a little where an error says only that a connection to another rank broke (exchange.transport=torch).
+
+    That rank is gone: it has told why, or mpirun is about to say what killed it, and ends this one meanwhile.
+    """
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in BROKEN):
+        time.sleep(GRACE_S)
+
+
 def leave(status: int) -> NoReturn:
     """End this rank: with a status other than 0 all the others too, which may wait for it in a collective.
 
@@ -163,6 +175,7 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         run(directory)
     except BaseException as error:
+        let_mpirun_end(error)
         report_failure(directory, error)
         leave(1)
     leave(0)

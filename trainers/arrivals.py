@@ -22,20 +22,22 @@ class Arrivals:
         self._order = list(reversed(units))
         self._position = 0
         self._expecting = False
-        self._sizes = [0] * len(self._order)  # parameters in each unit
+        self._sizes = [0] * len(self._order)  # parameters that each unit has a part of
         self._missing: list[int] = []
         for _, parameter in flat.named:
-            place = next(i for i, unit in enumerate(self._order) if _holds(unit.gradient, parameter.grad))
-            self._sizes[place] += 1
-            parameter.register_post_accumulate_grad_hook(self._hook(place))
+            places = [i for i, unit in enumerate(self._order) if _overlap(unit.gradient, parameter.grad)]
+            for place in places:
+                self._sizes[place] += 1
+            parameter.register_post_accumulate_grad_hook(self._hook(places))
 
-    def _hook(self, place: int) -> Callable[[torch.Tensor], None]:
+    def _hook(self, places: list[int]) -> Callable[[torch.Tensor], None]:
         def arrived(parameter: torch.Tensor) -> None:
             if not self._expecting:
                 return
-            self._missing[place] -= 1
-            if self._missing[place] < 0 or place < self._position:
-                raise RuntimeError(f"a gradient of {self._order[place].name} was computed twice in one backward")
+            for place in places:
+                self._missing[place] -= 1
+                if self._missing[place] < 0 or place < self._position:
+                    raise RuntimeError(f"a gradient of {self._order[place].name} was computed twice in one backward")
             while self._position < len(self._order) and not self._missing[self._position]:
                 self._leave()
 
@@ -58,9 +60,8 @@ class Arrivals:
         self._position = 0
 
 
-def _holds(whole: torch.Tensor, piece: torch.Tensor | None) -> bool:
-    """Whether `piece` lies in the memory of `whole`."""
-    if piece is None:
+def _overlap(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Whether there is memory that both lie in."""
+    if other is None:
         return False
-    first = whole.data_ptr()
-    return first <= piece.data_ptr() and piece.data_ptr() + piece.nbytes <= first + whole.nbytes
+    return max(one.data_ptr(), other.data_ptr()) < min(one.data_ptr() + one.nbytes, other.data_ptr() + other.nbytes)

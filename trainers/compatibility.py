@@ -188,6 +188,16 @@ MEMORY_RULES = (
         "exchange.mode=synchronous, or another memory",
         ("memory", "exchange", "exchange.mode"),
     ),
+    Rule(
+        lambda one: (
+            one.compressor.scale_free
+            and _answers_compressed(one.carrier)
+            and one.carrier.second_memory not in ("auto", "none")  # type: ignore[attr-defined]
+        ),
+        "it sends directions only, so what was not sent cannot be told",
+        "exchange.second_memory=none",
+        ("compressor", "exchange", "exchange.second_memory"),
+    ),
 )
 """Numbered on behind RULES."""
 

@@ -41,7 +41,7 @@ class Traffic:
 
     `payload_bytes` is its message, everything included that the others need to decode it;
     `sent_bytes` what it sent in all, by the collective's algorithm (see trainers/lanes).
-    `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured.
+    `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured or all was dropped.
     """
 
     payload_bytes: float
@@ -108,13 +108,14 @@ class Exchange:
         """Start step `step` (from 1); with `measure`, the compression error is computed on the way."""
         self._step, self._measure = step, measure
         self._error = self._norm = 0.0
+        self._settled = False
+        self._unmoved: float | None = lr  # the step's rate, until movement has been noted
         self._waiting: list[Parcel] = []
         self._parcels: list[Parcel] = []
         self._extra_bytes = self._extra_sent = 0.0
         with self.watch("encode"):
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
-            self._note_movement(lr)
             self.memory.begin(lr, self.comm.size, self._gradient_norm)
         self._unposted.clear()
         for lane in self._lanes.values():
@@ -148,7 +149,11 @@ class Exchange:
             assert isinstance(lane, MessageLane)
             lane.reserve(bound)
 
-    def _note_movement(self, lr: float) -> None:
+    def _note_movement(self) -> None:
+        """Once in a step that is taken: one that is left out after `begin` has moved nothing, as if not begun."""
+        if self._unmoved is None:
+            return
+        lr, self._unmoved = self._unmoved, None
         for unit, compressor in zip(self.units, self.selector.selected, strict=True):
             if not compressor.needs_movement:
                 continue
@@ -168,6 +173,7 @@ class Exchange:
         compressor = self.selector.selected[unit.index]
         key = Key(self.seed, self.comm.rank, self._step, unit.index)
         with self.watch("encode"):
+            self._note_movement()
             exact = compressor.is_exact(unit.gradient.shape, key) and not self.may_drop
             x = self.memory.compensate(unit.index, unit.gradient, exact)
             parcel = Parcel(unit, compressor, key, x)
@@ -191,6 +197,7 @@ class Exchange:
 
     def _settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
         """What a payload has carried is known: measure what it has not, and let memory keep that."""
+        self._settled = True
         if self._measure:
             with self.watch(MEASURE):
                 self._norm += float(parcel.x.double().square().sum())
@@ -236,7 +243,7 @@ class Exchange:
                 self.memory.finish(parcel.unit.index, parcel.unit.gradient)
                 self.selector.observe(parcel.unit.index, parcel.unit.gradient)
         error = None
-        if self._measure:
+        if self._measure and self._settled:
             error = (self._error / self._norm) ** 0.5 if self._norm else 0.0
         return Traffic(
             sum(lane.payload_bytes for lane in lanes) + self._extra_bytes,

@@ -61,6 +61,8 @@ def train(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any]:
 def _train(run: Assembly) -> dict[str, Any]:
     status, reason = DONE, None
     position = run.keeper.restore()
+    if run.trackers is not None:
+        run.trackers.begin(position.step)
     try:
         while position.step < run.steps or position.start:  # an epoch that was begun is evaluated
             position = _epoch(run, position)
@@ -104,13 +106,16 @@ def _epoch(run: Assembly, position: Position) -> Position:
 
 def _step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
     """One optimizer step, written down."""
-    config, step = run.config, position.step
+    config, step, scaler = run.config, position.step, run.replica.scaler
     run.agreement.ask(run.keeper.overdue())
-    measure = (step - 1) % config.measure_every == 0
+    measure = (step - 1) % config.measure_every == 0 or (scaler is not None and scaler.unmeasured)
     run.algorithm.parts.optimizer.adjust(**run.schedule.settings(step))
     run.algorithm.begin(step, position.epoch, lr, measure)
     loss, accuracy = run.replica.gradient(batch, run.watch, run.algorithm.ready)
-    traffic = run.algorithm.finish() if run.replica.usable(run.watch) else NOTHING_SENT
+    usable = run.replica.usable(run.watch)
+    traffic = run.algorithm.finish() if usable else NOTHING_SENT
+    if scaler is not None:
+        scaler.unmeasured = measure and not usable
     traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + run.replica.extra_bytes())
     wanted = run.agreement.answer()
     with run.watch(MEASURE):

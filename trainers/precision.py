@@ -41,6 +41,8 @@ class LossScaler:
         self.scale = config.initial
         self.good = 0
         self.skipped = 0
+        self.unmeasured = False
+        """The last step was left out, and was to be measured: the next one is instead."""
         self.sent_bytes = 0.0
 
     def unscale(self, gradients: torch.Tensor) -> bool:
@@ -76,7 +78,7 @@ class LossScaler:
 
     def state_dict(self) -> dict[str, float]:
         """What is remembered from step to step."""
-        return {"scale": self.scale, "good": self.good, "skipped": self.skipped}
+        return {"scale": self.scale, "good": self.good, "skipped": self.skipped, "unmeasured": self.unmeasured}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Take back what `state_dict` gave.
@@ -84,6 +86,8 @@ class LossScaler:
         Raises:
             ValueError: it is something else.
         """
-        if set(state) != {"scale", "good", "skipped"}:
-            raise ValueError(f"the state of a loss scaler has scale, good and skipped, but was given {sorted(state)}")
+        if set(state) != set(self.state_dict()):
+            known = ", ".join(self.state_dict())
+            raise ValueError(f"the state of a loss scaler has the keys {known}, but was given {sorted(state)}")
         self.scale, self.good, self.skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
+        self.unmeasured = bool(state["unmeasured"])

@@ -1,7 +1,7 @@
 """Writes what happened: steps.csv, epochs.csv and the figures of result.json.
 
 Workers keep their rows and combine them about once a second, so that recording costs a step nothing
-but a few additions. Loss and accuracy add up over the workers; times and bytes are their means.
+but a few additions. Loss and accuracy add up over the workers; times, bytes and what is measured are means.
 """
 
 from __future__ import annotations
@@ -121,8 +121,7 @@ class Recorder:
         if not self._local:
             return
         rows = np.array(self._local)
-        rows = self._added(rows)
-        rows[:, len(SUMMED) :] /= self.comm.size
+        rows = self._combined(rows)
         pending = self._pending
         self._pending, self._local = [], []
         # every worker holds the same sums, so all come to the same decision
@@ -133,13 +132,21 @@ class Recorder:
         if lost.size:
             raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
 
-    def _added(self, rows: np.ndarray) -> np.ndarray:
-        """The sum over the workers, in their order: a sum by the network depends on how many rows travel together."""
+    def _combined(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of all workers in one: what is SUMMED, and of the rest the mean over those who have measured it.
+
+        In the order of the workers: a sum by the network depends on how many rows travel together.
+        """
         everyone = np.empty((self.comm.size, *rows.shape))
         self.comm.Allgather(rows, everyone)
+        means = everyone[:, :, len(SUMMED) :]
+        measured = ~np.isnan(means)
+        means[~measured] = 0.0
         total: np.ndarray = everyone[0]
         for other in everyone[1:]:
             total += other
+        with np.errstate(invalid="ignore"):  # NaN where nobody has
+            total[:, len(SUMMED) :] /= measured.sum(0)
         return total
 
     def _account(self, pending: list[dict[str, Any]], rows: np.ndarray) -> None:

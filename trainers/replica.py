@@ -55,8 +55,8 @@ class Replica:
         self.model.to(device).train()
         self.flat = Flat(self.model)
         self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
-        if config.compile:
-            self.model.compile()
+        # not `model.compile()`, which leaves out the forward of torch's own modules: an nn.Sequential stays as it is
+        self._called: Callable[[torch.Tensor], Any] = torch.compile(self.model) if config.compile else self.model
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
@@ -124,8 +124,14 @@ class Replica:
     def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         try:
             with autocast(self.config.precision, self.device):
-                outputs: torch.Tensor = self.model(inputs)
+                outputs: torch.Tensor = self._called(inputs)
         except Exception as error:
+            if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+                raise UsageError(
+                    f"batch.size={self.config.batch.size}: a worker's part of a batch is one sample, which batch "
+                    f"normalisation cannot normalise where a channel is one number; valid is one that leaves every "
+                    f"worker two, in the last batch of an epoch too, or batch_norm=synchronised, or larger images"
+                ) from error
             if self.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise UsageError(f"compile=true: {reason}; valid is false for this model on this machine") from error

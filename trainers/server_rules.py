@@ -1,4 +1,4 @@
-"""What goes together with a dedicated or asynchronous parameter server, beyond what a table of compressors can say."""
+"""What goes together with a parameter server that is dedicated, asynchronous or drops messages: rules of whole runs."""
 
 from __future__ import annotations
 
@@ -57,11 +57,27 @@ DEDICATED: tuple[Rule, ...] = (
 )
 """With exchange.placement=dedicated."""
 
+BACKUP: tuple[Rule, ...] = (
+    (
+        "batch_norm=synchronised",
+        lambda run: run.batch_norm == "synchronised",
+        "workers would wait for the last one in every layer; valid is batch_norm=averaged or local",
+    ),
+    (
+        "precision=fp16",
+        lambda run: run.precision == "fp16",
+        "all workers meet in every step to agree whether it is left out, so they would wait for the last one; valid is "
+        "precision=bf16 or fp32",
+    ),
+)
+"""With exchange.backup above 0."""
+
 LINES = (
     "exchange.mode=asynchronous with exchange.placement=colocated, exchange.answer=compressed or exchange.backup: the "
     "server answers at once, with parameters, and waits for nobody",
     *(f"exchange.mode=asynchronous with {words}: {why}" for words, _, why in ASYNCHRONOUS),
     *(f"exchange.placement=dedicated with {words}: {why}" for words, _, why in DEDICATED),
+    *(f"exchange.backup above 0 with {words}: {why}" for words, _, why in BACKUP),
 )
 """The rules in words, for docs/compatibility.md."""
 
@@ -76,6 +92,8 @@ def check(run: RunConfig) -> None:
     found = [("exchange.mode=asynchronous", ASYNCHRONOUS)] if exchange.asynchronous else []
     if exchange.servers:
         found.append(("exchange.placement=dedicated", DEDICATED))
+    if backup := getattr(exchange, "backup", 0):
+        found.append((f"exchange.backup={backup}", BACKUP))
     for given, rules in found:
         for words, forbidden, why in rules:
             if forbidden(run):

@@ -26,6 +26,10 @@ _MOMENTUM_CLIPPED = "what is exchanged is a momentum; valid is clip.local_norm"
 _MOMENTUM_EXCHANGED = "it exchanges momenta, not what workers have moved; valid is optimizer=adam"
 _MOVES_HAVE_MOMENTUM = "what the workers have moved has momentum already; valid is another memory, or algorithm=sgd"
 _OWN_GRADIENTS = "gradients are not exchanged; valid is clip.norm, of every worker's own gradient"
+_MIXED_STATISTICS = (
+    "the workers' models differ, so that samples would be normalised by what other models make of others; valid is "
+    "batch_norm=averaged or local"
+)
 _NOTHING_LEAVES = "nothing leaves while backward goes on; valid is exchange.overlap=false"
 _OTHER_UNITS = (
     "what it keeps of gradients is no part of what workers have moved; valid is memory=none or scaled_residual"
@@ -43,6 +47,7 @@ LINES = (
     f"algorithm=local_sgd with memory=dgc: {_MOVES_HAVE_MOMENTUM}",
     f"algorithm=local_sgd with clip.local_norm: {_OWN_GRADIENTS}",
     f"algorithm=local_sgd with exchange.overlap=true: {_NOTHING_LEAVES}",
+    f"algorithm=local_sgd with batch_norm=synchronised: {_MIXED_STATISTICS}",
     f"algorithm.from_step above 1 with memory=ef21, or with memory=residual while gradients are compressed: "
     f"{_OTHER_UNITS}, or policy.start_step=algorithm.from_step with residual",
 )
@@ -154,6 +159,8 @@ def _check_algorithm(run: RunConfig) -> None:
         raise UsageError(f"algorithm=local_sgd with clip.local_norm={run.clip.local_norm}: {_OWN_GRADIENTS}")
     if getattr(run.exchange, "overlap", False):
         raise UsageError(f"algorithm=local_sgd with exchange.overlap=True: {_NOTHING_LEAVES}")
+    if run.batch_norm == "synchronised":
+        raise UsageError(f"algorithm=local_sgd with batch_norm=synchronised: {_MIXED_STATISTICS}")
     kept = run.memory.name
     if algorithm.from_step > 1 and (
         kept == "ef21" or (kept == "residual" and run.policy.start_step < algorithm.from_step)

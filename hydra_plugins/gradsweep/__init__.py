@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +28,7 @@ def run_points(
     from trainers.config import resolve
 
     fresh = compose.is_fresh(str(directory))
-    with launch.forgetting(directory, fresh=fresh):
+    with launch.forgetting(directory):
         return launch.execute(
             [_without_hydra(config) for config in configs],
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
@@ -36,6 +37,22 @@ def run_points(
             fresh=fresh,
             cluster=cluster,
         )
+
+
+class NothingLeft(Callback):
+    """Notes which directories Hydra is about to make, so that a command that is refused leaves none of them."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        self._note(config.hydra.run.dir)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        self._note(config.hydra.sweep.dir)
+
+    @staticmethod
+    def _note(directory: str) -> None:
+        from sweep.compose import note_absent
+
+        note_absent(directory)
 
 
 class GridSweeper(BasicSweeper):
@@ -62,12 +79,11 @@ class SweepLauncher(Launcher):
 
         A run that failed returns NaN: its neighbours' results are not lost to an exception.
         """
-        from sweep.compose import is_fresh
         from sweep.launch import forgetting
 
         directory = Path(self.config.hydra.sweep.dir)
         loader = self.hydra_context.config_loader
-        with forgetting(directory, fresh=is_fresh(str(directory))):
+        with forgetting(directory):
             composed = [loader.load_sweep_config(self.config, list(overrides)) for overrides in job_overrides]
         runs = run_points(composed, job_overrides, directory, self.cluster)
         returns = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import math
@@ -20,6 +21,7 @@ from trainers import config as options
 from trainers import models
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
+from trainers.flat import Unit
 from trainers.loop import train
 from trainers.options.sections import LossScale
 from trainers.precision import LossScaler, ScaleExhausted
@@ -141,6 +143,28 @@ def overflow() -> None:
     raise AssertionError("the scale went below 1")
 
 
+def left_out_steps_move_nothing() -> None:
+    """IntSGD takes its scale from how far the parameters have moved, in steps that were taken."""
+    found = []
+    for left_out in ([], [2, 3, 6]):
+        values, gradient = torch.zeros(30), torch.zeros(30)
+        unit = Unit(0, "w", gradient, values)
+        exchanger = exchange_of("intsgd", "allreduce", [unit])
+        alphas = []
+        for step in range(1, 6 + len(left_out)):
+            exchanger.begin(step, lr=0.1)
+            if step in left_out:
+                continue
+            gradient.copy_(torch.arange(30.0) + len(alphas))
+            exchanger.submit(unit)
+            exchanger.finish()
+            values.sub_(gradient, alpha=0.1)
+            alphas.append(float(exchanger.selector.selected[0].memory[0]["alpha"]))  # type: ignore[attr-defined]
+        found.append(alphas)
+    assert found[0][:2] == found[1][:2] and len(set(found[0])) == 5
+    assert np.allclose(found[0], found[1], rtol=0.03), found  # rounding is drawn by the step's number
+
+
 def skipped(folder: str) -> None:
     """Training with a scale that must overflow at first: steps are left out alike, and weights stay the same on all."""
     config = options.parse(
@@ -162,6 +186,11 @@ def skipped(folder: str) -> None:
     assert result["status"] == "done", result["reason"]
     assert 4 <= result["skipped_steps"] <= 13 and result["steps"] == 14, result
     assert len(set(COMM.allgather(result["skipped_steps"]))) == 1
+    if COMM.rank == 0:  # the first step, which is left out, was to be measured
+        with (Path(folder) / "steps.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        measured = [row["step"] for row in rows if row["compression_error"]]
+        assert measured == [next(row["step"] for row in rows if float(row["payload_bytes"]))] != ["1"], rows
     never = dataclasses.replace(config, loss_scale=LossScale(initial=2.0**100, dynamic=False), epochs=1)
     result = train(never, COMM, Path(folder))
     assert result["skipped_steps"] == result["steps"] == 12 and result["payload_bytes"] == 0, result
@@ -203,6 +232,7 @@ def normalisation() -> None:
 
 def scaling(folder: str) -> None:
     overflow()
+    left_out_steps_move_nothing()
     skipped(folder)
 
 

@@ -47,6 +47,10 @@ LOCAL = {"algorithm": "local_sgd"}
             "algorithm=local_sgd with clip.local_norm=1.0: gradients are not exchanged",
         ),
         (
+            {**LOCAL, "batch_norm": "synchronised"},
+            "algorithm=local_sgd with batch_norm=synchronised: the workers' models differ",
+        ),
+        (
             {**LOCAL, "max_steps": 7},
             "algorithm.steps=8: valid is an integer up to 7, or nothing would be averaged in 7 steps",
         ),

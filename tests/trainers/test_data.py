@@ -195,6 +195,10 @@ def run_of(root: Path, **changes: object) -> dict[str, object]:
         ({"batch": {"size": 1438}}, "batch.size=1438: valid is at most 1437 samples of all workers together"),
         ({"batch": {"size": 720, "per": "worker"}}, "batch.size=720: valid is at most 1437 samples"),
         ({"dataset": {"cutout": 9}}, "dataset.cutout=9: valid is an integer up to 8"),
+        (
+            {"model": {"name": "torchvision", "arch": "squeezenet1_1"}},
+            "model.input_size=null: valid is a larger one, .*squeezenet1_1 cannot take images of 8x8",
+        ),
         ({"dataset": {"name": "cifar100"}}, "dataset=cifar100: not found: train, test, meta in /.*/cifar-100-python;"),
     ],
 )
@@ -206,6 +210,11 @@ def test_what_does_not_fit_the_data_is_one_line_before_a_start(
     with pytest.raises(UsageError, match=message) as error:
         prepare_runs([good, run_of(tmp_path, **changes)])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("model", [{"arch": "squeezenet1_1", "input_size": 32}, {"arch": "regnet_x_400mf"}], ids=str)
+def test_what_fits_or_cannot_be_tried_is_left_to_the_ranks(tmp_path: Path, model: dict[str, object]) -> None:
+    prepare_runs([run_of(tmp_path, model={"name": "torchvision", **model})])
 
 
 @pytest.mark.parametrize(

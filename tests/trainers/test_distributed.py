@@ -12,6 +12,7 @@ import torch
 from sweep.run import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
+from trainers import __main__ as program
 from trainers import config, distributed, machine
 from trainers.lanes.courier import Courier
 from trainers.stopwatch import Stopwatch
@@ -75,6 +76,21 @@ def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
 def test_other_exchanges_have_no_transport(name: str) -> None:
     with pytest.raises(UsageError, match="transport"):
         config.resolve(composed(exchange={"name": name, "transport": "torch"}))
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (RuntimeError("[pair.cc:537] Read error [127.0.0.1]:34000: Connection reset by peer. This is"), True),
+        (RuntimeError("no such tensor"), False),
+        (UsageError("Broken pipe of another kind"), False),
+    ],
+)
+def test_a_rank_that_is_gone_is_told_of_by_mpirun(error: Exception, waits: bool, monkeypatch: Any) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(program.time, "sleep", waited.append)
+    program.let_mpirun_end(error)
+    assert bool(waited) == waits
 
 
 class Queue:

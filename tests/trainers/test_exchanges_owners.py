@@ -104,6 +104,10 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
             {"memory": "dgc", "optimizer": NO_MOMENTUM, "exchange": {"name": "parameter_server", "backup": 1}},
             "compressor=none with memory=dgc: momentum is cleared",
         ),
+        (
+            {"compressor": "sign", "exchange": {"name": "sharded", "second_memory": "residual"}},
+            "compressor=sign with exchange=sharded, exchange.second_memory=residual: it sends directions only",
+        ),
         ({"exchange": {"name": "hierarchical", "workers_per_node": 0}}, "exchange.workers_per_node=0: valid is"),
         ({"exchange": {"name": "sharded", "second": "qsgd"}}, "exchange.second=qsgd: valid is one of same, none"),
     ],

@@ -37,11 +37,12 @@ class Crossed(nn.Module):
         return self.last(torch.relu(self.first(x)))
 
 
-@pytest.mark.parametrize("granularity", ["layer", "bucket", "model"])
-def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str) -> None:
+@pytest.mark.parametrize(("granularity", "pieces"), [("layer", 1), ("bucket", 1), ("model", 1), ("model", 3)])
+def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str, pieces: int) -> None:
     model = Crossed()
     flat = Flat(model)
-    units = flat.units(granularity, 40 / 2**20)
+    units = flat.units(granularity, 40 / 2**20, pieces)  # with pieces, parameters lie in two units
+    assert granularity != "model" or len(units) == pieces
     left: list[tuple[int, torch.Tensor]] = []
 
     def submit(unit: Unit) -> None:
@@ -60,7 +61,7 @@ def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str
         model(x).square().sum().backward()
         early = [index for index, _ in left]
         # `first` is complete last, but stands before all others; `unused` never is
-        whole = {"layer": 2, "bucket": None, "model": 0}[granularity] if expecting else 0
+        whole = {"layer": 2, "bucket": None, "model": None if pieces > 1 else 0}[granularity] if expecting else 0
         assert whole is None or len(early) == whole
         assert early == expected[: len(early)]
         arrivals.flush()

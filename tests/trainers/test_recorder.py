@@ -11,7 +11,7 @@ import pytest
 
 from sweep import run as names
 from trainers.exchange import Traffic
-from trainers.recorder import Diverged, Recorder
+from trainers.recorder import LOCAL, Diverged, Recorder
 from trainers.stopwatch import Stopwatch
 
 
@@ -49,6 +49,24 @@ def recorder(tmp_path: Path) -> Recorder:
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
         return list(csv.DictReader(file))
+
+
+class Half(Twins):
+    """Of which the second worker has measured nothing: what it has sent was dropped."""
+
+    def Allgather(self, mine: np.ndarray, everyone: np.ndarray) -> None:
+        super().Allgather(mine, everyone)
+        everyone[1, :, LOCAL.index("compression_error")] = np.nan
+
+
+def test_the_mean_is_over_the_workers_that_have_measured(tmp_path: Path) -> None:
+    half = Recorder(Half(), tmp_path, gradient_bytes=400, warmup_steps=0)  # type: ignore[arg-type]
+    for step in (1, 2):
+        note(half, step, loss=step, error=0.5 if step == 1 else None)
+    half.combine()
+    written = rows(tmp_path / names.STEPS)
+    assert [row["compression_error"] for row in written] == ["0.5", ""] and half.figures()["compression_error"] == 0.5
+    assert [row["memory_norm"] for row in written] == ["3.0", ""] and float(written[0]["payload_bytes"]) == 100
 
 
 def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:

@@ -97,6 +97,14 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
         ({"exchange": {"name": "parameter_server", "mode": "asynchronous"}}, "exchange.placement=colocated: valid is "),
         ({"exchange": {**ASYNCHRONOUS, "answer": "compressed"}}, "exchange.answer=compressed: valid is dense"),
         ({"exchange": {**ASYNCHRONOUS, "backup": 1}}, "exchange.backup=1: valid is 0 with mode=asynchronous"),
+        (
+            {"exchange": {"name": "parameter_server", "backup": 1}, "batch_norm": "synchronised"},
+            "exchange.backup=1 with batch_norm=synchronised: workers would wait for the last one in every layer; valid",
+        ),
+        (
+            {"exchange": {**SERVER, "backup": 1}, "precision": "fp16"},
+            "exchange.backup=1 with precision=fp16: all workers meet in every step",
+        ),
         ({"exchange": {**SERVER, "staleness": -1}}, "exchange.staleness=-1: valid is"),
         ({"exchange": {**SERVER, "mode": "sometimes"}}, "exchange.mode=sometimes: valid is one of synchronous"),
         ({"exchange": ASYNCHRONOUS, "algorithm": "local_sgd"}, "algorithm=local_sgd: the server takes every step"),

@@ -7,7 +7,7 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,8 +34,8 @@ class Remembered(Tracker):
             raise OSError(f"no more {call[0]}")
         Remembered.calls.append(call)
 
-    def start(self, config: Mapping[str, Any], directory: Path) -> None:
-        assert directory.is_dir()
+    def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
+        assert directory.is_dir() and after == 0
         self._note("start", dict(config), directory)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -83,6 +83,12 @@ EPOCH = {
 }
 
 
+def begun(run: config.RunConfig, directory: Path, after: int = 0) -> trackers.Trackers:
+    one = trackers.Trackers(run, directory)
+    one.begin(after)
+    return one
+
+
 def tell(one: trackers.Trackers) -> None:
     one.steps([row(1), row(2), row(4, lr=0.3)])
     one.steps([])
@@ -92,7 +98,7 @@ def tell(one: trackers.Trackers) -> None:
 
 def test_a_tracker_is_told_all(remembered: type[Remembered], tmp_path: Path) -> None:
     run = config.parse(composed(trackers=["mlflow"], compressor="topk", policy={"min_elements": 9}))
-    tell(trackers.Trackers(run, tmp_path))
+    tell(begun(run, tmp_path))
     (_, options, directory), log, epoch, finish = remembered.calls
     assert directory == tmp_path / "trackers" / "mlflow"
     assert options["compressor"] == "topk" and options["compressor.ratio"] == 0.01 and options["workers"] == 2
@@ -124,7 +130,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(remembered, "fails_at", fails_at)
-    one = trackers.Trackers(config.parse(composed(trackers=["mlflow"])), tmp_path)
+    one = begun(config.parse(composed(trackers=["mlflow"])), tmp_path)
     tell(one)
     tell(one)
     assert len(remembered.calls) == told
@@ -133,7 +139,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
 
 
 def test_without_trackers_nothing_is_made(tmp_path: Path) -> None:
-    tell(trackers.Trackers(config.parse(composed()), tmp_path))
+    tell(begun(config.parse(composed()), tmp_path))
     assert not list(tmp_path.iterdir())
 
 
@@ -163,23 +169,50 @@ def test_a_list_of_trackers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(name: str, directory: Path) -> Path:
     """What the real tracker leaves of a run."""
-    tell(trackers.Trackers(config.parse(composed(trackers=[name])), directory))
+    tell(begun(config.parse(composed(trackers=[name])), directory))
     return directory / "trackers" / name
+
+
+def events(file: Path) -> Iterator[Any]:
+    """The events in a file of TensorBoard's."""
+    from tensorboardX.proto import event_pb2
+
+    data = file.read_bytes()
+    while data:  # records of the length, its checksum, the event, its checksum
+        (length,) = struct.unpack("<Q", data[:8])
+        yield event_pb2.Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
 
 
 def test_tensorboard_has_the_scalars(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    from tensorboardX.proto import event_pb2
-
     (file,) = written("tensorboard", tmp_path).iterdir()
-    data, found = file.read_bytes(), {}
-    while data:  # records of the length, its checksum, the event, its checksum
-        (length,) = struct.unpack("<Q", data[:8])
-        event = event_pb2.Event.FromString(data[12 : 12 + length])
-        data = data[16 + length :]
+    found = {}
+    for event in events(file):
         found |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
     assert found["step/loss"] == (4, pytest.approx(7 / 12)) and found["epoch/test_accuracy"] == (4, 0.875)
     assert "config/text_summary" in found and "step/step" not in found
+
+
+def test_tensorboard_is_told_which_steps_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TensorBoard does with a directory: what was said of a step before a later start from there is left out."""
+    pytest.importorskip("tensorboardX")
+    from tensorboardX import event_file_writer
+
+    run = config.parse(composed(trackers=["tensorboard"]))
+    for number, (after, steps) in enumerate([(0, (2, 4, 6)), (4, (5, 6, 8)), (8, (9,))]):
+        monkeypatch.setattr(event_file_writer.time, "time", lambda number=number: 1e9 + number)  # of the file's name
+        one = begun(run, tmp_path, after)
+        for step in steps:
+            one.steps([row(step, loss=100 * number + step)])
+        one.finish("preempted")
+    points: list[tuple[int, float]] = []
+    for file in sorted((tmp_path / "trackers" / "tensorboard").iterdir()):
+        for event in events(file):
+            if event.HasField("session_log") and event.session_log.status == event.session_log.START:
+                points = [point for point in points if point[0] < event.step]
+            points += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "step/loss"]
+    assert points == [(2, 2), (4, 4), (5, 105), (6, 106), (8, 108), (9, 209)]
 
 
 def test_mlflow_has_the_metrics(tmp_path: Path) -> None:
@@ -209,7 +242,7 @@ def test_wandb_stays_offline_and_in_the_directory(tmp_path: Path, monkeypatch: p
 def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tmp_path: Path) -> None:
     twins: Any = type("Ranks", (Twins,), {"rank": rank})()
     recorder = Recorder(twins, tmp_path, gradient_bytes=400, warmup_steps=2)
-    recorder.listeners.append(trackers.Trackers(config.parse(composed(trackers=["mlflow"])), tmp_path))
+    recorder.listeners.append(begun(config.parse(composed(trackers=["mlflow"])), tmp_path))
     remembered.calls.clear()
     for step in range(1, 4):
         note(recorder, step, loss=step, error=0.5 if step == 1 else None)

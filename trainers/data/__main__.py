@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.run import UsageError, bad_value
+from trainers import models
 from trainers.config import GROUPS, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
@@ -65,6 +66,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
             found = feed(run, 0, run.workers)
             for shape in found.shapes:
                 check_fits(run.model, shape, found.classes, run.dataset.kind)
+                models.try_out(run.model, shape, found.classes)
             samples[use] = found.samples
         check_length(run, samples[use])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,24 @@ FAMILIES: dict[type, str] = {
     options.Torchvision: "zoo",
 }
 """The module in which a kind of model is built, by its options."""
+
+
+def try_out(config: Any, shape: tuple[int, ...], classes: int) -> None:
+    """What `build` would refuse, told without the memory and the work that a model takes.
+
+    `check_fits` knows it of most models. Which images one of torchvision's takes shows when it is given one: it is
+    built on the meta device, whose tensors have shapes only.
+
+    Raises:
+        UsageError: the model cannot be fed with such samples, or have so many classes.
+    """
+    check_fits(config, shape, classes)
+    if isinstance(config, options.Torchvision):
+        import torch
+
+        # some (regnet) compute with their weights while they are built: what they take shows on the ranks
+        with contextlib.suppress(NotImplementedError), torch.device("meta"):
+            build(config, shape, classes)
 
 
 def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -21,12 +21,18 @@ def resized(images: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def refused(model: nn.Module, shape: tuple[int, ...]) -> Exception | None:
-    """What a model, which is in training mode, says to one image of that shape; None if it takes it."""
+    """What a model, which is in training mode, says to one image of that shape; None if it takes it.
+
+    Raises:
+        NotImplementedError: it cannot be tried on the device that it is on.
+    """
     device = next(model.parameters()).device
     model.eval()
     try:
         with torch.no_grad():
             model(torch.zeros(1, *shape, device=device))
+    except NotImplementedError:
+        raise
     except (RuntimeError, ValueError, AssertionError) as error:
         return error
     finally:

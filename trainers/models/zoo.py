@@ -33,6 +33,7 @@ def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[i
 
     Raises:
         UsageError: it cannot take images of that size.
+        NotImplementedError: it cannot be tried on the device that it is on.
     """
     if (error := refused(model, shape)) is not None:
         raise _wrong_size(config, shape, error) from error

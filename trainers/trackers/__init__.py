@@ -50,14 +50,18 @@ class Trackers:
     """The trackers of a run, together; a listener of the recorder. Of what it is told it passes on numbers only."""
 
     def __init__(self, config: RunConfig, directory: Path) -> None:
+        self.config, self.directory = config, directory / "trackers"
         self._running: list[tuple[str, Tracker]] = []
-        for name in config.trackers:
-            self._try(name, functools.partial(self._start, name, config, directory / "trackers" / name))
 
-    def _start(self, name: str, config: RunConfig, directory: Path) -> None:
+    def begin(self, after: int) -> None:
+        """Start them, in a run that goes on after step `after`, 0 at its beginning."""
+        for name in self.config.trackers:
+            self._try(name, functools.partial(self._start, name, self.directory / name, after))
+
+    def _start(self, name: str, directory: Path, after: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         tracker: Tracker = getattr(importlib.import_module(f"trainers.trackers.{name}"), METHODS[name])()
-        tracker.start(options_of(config), directory)
+        tracker.start(options_of(self.config), directory, after)
         self._running.append((name, tracker))
 
     def _try(self, name: str, call: Callable[[], None]) -> bool:

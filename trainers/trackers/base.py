@@ -15,8 +15,11 @@ class Tracker(ABC):
     """
 
     @abstractmethod
-    def start(self, config: Mapping[str, Any], directory: Path) -> None:
-        """Begin a run with these options (dotted keys); `directory` exists and is this tracker's own."""
+    def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
+        """Begin a run with these options (dotted keys); `directory` exists and is this tracker's own.
+
+        An earlier attempt may have left something there: what it says of steps behind `after` is computed again.
+        """
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:

@@ -14,7 +14,7 @@ from trainers.trackers.base import Tracker, prefixed
 class MLflow(Tracker):
     """A run of the experiment `gradsweep`. To see it: `mlflow ui --backend-store-uri RUN/trackers/mlflow`."""
 
-    def start(self, config: Mapping[str, Any], directory: Path) -> None:
+    def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # later versions ask for a data base otherwise
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
         from mlflow.entities import Metric, Param

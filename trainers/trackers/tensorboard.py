@@ -12,10 +12,12 @@ from trainers.trackers.base import Tracker, prefixed
 class TensorBoard(Tracker):
     """Scalars over the steps; the options as text. To see them: `tensorboard --logdir OUTPUT`."""
 
-    def start(self, config: Mapping[str, Any], directory: Path) -> None:
+    def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(logdir=str(directory), flush_secs=10)
+        # where an earlier attempt has come further, TensorBoard leaves out what it has written of these steps
+        again = after + 1 if any(directory.iterdir()) else None
+        self._writer = SummaryWriter(logdir=str(directory), flush_secs=10, purge_step=again)
         lines = ["| option | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in config.items())]
         self._writer.add_text("config", "\n".join(lines))
 

@@ -13,7 +13,7 @@ from trainers.trackers.base import Tracker, prefixed
 class WandB(Tracker):
     """A run of the project `gradsweep`, under RUN/trackers/wandb."""
 
-    def start(self, config: Mapping[str, Any], directory: Path) -> None:
+    def start(self, config: Mapping[str, Any], directory: Path, after: int) -> None:
         os.environ["WANDB_MODE"] = "offline"
         os.environ["WANDB_ERROR_REPORTING"] = "false"
         for place in ("CACHE", "CONFIG", "DATA", "ARTIFACT"):  # else in the user's home
