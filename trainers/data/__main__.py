@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sweep.run import UsageError, bad_value
+from trainers import models
 from trainers.config import GROUPS, parse
 from trainers.data import feed, prepare
-from trainers.models.fitting import check_fits
 from trainers.training_rules import check_length
 
 
@@ -63,7 +63,7 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
         use = repr((run.model, run.dataset, run.data.root, run.batch, run.workers, run.partition))
         if use not in lengths:
             found = feed(run, 0, run.workers)
-            check_fits(run.model, found.shape, found.classes, run.dataset.kind)
+            models.check(run.model, found.shape, found.classes, run.dataset.kind)
             lengths[use] = found.samples, found.steps_per_epoch
         check_length(run, *lengths[use])
 

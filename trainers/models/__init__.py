@@ -47,12 +47,33 @@ def build(config: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
     """
     check_fits(config, shape, classes)
     module = importlib.import_module(f"trainers.models.{FAMILIES[type(config)]}")
-    seen = shape
-    if isinstance(config, options.ImageModel) and config.input_size is not None:
-        seen = (shape[0], config.input_size, config.input_size)
+    seen = _seen(config, shape)
     model: nn.Module = module.build(config, seen, classes)
     if seen != shape:
         from trainers.models.inputs import Resize
 
         model.register_forward_pre_hook(Resize(seen[1]))
     return model
+
+
+def check(config: Any, shape: tuple[int, ...], classes: int, kind: str) -> None:
+    """What `build` would refuse, before anything starts. Loads torch only for models of torchvision.
+
+    Args:
+        kind: of the data set: images, features or text.
+
+    Raises:
+        UsageError: as `build`.
+    """
+    check_fits(config, shape, classes, kind)
+    if isinstance(config, options.Torchvision):
+        from trainers.models import zoo
+
+        zoo.check(config, _seen(config, shape), classes)
+
+
+def _seen(config: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of what the first layer gets."""
+    if isinstance(config, options.ImageModel) and config.input_size is not None:
+        return (shape[0], config.input_size, config.input_size)
+    return shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ def _try_one_image(config: options.Torchvision, model: nn.Module, shape: tuple[i
     try:
         with torch.no_grad():
             model(torch.zeros(1, *shape, device=parameter.device))
+    except NotImplementedError:  # says nothing about the size
+        raise
     except (RuntimeError, ValueError, AssertionError) as error:
         raise _wrong_size(config, shape, error) from error
     model.train()
@@ -53,6 +56,16 @@ def _wrong_size(config: options.Torchvision, shape: tuple[int, ...], error: Exce
         config.input_size,
         f"a larger one, such as 224: model.arch={config.arch} cannot take images of {shape[1]}x{shape[2]} ({reason})",
     )
+
+
+def check(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> None:
+    """What `build` would refuse, in a fraction of its time: without numbers. A few models cannot be built so, and pass.
+
+    Raises:
+        UsageError: as `build`.
+    """
+    with contextlib.suppress(NotImplementedError), torch.device("meta"):
+        build(config, shape, classes)
 
 
 def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> nn.Module:
