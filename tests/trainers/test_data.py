@@ -200,6 +200,14 @@ def run_of(root: Path, **changes: object) -> dict[str, object]:
             "model.input_size=null: valid is a larger one, .*squeezenet1_1 cannot take images of 8x8",
         ),
         ({"dataset": {"name": "cifar100"}}, "dataset=cifar100: not found: train, test, meta in /.*/cifar-100-python;"),
+        (
+            {"model": {"name": "resnet18"}},
+            "model.input_size=null: valid is an integer from 16 up: model=resnet18 takes",
+        ),
+        (
+            {"model": {"name": "torchvision", "arch": "alexnet"}},
+            "model.input_size=null: valid is a larger one, such as 224: model.arch=alexnet cannot take images of 8x8",
+        ),
     ],
 )
 def test_what_does_not_fit_the_data_is_one_line_before_a_start(

@@ -254,6 +254,18 @@ def test_data_that_does_not_fit_is_one_line(config: Any, shape: tuple[int, ...],
     with pytest.raises(UsageError) as error:
         models.build(config, shape, classes)
     assert message in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(UsageError) as error:  # the same before anything starts
+        models.try_out(config, shape, classes)
+    assert "\n" not in str(error.value) and (message in str(error.value) or "features of 2000" in str(error.value))
+
+
+def test_a_model_that_cannot_be_built_without_numbers_passes() -> None:
+    """RegNet draws its first weights by copying numbers; nothing is said about its images then."""
+    regnet = options.Torchvision(arch="regnet_y_400mf")
+    models.try_out(regnet, CIFAR, 10)
+    models.try_out(options.Torchvision(arch="resnet18"), CIFAR, 10)
+    with pytest.raises(NotImplementedError), torch.device("meta"):
+        models.build(regnet, CIFAR, 10)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,9 @@ def test_a_wrong_checksum_is_one_line(name: str, tmp_path: Path, monkeypatch: py
     path = tmp_path / published.SETS[type(dataset)].folder / file
     content = path.read_bytes()
     path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-    with pytest.raises(UsageError, match=rf"dataset={name}: {tmp_path}.*fails its MD5 checksum") as error:
+    with pytest.raises(
+        UsageError, match=rf"dataset={name}: {tmp_path}.*: {file} fails its MD5 checksum; valid is"
+    ) as error:
         data.load(dataset, tmp_path)
     assert "\n" not in str(error.value) and not list((tmp_path / "prepared").glob("[!.]*"))
 

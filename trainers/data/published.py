@@ -184,16 +184,38 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
                 raise ValueError(f"labels are not those of {len(x)} images of {one.classes} classes")
     # what torchvision raises for a wrong checksum, and its readers for what is no such file
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, struct.error) as error:
-        raise UsageError(f"dataset={one.name}: {folder}: {_one_line(error)}") from error
+        text = _one_line(error)
+        if "corrupted" in text and (damaged := _damaged(one, datasets, folder)):  # torchvision does not say which
+            text = ", ".join(damaged) + (" fail their MD5 checksums" if damaged[1:] else " fails its MD5 checksum")
+        valid = f"; valid is {one.archive} there, as its publisher has it" if "checksum" in text else ""
+        raise UsageError(f"dataset={one.name}: {folder}: {text}{valid}") from error
     except (pickle.UnpicklingError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"dataset={one.name}: {folder}: {_one_line(error)}") from error
     sources = [folder / name for name in one.files]
     return of_images(images[0], labels[0], images[1], labels[1], one.classes).prepared(sources)
 
 
+def _damaged(one: Published, datasets: Any, folder: Path) -> list[str]:
+    """The files whose MD5 is not the one that torchvision knows."""
+    cls = getattr(datasets, one.name.upper())
+    known = [*getattr(cls, "train_list", ()), *getattr(cls, "test_list", ())]
+    known += [entry[1:] for entry in getattr(cls, "split_list", {}).values()]
+    if meta := getattr(cls, "meta", None):
+        known.append([meta["filename"], meta["md5"]])
+    sums = dict(known)
+
+    def matches(name: str) -> bool:
+        with (folder / name).open("rb") as file:
+            found = hashlib.md5(usedforsecurity=False)
+            while piece := file.read(2**20):
+                found.update(piece)
+        return found.hexdigest() == sums[name]
+
+    there = [name for name in one.files if name in sums and (folder / name).is_file()]
+    return [name for name in there if not matches(name)]
+
+
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    text = text.replace(" You can use download=True to download it", "")
-    if "corrupted" in text:
-        return f"{text} (a file fails its MD5 checksum)"
-    return text if "checksum" in text or "Error downloading" in text else f"cannot be read: {text}"
+    known = ("checksum", "corrupted", "Error downloading")
+    return text if any(words in text for words in known) else f"cannot be read: {text}"

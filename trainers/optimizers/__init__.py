@@ -1,8 +1,8 @@
 """Optimizers by name, one file each, on the flat buffers.
 
-torch.optim is not used on purpose: the first `torch.optim.Optimizer` that a process makes imports
-torch._dynamo, which costs a rank as much CPU time as importing torch itself. The updates are the
-same to the bit of rounding, and tests compare them.
+torch's own optimizers are not used on purpose: the first `torch.optim.Optimizer` that a process makes imports
+torch._dynamo, which costs a rank as much CPU time as importing torch itself. (Its functions, such as that of SGD,
+do not.) The updates are the same to the bit of rounding, and tests compare them.
 """
 
 from __future__ import annotations
