@@ -47,7 +47,7 @@ def test_sent_bytes_are_what_mpi_has_sent(workers: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("function", ["counted_by_hand", "nodes"])
+@pytest.mark.parametrize("function", ["counted_by_hand", "nodes", "nodes_of_gpus"])
 @pytest.mark.parametrize("workers", [2, 3])
 def test_bytes_and_nodes_are_as_counted_by_hand(workers: int, function: str) -> None:
     mpirun(workers, function, module=MODULE)
