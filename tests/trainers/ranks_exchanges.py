@@ -20,7 +20,7 @@ from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import SHAPES, main, tensor
 from tests.trainers.ranks_memories import BODY, CHANGING, epoch_of, local_gradient, new_units, rate
 from tests.trainers.test_config import composed
-from trainers import compatibility, exchange, recorder, stopping
+from trainers import compatibility, exchange, recorder, staging, stopping
 from trainers import config as options
 from trainers.data.batches import Shard
 from trainers.flat import Flat, Unit
@@ -387,6 +387,21 @@ def nodes() -> None:
     traffic = exchanger.mean(2, measure=True)
     errors = COMM.allgather(traffic.compression_error)
     assert all(error is not None and 0 < error < 1 for error in errors), errors
+
+
+def nodes_of_gpus() -> None:
+    """Gradients that are not in main memory, here as far as `on_host` says so, are copied there and back."""
+    plain = staging.on_host
+    found = []
+    for on_host in (plain, lambda tensor: plain(tensor).clone()):
+        staging.on_host = on_host
+        units = [Unit(i, str(i), torch.zeros(size), torch.zeros(size)) for i, size in enumerate((300, 7))]
+        exchanger = build("nodes of two", compressors.build("topk", ratio=0.1), units, memory.build("residual"))
+        found.append([mean for step in (1, 2) for mean in one_step(exchanger, units, step)])
+    staging.on_host = plain
+    require_same_bits(units, "a node of GPUs")
+    assert all(mean.any() for mean in found[0])
+    assert all(map(torch.equal, *found))
 
 
 def runs_of_memory() -> None:

@@ -189,11 +189,22 @@ def run_of(root: Path, **changes: object) -> dict[str, object]:
     return json.loads(json.dumps(config.resolve(composed(**changes))))  # as the launcher hands it over
 
 
+@pytest.mark.parametrize("size", [1437, 1438, 5000])
+def test_a_batch_may_be_larger_than_the_set(tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int) -> None:
+    run = run_of(tmp_path, batch={"size": size}, workers=4)
+    prepare_runs([run, run])
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (size > 1437) and all(
+        f"{size} samples (workers=4) is more than the 1437" in one for one in said
+    )
+    shares = [list(data.feed(config.parse(run), rank, 4).epoch(1)) for rank in range(4)]
+    assert all(len(batches) == 1 and batches[0].total == 1437 for batches in shares)
+    assert sum(len(batches[0].labels) for batches in shares) == 1437
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch": {"size": 1438}}, "batch.size=1438: valid is at most 1437 samples of all workers together"),
-        ({"batch": {"size": 720, "per": "worker"}}, "batch.size=720: valid is at most 1437 samples"),
         ({"dataset": {"cutout": 9}}, "dataset.cutout=9: valid is an integer up to 8"),
         (
             {"model": {"name": "torchvision", "arch": "squeezenet1_1"}},
@@ -214,7 +225,6 @@ def test_what_does_not_fit_the_data_is_one_line_before_a_start(
     tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     good = run_of(tmp_path)
-    prepare_runs([good, run_of(tmp_path, batch={"size": 1437})])
     with pytest.raises(UsageError, match=message) as error:
         prepare_runs([good, run_of(tmp_path, **changes)])
     assert "\n" not in str(error.value)

@@ -18,8 +18,9 @@ from trainers.lanes.sharding import shared_out
 MODULE = "tests.trainers.ranks_exchanges"
 
 
-OF_TWO = "traffic + counted_by_hand + nodes + stays_unbiased + quadratic + random_numbers + second_state_matters"
-OF_THREE = "gradients + every_compressor + traffic + counted_by_hand + nodes + resume + backup + lagging + agreement"
+NODES = "nodes + nodes_of_gpus"
+OF_TWO = f"traffic + counted_by_hand + {NODES} + stays_unbiased + quadratic + random_numbers + second_state_matters"
+OF_THREE = f"gradients + every_compressor + traffic + counted_by_hand + {NODES} + resume + backup + lagging + agreement"
 
 
 @pytest.mark.mpi

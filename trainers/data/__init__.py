@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.run import UsageError, bad_value
+from sweep.run import UsageError
 from trainers.config import RunConfig, name_of
 from trainers.data import arrays, store
 from trainers.data.feeds import Feed
@@ -111,10 +111,4 @@ def feed(config: RunConfig, worker: int, workers: int) -> Feed:
 
         images = dataset if isinstance(dataset, options_of.Images) else None
         found = Shard(load(dataset, root), config.global_batch, config.seed, worker, workers, images, config.partition)
-    if found.samples < config.global_batch:
-        raise bad_value(
-            "batch.size",
-            config.batch.size,
-            f"at most {found.samples} samples of all workers together, as the training set has",
-        )
     return found

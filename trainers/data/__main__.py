@@ -16,7 +16,7 @@ from typing import Any
 
 from sweep.run import UsageError, bad_value
 from trainers import models
-from trainers.config import GROUPS, parse
+from trainers.config import GROUPS, RunConfig, name_of, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
 from trainers.training_rules import check_length
@@ -68,7 +68,21 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]]) -> None:
                 check_fits(run.model, shape, found.classes, run.dataset.kind)
                 models.try_out(run.model, shape, found.classes)
             samples[use] = found.samples
+            _note_large_batches(run, found.samples)
         check_length(run, samples[use])
+
+
+def _note_large_batches(run: RunConfig, samples: int) -> None:
+    """Nothing is dropped, so neither is an epoch of less than a batch; but its steps are smaller than was asked for."""
+    for batch in dict.fromkeys(run.within(phase).global_batch for phase in run.settled):
+        if batch > samples:
+            logging.warning(
+                "a batch of %d samples (workers=%d) is more than the %d of dataset=%s: an epoch is one step with all",
+                batch,
+                run.workers,
+                samples,
+                name_of(run.dataset),
+            )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sweep.run import UsageError
 from trainers.data.batches import TEST_ELEMENTS
 from trainers.data.feeds import Batch, Feed
 from trainers.models.inputs import resized
@@ -30,7 +29,7 @@ class Phased(Feed):
         of: makes the feed of a run without phases.
 
     Raises:
-        UsageError: the data set has fewer samples than a batch of some phase; what `of` raises.
+        UsageError: what `of` raises.
     """
 
     def __init__(self, config: RunConfig, of: Callable[[RunConfig], Feed]) -> None:
@@ -41,12 +40,6 @@ class Phased(Feed):
         self.classes, self.samples = self._feed.classes, self._feed.samples
         self._shapes = [self._shape(phase) for phase in config.settled]
         self.shape = self._shapes[0]
-        for phase in config.settled:
-            if self.samples < config.within(phase).global_batch:
-                raise UsageError(
-                    f"phases: batch={phase.batch} from epoch {phase.epoch} on: valid is at most {self.samples} samples "
-                    f"of all workers together, as the training set has"
-                )
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

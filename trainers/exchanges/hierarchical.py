@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from trainers import sizes
+from trainers import sizes, staging
 from trainers.exchange import Exchange, Parts, Traffic
 from trainers.flat import Unit
 from trainers.options import exchanges as options
@@ -74,7 +74,9 @@ class Hierarchical(Exchange):
             sent = traffic.sent_bytes
         with self.watch("communicate"):
             for run in self.runs:
-                self.node.Bcast([run.numpy(), MPI.FLOAT], LEADER)
+                host = staging.on_host(run)
+                self.node.Bcast([host.numpy(), MPI.FLOAT], LEADER)
+                run.copy_(host)
             self.node.Bcast(figures, LEADER)
         if self.node.rank == LEADER:
             sent += (self.node.size - 1) * (inside + figures.nbytes)
@@ -89,11 +91,12 @@ class Hierarchical(Exchange):
         inside = 0
         for run in self.runs:
             countable(run.numel(), sizes.LARGEST_COUNT, "numbers in a sum of a node")
+            host = staging.on_host(run)
             if self.node.rank == LEADER:
-                self.node.Reduce(MPI.IN_PLACE, [run.numpy(), MPI.FLOAT], MPI.SUM, LEADER)
-                run.mul_(self.nodes / self.world.size)
+                self.node.Reduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT], MPI.SUM, LEADER)
+                run.copy_(host).mul_(self.nodes / self.world.size)
             else:
-                self.node.Reduce([run.numpy(), MPI.FLOAT], None, MPI.SUM, LEADER)
+                self.node.Reduce([host.numpy(), MPI.FLOAT], None, MPI.SUM, LEADER)
             inside += run.nbytes
         return inside
 
