@@ -59,11 +59,9 @@ def built(told: dict[str, Any], config: Any) -> Any:
 def ours(told: dict[str, Any]) -> Step:
     """Steps as trainers/loop.py does them, on one batch that lies in memory."""
     from trainers import config as configs
-    from trainers import imports
     from trainers.__main__ import limit_threads
 
     limit_threads(1)
-    imports.load_torch(compiles=False)
     import torch
     from mpi4py import MPI
 

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from trainers import imports, stopping
+from trainers import stopping
 
 PR_SET_PDEATHSIG = 1
 BROKEN = ("Connection reset by peer", "Connection closed by peer", "Broken pipe")
@@ -72,7 +72,6 @@ def run(directory: Path) -> None:
     pin(node.rank, config.threads_per_worker)
     node.Free()
 
-    imports.load_torch(compiles=config.compile)
     import torch
 
     from trainers.checkpoint import files

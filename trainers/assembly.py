@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +25,6 @@ from trainers.config import RunConfig, name_of
 from trainers.cutting import cut
 from trainers.data.feeds import Feed
 from trainers.flat import Flat, Unit
-from trainers.imports import hidden
 from trainers.optimizers.base import Optimizer
 from trainers.progress import Progress
 from trainers.recorder import Recorder
@@ -153,3 +154,16 @@ def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: 
     trackers = Trackers(config, directory)
     recorder.listeners += [progress, trackers]
     return trackers
+
+
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Make imports of an optional package fail within the block, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
