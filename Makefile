@@ -16,7 +16,7 @@ sweep: install
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 $(ARGS)
 
 test: lint
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not fresh"
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 --dist worksteal --durations 30 -m "not fresh"
 
 lint: install
 	$(VENV)/bin/ruff check .

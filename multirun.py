@@ -6,21 +6,26 @@ python multirun.py -m compressor=qsgd,svd,none workers=2,4,8
 
 from __future__ import annotations
 
+import os
 import signal
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` takes over, Ctrl-C just ends this
+# until `main` takes over, Ctrl-C just ends this
+signal.signal(signal.SIGINT, lambda number, frame: (os.write(2, b"interrupted\n"), os._exit(128 + number)))
 
-import os  # noqa: E402
+import gc  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from hydra_plugins.gradsweep import run_points  # noqa: E402
-from sweep import compose  # noqa: E402
+from sweep import compose, flags  # noqa: E402
+from sweep.grammar import refuse_misread  # noqa: E402
+from sweep.grid import refuse_duplicates  # noqa: E402
 from sweep.signals import Interrupted, interruptible  # noqa: E402
 from trainers.config import GROUPS, RunConfig  # noqa: E402
 
@@ -31,24 +36,34 @@ TRACEBACK = "GRADSWEEP_TRACEBACK"
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def compose_and_run(config: DictConfig) -> None:
     """One run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
+    from sweep.composing import plain  # not for --help and the like
+
     settings = HydraConfig.get()
-    directory = Path(settings.runtime.output_dir)
+
+    def composed() -> list[dict[str, Any]]:
+        compose.refuse_foreign_launcher(settings)
+        return [plain(config, settings.launcher)]
+
     try:
-        run_points([config], [settings.overrides.task], directory, settings.launcher.cluster)
+        run_points(composed, [settings.overrides.task], Path(settings.runtime.output_dir))
     except Exception as error:
         raise SystemExit(fail(error)) from None  # an Exception would be announced by Hydra as well
 
 
 def fail(error: Exception) -> int:
-    """Print why nothing was run; returns the exit status."""
+    """Print why nothing, or no more, was run; returns the exit status."""
     if (interrupted := interruption(error)) is not None:
         raise interrupted
+    launch = sys.modules.get("sweep.launch")
+    has_executed = launch is not None and launch.has_executed()  # the sweeper has tripped over what came of it, say
     line = compose.explain(error, sys.argv[1:])
     if line is None or os.environ.get(TRACEBACK) == "1":
         traceback.print_exception(error)
     else:
         print(line, file=sys.stderr)
-    return 1 if line is None else 2
+    if launch is not None and has_executed:
+        launch.conclude()
+    return 1 if line is None or has_executed else 2
 
 
 def interruption(error: BaseException | None) -> Interrupted | None:
@@ -60,11 +75,16 @@ def interruption(error: BaseException | None) -> Interrupted | None:
 
 def main() -> int:
     """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
+    gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
     compose.register(RunConfig, GROUPS)
     compose.register_resolvers()
+    flags.take(sys.argv)
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:
+        sys.argv[1:] = compose.in_order(compose.for_hydra(sys.argv[1:]))
+        refuse_duplicates(sys.argv[1:])
+        refuse_misread(sys.argv[1:])
         compose_and_run()
         launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
         return 0 if launch is None else launch.conclude()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from compressors.base import element_count, packed_size
 from compressors.parameters import integer
-
-if TYPE_CHECKING:
-    import torch
 
 
 def option(default: int | None) -> Any:
@@ -31,19 +28,26 @@ def payload_size(shape: Sequence[int], bucket_size: int | None, head: int, width
     return full * (head + packed_size(size, width)) + (head + packed_size(rest, width) if rest else 0)
 
 
-def is_padded(payload: torch.Tensor, shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> bool:
-    """Whether all bits that fill up the last byte of a bucket's codes are zero, as they are written, in a payload of
-    `payload_size`: first the heads of all buckets, then their codes."""
+def padded(shape: Sequence[int], bucket_size: int | None, head: int, width: int) -> list[tuple[int, int, int, int]]:
+    """Where in a payload of `payload_size` (first the heads of all buckets, then their codes) bits fill up the last
+    bytes of buckets' codes: first and last byte of the codes of how many buckets, and how many bits of each last byte
+    are used."""
     size = length(shape, bucket_size)
     full, rest = divmod(element_count(shape), size)
     position = head * (full + (rest > 0))
+    found = []
     for number, codes in ((full, size), (int(rest > 0), rest)):
         bits = codes * width
-        used = bits % 8
         stop = position + number * packed_size(codes, width)
-        if number and used:
-            last = payload[position:stop].view(number, -1)[:, -1]
-            if bool((last >> used).any()):
-                return False
+        if number and bits % 8:
+            found.append((position, stop, number, bits % 8))
         position = stop
-    return True
+    return found
+
+
+def is_padded(payload: Any, places: Iterable[tuple[int, int, int, int]]) -> bool:
+    """Whether all bits at these places (`padded`) of a payload, a tensor or an array of uint8, are zero, as they are
+    written."""
+    return not any(
+        bool((payload[start:stop].reshape(number, -1)[:, -1] >> used).any()) for start, stop, number, used in places
+    )

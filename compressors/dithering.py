@@ -42,6 +42,7 @@ class NaturalCompression(Elementwise):
     aliases: ClassVar[tuple[str, ...]] = ("natural_compression",)
     paper: ClassVar[str] = "Horvath et al., Natural Compression for Distributed Deep Learning, MSML 2022"
     kernel: ClassVar[str] = "natural"
+    takes_arrays: ClassVar[bool] = True
 
     bucket_size: int | None = buckets.option(None)
 
@@ -78,6 +79,7 @@ class LogarithmicDithering(Elementwise):
     """
 
     kernel: ClassVar[str] = "dithering"
+    takes_arrays: ClassVar[bool] = True
 
     bucket_size: int | None = buckets.option(None)
     norm: str = choice("l2", "max", "l2")

@@ -6,13 +6,17 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import buckets
 from compressors.base import Compressor, CorruptPayload, Key
 
 if TYPE_CHECKING:
     import torch
+
+    from compressors.decoding import Decode, Message
+
+_NOT_PADDED = "bits behind the codes of a bucket are not zero"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Elementwise(Compressor):
 
     kernel: ClassVar[str]
     """Module of `compressors.kernels.cpu`, `.cuda` and `.reference`."""
+    takes_arrays: ClassVar[bool] = False
+    """`decode_add` takes numpy arrays as well, for the kernels of the CPU, and is all that decoding does."""
 
     @abstractmethod
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
@@ -52,12 +58,37 @@ class Elementwise(Compressor):
 
         payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         layout = self.layout(out.shape)
-        if layout and not buckets.is_padded(payload, out.shape, *layout):
-            raise CorruptPayload("bits behind the codes of a bucket are not zero")
+        if layout and not buckets.is_padded(payload, buckets.padded(out.shape, *layout)):
+            raise CorruptPayload(_NOT_PADDED)
         with buffers.accumulator(out) as total:
             wrong = self.decode_add(backend.load(self.kernel, out.device), payload, total, key, weight)
             if wrong:
                 raise CorruptPayload(wrong)
+
+    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+        from compressors.kernels import backend, buffers
+
+        on_arrays = self.takes_arrays and backend.chosen(self.kernel, out.device) == "numba"
+        if not (on_arrays and buffers.is_plain(out)):
+            return super().decoder(out, replace=replace)
+        kernels, wanted = backend.load(self.kernel, out.device), self.payload_bound(out.shape)
+        layout = self.layout(out.shape)
+        places = buckets.padded(out.shape, *layout) if layout else []
+        flat = out.detach().view(-1)
+        total: Any = flat.numpy()
+
+        def decode(message: Message, start: int, size: int, key: Key, weight: float) -> None:
+            if replace:
+                flat.zero_()
+            payload: Any = message.array[start : start + size]
+            buffers.check_size(size, wanted)
+            if places and not buckets.is_padded(payload, places):
+                raise CorruptPayload(_NOT_PADDED)
+            wrong = self.decode_add(kernels, payload, total, key, weight)
+            if wrong:
+                raise CorruptPayload(wrong)
+
+        return decode
 
     def kernel_modules(self) -> tuple[str, ...]:
         return (self.kernel,)

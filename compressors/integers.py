@@ -44,6 +44,7 @@ class Int8(Elementwise):
     name: ClassVar[str] = "int8"
     paper: ClassVar[str] = "Gan et al., BAGUA, VLDB 2022"
     kernel: ClassVar[str] = "integers"
+    takes_arrays: ClassVar[bool] = True
 
     bits: int = integer(8, low=1, high=8)
     scheme: str = choice("minmax", "minmax", "symmetric")
@@ -114,6 +115,7 @@ class Dynamic8(Elementwise):
     aliases: ClassVar[tuple[str, ...]] = ("u8bit",)
     paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
     kernel: ClassVar[str] = "dynamic"
+    takes_arrays: ClassVar[bool] = True
 
     bucket_size: int | None = buckets.option(4096)
 

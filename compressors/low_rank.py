@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from compressors.decoding import Decode, Message
+
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     """(first dimension, product of the others)."""
@@ -130,13 +132,49 @@ class Spectral(Compressor):
         right = values[atoms * rows :].view(atoms, columns)
         add_product(left, right, out, weight)
 
-    def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
-        import torch
+    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+        from compressors.kernels import buffers, threads
 
+        plainly = super().decoder(out, replace=replace)
+        if out.device.type != "cpu" or not buffers.is_plain(out):
+            return plainly
+        rows, columns = matrix_shape(out.shape)
+        out = out.detach()
+        matrix, shape, strides = out.view(rows, columns), out.shape, out.stride()
+        dense, atom, wanted = 4 * rows * columns, max(1, 4 * (rows + columns)), self.payload_size(out.shape)
+
+        def decode(message: Message, start: int, size: int, key: Key, weight: float) -> None:
+            place, atoms = message.place(start), size // atom
+            is_whole = size == dense or (size == atoms * atom and size < dense)
+            if place is None or not is_whole or wanted not in (None, size):
+                plainly(message, start, size, key, weight)
+                return
+            if replace:
+                out.zero_()
+            floats = message.floats
+            assert floats is not None
+            if size == dense:
+                out.add_(floats.as_strided(shape, strides, place), alpha=weight)
+                return
+            left = floats.as_strided((rows, atoms), (1, rows), place)
+            right = floats.as_strided((atoms, columns), (columns, 1), place + atoms * rows)
+            with threads.single_thread():
+                matrix.addmm_(left, right, alpha=weight)
+
+        return decode
+
+    def load_kernels(self, device: torch.device | str = "cpu") -> None:
         from compressors.kernels import backend, spectral, uniform  # noqa: F401  (now rather than in the first step)
 
         if backend.on_the_host() == "numba":
             from compressors.kernels import tridiagonal  # noqa: F401
+        super().load_kernels(device)
+
+    def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
+        import torch
+
+        from compressors.kernels import spectral
+
         spectral.decompose(torch.eye(8, device=device), None)
         super().warm_up(device, shapes)
 

@@ -14,6 +14,7 @@ configs are composed, completed by the shell and checked without loading torch.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -140,11 +141,22 @@ def check(instance: Any) -> None:
     Raises:
         InvalidParameter: for the first field, in order of definition, that fails its test.
     """
-    for field in dataclasses.fields(instance):
-        valid: Valid | None = field.metadata.get("valid")
-        value = getattr(instance, field.name)
-        if valid is not None and not valid.test(value):
-            raise InvalidParameter(field.name, value, valid.words)
+    for name, valid in _ranges(instance.__class__):
+        value = getattr(instance, name)
+        if not valid.test(value):
+            raise InvalidParameter(name, value, valid.words)
+
+
+@functools.cache  # a sweep checks the same classes thousands of times
+def _ranges(cls: type) -> tuple[tuple[str, Valid], ...]:
+    return tuple(
+        (field.name, field.metadata["valid"]) for field in dataclasses.fields(cls) if "valid" in field.metadata
+    )
+
+
+@functools.cache
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
 
 
 def from_mapping(cls: type, values: dict[str, Any]) -> Any:
@@ -153,7 +165,7 @@ def from_mapping(cls: type, values: dict[str, Any]) -> Any:
     Raises:
         InvalidParameter: for a key that `cls` does not have, or a value out of range.
     """
-    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    names = _names(cls)
     for key, value in values.items():
         if key not in names:
             raise InvalidParameter(key, value, "one of the keys " + ", ".join(names))

@@ -12,6 +12,8 @@ from compressors.base import Compressor, Key, Law, element_count
 if TYPE_CHECKING:
     import torch
 
+    from compressors.decoding import Decode, Message
+
 
 @dataclasses.dataclass(frozen=True)
 class NoCompression(Compressor):
@@ -58,6 +60,30 @@ class NoCompression(Compressor):
 
         payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
         torch.mul(buffers.read_floats(payload).view(out.shape), weight, out=out.detach())
+
+    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+        import torch
+
+        from compressors.kernels import buffers
+
+        plainly = super().decoder(out, replace=replace)
+        if out.device.type != "cpu" or not buffers.is_plain(out):
+            return plainly
+        out = out.detach()
+        shape, strides, wanted = out.shape, out.stride(), self.payload_bound(out.shape)
+
+        def decode(message: Message, start: int, size: int, key: Key, weight: float) -> None:
+            place = message.place(start)
+            if place is None or message.floats is None or size != wanted:
+                plainly(message, start, size, key, weight)
+                return
+            values = message.floats.as_strided(shape, strides, place)
+            if replace:
+                torch.mul(values, weight, out=out)
+            else:
+                out.add_(values, alpha=weight)
+
+        return decode
 
 
 _PIECE = 2**18

@@ -9,13 +9,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import buckets
-from compressors.base import CorruptPayload, Key, Law, element_count, packed_size
+from compressors.base import Compressor, CorruptPayload, Key, Law, element_count, packed_size
 from compressors.elementwise import Elementwise
 from compressors.kernels import omega
 from compressors.parameters import boolean, choice, integer, number
 
 if TYPE_CHECKING:
     import torch
+
+    from compressors.decoding import Decode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,7 @@ class QSGD(Elementwise):
     }
     paper: ClassVar[str] = "Alistarh et al., QSGD, NeurIPS 2017"
     kernel: ClassVar[str] = "qsgd"
+    takes_arrays: ClassVar[bool] = True
 
     levels: int = integer(7, low=1, high=32767)
     bucket_size: int | None = buckets.option(512)
@@ -142,6 +145,11 @@ class QSGD(Elementwise):
             if not kernels.decode_add(payload, self.levels, self._length(out), field, weight, total):
                 raise CorruptPayload("a norm is negative or infinite, or a stream is not one of Elias codes in range")
 
+    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+        if self.unbiased and self.coding == "fixed":
+            return super().decoder(out, replace=replace)
+        return Compressor.decoder(self, out, replace=replace)
+
     def kernel_modules(self) -> tuple[str, ...]:
         return ("qsgd" if self.coding == "fixed" else "elias",)
 
@@ -171,6 +179,7 @@ class TernGrad(Elementwise):
     name: ClassVar[str] = "terngrad"
     paper: ClassVar[str] = "Wen et al., TernGrad, NeurIPS 2017"
     kernel: ClassVar[str] = "terngrad"
+    takes_arrays: ClassVar[bool] = True
 
     clip: float = number(2.5, low=0)
     bucket_size: int | None = buckets.option(None)
@@ -255,6 +264,7 @@ class OneBit(Elementwise):
     name: ClassVar[str] = "onebit"
     paper: ClassVar[str] = "Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech 2014"
     kernel: ClassVar[str] = "onebit"
+    takes_arrays: ClassVar[bool] = True
 
     bucket_size: int | None = buckets.option(2048)
 

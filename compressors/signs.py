@@ -20,6 +20,7 @@ class _Votes(Elementwise):
     """One bit an element, two for the whole tensor, and the vote of the workers."""
 
     kernel: ClassVar[str] = "signs"
+    takes_arrays: ClassVar[bool] = True
     scale_free: ClassVar[bool] = True
 
     def payload_bound(self, shape: Sequence[int]) -> int:
@@ -111,6 +112,7 @@ class SignNorm(Elementwise):
     aliases: ClassVar[tuple[str, ...]] = ("efsignsgd", "scaled_sign")
     paper: ClassVar[str] = "Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019"
     kernel: ClassVar[str] = "signs"
+    takes_arrays: ClassVar[bool] = True
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         return 4 + packed_size(element_count(shape), 1)

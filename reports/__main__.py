@@ -17,9 +17,10 @@ from sweep.run import UsageError
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 0; 1 where a report could not be written; 2 where there is nothing to report."""
     options = _parser().parse_args(arguments)
+    if sys.stdout is None:  # it was closed before the start: reports are files in the first place
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     # A log's or a terminal's encoding may lack the signs that names and tables have.
-    if sys.stdout is not None:  # it is None where it was closed before the start
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         built = []
         for sweep in collect.sweeps(*options.paths):

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from reports import panels, style
 from reports.grid import BASELINE
 from reports.panels import GREY, Layout
-from reports.table import DAGGER
+from reports.table import MARKS
 from reports.text import counted, listed, number
 from sweep import run as rundir
 
@@ -87,7 +87,7 @@ def _stack(axis: Axes, place: int, shown: pd.DataFrame) -> float:
 def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series) -> None:
     """Right of the bar its value, `text`, and a word for the runs of its label that are not in it."""
     here = runs[shown & (runs["label"] == label)]
-    texts = [f"{text}{DAGGER * bool(here['oversubscribed'].any())}"] if len(here) else []
+    texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
     texts += [f"mean of {len(here)}"] if len(here) > 1 else []
     axis.annotate(
         ", ".join([*texts, *panels.absent(label, runs, panels.words_for(runs, shown))]),
@@ -101,4 +101,4 @@ def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.D
 
 
 def _footnote(layout: Layout) -> str:
-    return f"; {DAGGER} {panels.CROWDED}" if layout.is_crowded() else ""
+    return "".join(f"; {MARKS[column]} {panels.UNFAIR[column]}" for column in layout.unfair())

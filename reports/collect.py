@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from reports import rows
+from reports import machines, rows
 from reports.text import clean
 from sweep import run as rundir
 
@@ -33,7 +33,11 @@ RUN_COLUMNS = {
     "reason": "string",  # why it is not done
     "attempts": "Int64",
     "oversubscribed": "boolean",  # more workers than cores
+    "shared_cores": "boolean",  # other runs may have had its cores as well: sweep.share_cores of any sweep, or SLURM
     "hosts": "string",  # separated by commas
+    "cpu": "string",  # models of the machines that started its attempts (of several nodes the first), by semicolons
+    "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
+    **dict.fromkeys(machines.RATES, "float64"),  # of one core there, before the run or its sweep (docs/provenance.md)
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",
@@ -123,7 +127,7 @@ class Report:
         if result and status in (rundir.PENDING, rundir.RUNNING):
             # The ranks finished, but who watches them was ended before noting it.
             status = _word(result.get("status")) or rundir.DONE
-        if status in rundir.COMPLETE and not run.path(rundir.RESULT).exists():
+        if status in rundir.RESULTS and not run.path(rundir.RESULT).exists():
             self._leave_out(run.path(rundir.RESULT), f"missing, though the run is {status}")
         measured = _from_result(result) if result else self._from_rows(run, warmup)
         hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
@@ -136,11 +140,21 @@ class Report:
             "reason": _word(state.get("reason")) or _word((result or {}).get("reason")),
             "attempts": len(attempts),
             "oversubscribed": state.get("oversubscribed") is True,
+            "shared_cores": state.get("shared_cores") is True,
             "hosts": ",".join(filter(None, map(_word, hosts))) or None,
+            **measured,
+            **machines.columns_of(self._records(run, attempts, result)),
             "started": _word(attempts[0].get("started")) if attempts else None,
             "ended": _word(attempts[-1].get("ended")) if attempts else None,
-            **measured,
         }
+
+    def _records(
+        self, run: rundir.Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None
+    ) -> list[Mapping[str, Any]]:
+        """Where a run was made, by the attempts that its figures come from."""
+        numbers = rundir.contributors(run, attempts, result)
+        found = [self._json(run.attempt(number) / rundir.PROVENANCE) for number in numbers]
+        return [record for record in found if record is not None]
 
     def _from_rows(self, run: rundir.Run, warmup: Any) -> dict[str, Any]:
         """What is known of a run that was ended before it could write its result."""

@@ -30,7 +30,8 @@ from reports.text import counted, listed, order, setting
 from sweep import run as rundir
 
 GREY = "#666666"
-CROWDED = "more workers than cores"
+UNFAIR = {"oversubscribed": "more workers than cores", "shared_cores": "cores shared with other runs"}
+"""Why times cannot be compared, by the column of `Report.runs` that says so."""
 _FEW = 8  # labels whose lines can be told apart
 _MAX_PANELS = 24
 _MAX_SMALL = 160  # axes of small multiples
@@ -68,8 +69,10 @@ class Layout:
         runs = pd.concat([runs for _, runs in self.panels])
         return runs[runs["status"] == rundir.DONE]
 
-    def is_crowded(self) -> bool:
-        return bool(self.all_done()["oversubscribed"].any())
+    def unfair(self) -> list[str]:
+        """The columns in `UNFAIR` that are true of some run."""
+        runs = self.all_done()
+        return [column for column in UNFAIR if runs[column].any()]
 
     @property
     def has_many(self) -> bool:

@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import html
 import io
+from collections.abc import Mapping
 
 from reports.grid import BASELINE
 from reports.text import setting
@@ -19,12 +20,21 @@ MISSING = "missing"
 NOT_MEASURED = "not measured"
 NO_BASELINE = "no baseline"
 
-DAGGER = "†"
+DAGGER, DOUBLE_DAGGER = "†", "‡"
+MARKS = {
+    "oversubscribed": DAGGER,
+    "shared_cores": DOUBLE_DAGGER,
+}
+"""What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
+
 MEANINGS = {
     DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
+    DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "
+    "it/s and times are not comparable with any",
     rundir.PENDING: "not started",
     rundir.RUNNING: "not finished when this report was written",
     rundir.DIVERGED: "the loss was no longer a finite number",
+    rundir.PRUNED: "ended early, because others of the sweep did better",
     MISSING: "no such run in the sweep's directory",
     NOT_MEASURED: "the run was done without measuring this",
     NO_BASELINE: f"no finished run with compressor={BASELINE} that is equal otherwise",
@@ -55,10 +65,10 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """`oversubscribed` are the numbers of workers for which this row's runs had too few cores."""
+    """`marked` are, by the columns in `MARKS`, the numbers of workers with which this row's runs are marked."""
 
     cells: tuple[Cell, ...]
-    oversubscribed: tuple[str, ...] = ()
+    marked: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,25 +81,27 @@ class Table:
     headers: int
     rows: tuple[Row, ...]
     caption: str = ""
+    remarks: tuple[str, ...] = ()
+    """What has to be known of all its runs together."""
 
     @property
     def notes(self) -> list[str]:
-        """What the marks and words in this table mean."""
-        texts = {cell.text for row in self.rows for cell in row.cells if cell.is_word or cell.text.endswith(DAGGER)}
-        used = {DAGGER if text.endswith(DAGGER) else text for text in texts}
-        return [f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used]
+        """What the marks and words in this table mean, after the remarks."""
+        cells = {cell for row in self.rows for cell in row.cells}
+        used = {cell.text for cell in cells if cell.is_word}
+        used |= {mark for cell in cells for mark in cell.text[len(unmarked(cell.text)) :]}
+        return [*self.remarks, *(f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used)]
 
     def csv(self) -> str:
-        """Values in full, in the units of `Report.runs`, and the daggers as a column of their own."""
-        marked = any(row.oversubscribed for row in self.rows)
+        """Values in full, in the units of `Report.runs`, and each kind of dagger as a column of its own."""
+        marks = [mark for mark in MARKS if any(row.marked.get(mark) for row in self.rows)]
         names = [f"{column.name} [{column.unit}]" if column.unit else column.name for column in self.columns]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*names, *(["oversubscribed [workers]"] if marked else [])])
+        writer.writerow([*names, *(f"{mark} [workers]" for mark in marks)])
         for row in self.rows:
-            writer.writerow(
-                [*(setting(cell.value) for cell in row.cells), *([" ".join(row.oversubscribed)] if marked else [])]
-            )
+            workers = (" ".join(row.marked.get(mark, ())) for mark in marks)
+            writer.writerow([*(setting(cell.value) for cell in row.cells), *workers])
         return text.getvalue()
 
     def markdown(self) -> str:
@@ -104,6 +116,11 @@ class Table:
         body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
         parts = [f"**{_markdown(self.title)}**", body, *map(_markdown, self.notes), _markdown(self.caption)]
         return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def unmarked(text: str) -> str:
+    """Text without the marks at its end."""
+    return text.rstrip("".join(MARKS.values()))
 
 
 def _markdown(text: str) -> str:

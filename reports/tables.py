@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from reports.grid import BASELINE, Grid
-from reports.table import DAGGER, MEANINGS, MISSING, NO_BASELINE, NOT_MEASURED, Cell, Column, Row, Table
+from reports.machines import remarks
+from reports.table import MARKS, MEANINGS, MISSING, NO_BASELINE, NOT_MEASURED, Cell, Column, Row, Table
 from reports.text import byte_unit, counted, listed, number, setting
 from sweep import run as rundir
 
@@ -75,11 +76,12 @@ def tables(grid: Grid) -> list[Table]:
     runs = grid.runs.assign(speedup=_speedup(grid))
     measures = [measure for measure in MEASURES if measure.column != "speedup" or BASELINE in set(runs["compressor"])]
     pivots = [pivot(grid, runs, measure) for measure in measures]
-    return [*pivots, _phases(grid), _runs(grid)]
+    said = tuple(remarks(grid.runs))
+    return [dataclasses.replace(table, remarks=said) for table in (*pivots, _phases(grid), _runs(grid))]
 
 
 def headline(grid: Grid) -> str:
-    """The sweep in three sentences: its size and how much of it is done, and the best of it."""
+    """The sweep in a few sentences: its size, how much of it is done, the best of it, and what its times are worth."""
     runs = grid.runs
     if runs.empty:
         return "There are run directories, but no run that could be read."
@@ -88,7 +90,7 @@ def headline(grid: Grid) -> str:
     size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}"
     sentences = [f"{size}: {listed(statuses)}."]
     done = runs[runs["status"] == rundir.DONE]
-    fair = done[~done["oversubscribed"]]
+    fair = done[~done[list(MARKS)].any(axis=1)]
     for what, measure, candidates in (("test accuracy", ACCURACY, done), ("throughput", THROUGHPUT, fair)):
         values = candidates[measure.column].dropna()
         if len(values):
@@ -96,6 +98,8 @@ def headline(grid: Grid) -> str:
             keys = [f"{key}={setting(best[key])}" for key in grid.keys]
             name = ", ".join([best["label"], counted(setting(best["workers"]), "worker"), *keys])
             sentences.append(f"Highest {what}: {measure.text(values.max())} {measure.shown or measure.unit} ({name}).")
+    if shared := int(runs["shared_cores"].sum()):
+        sentences.append(f"{counted(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)
 
 
@@ -109,16 +113,17 @@ def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
     measure = measure.scaled(pd.to_numeric(runs[measure.column], errors="coerce"))
     names = ("label", *grid.keys)
     cells: dict[tuple[str, ...], dict[str, Cell]] = {}
-    crowded: dict[tuple[str, ...], list[str]] = {}
-    columns = (runs[key] for key in ("oversubscribed", "status", measure.column, "workers", *names))
-    for is_crowded, status, value, *place in zip(*columns, strict=True):
+    marked: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+    columns = (runs[key] for key in ("status", measure.column, "workers", *names))
+    for flags, status, value, *place in zip(runs[list(MARKS)].to_dict("records"), *columns, strict=True):
         workers, *row = map(setting, place)
-        cells.setdefault(tuple(row), {})[workers] = _cell(status, value, measure, is_crowded)
-        crowded.setdefault(tuple(row), []).extend([workers] if is_crowded else [])
+        cells.setdefault(tuple(row), {})[workers] = _cell(status, value, measure, _marks(flags))
+        for mark, counts_marked in marked.setdefault(tuple(row), dict.fromkeys(MARKS, ())).items():
+            marked[tuple(row)][mark] = (*counts_marked, *([workers] if flags[mark] else []))
     nothing = Cell(MISSING, MISSING, is_word=True)
     counts = [setting(workers) for workers in grid.workers]
     rows = [
-        Row((*map(_text, row), *(found.get(workers, nothing) for workers in counts)), tuple(crowded[row]))
+        Row((*map(_text, row), *(found.get(workers, nothing) for workers in counts)), marked[row])
         for row, found in cells.items()
     ]
     shown = measure.shown or measure.unit
@@ -192,27 +197,32 @@ def _by_run(
     rows = []
     numbers = zip(*(values[measure.column] for measure in measures), strict=True)
     for run, measured in zip(grid.runs.to_dict("records"), numbers, strict=True):
-        marked = bool(run["oversubscribed"])
         workers = setting(run["workers"])
         before, texts, after = (
             [_text(setting(run[key])) for key in keys] for keys in (("label", *grid.keys), first, last)
         )
         cells = [_cell(run["status"], value, measure) for value, measure in zip(measured, measures, strict=True)]
-        count = Cell(workers, workers + DAGGER * marked)
-        rows.append(Row((*before, count, *texts, *cells, *after), (workers,) if marked else ()))
+        count = Cell(workers, workers + _marks(run))
+        marked = {mark: (workers,) for mark in MARKS if run[mark]}
+        rows.append(Row((*before, count, *texts, *cells, *after), marked))
     names = [Column("compressor"), *map(Column, grid.keys), Column("workers")]
     columns = [*names, *map(Column, first), *(Column(m.title, m.unit, m.shown or m.unit) for m in measures)]
     return Table(name, title, (*columns, *map(Column, last)), len(names), tuple(rows), grid.caption)
 
 
-def _cell(status: str, value: Any, measure: Measure, marked: bool = False) -> Cell:
+def _marks(run: Mapping[Any, Any]) -> str:
+    """The daggers that a run's numbers have."""
+    return "".join(mark for column, mark in MARKS.items() if run[column])
+
+
+def _cell(status: str, value: Any, measure: Measure, marks: str = "") -> Cell:
     if status != rundir.DONE:
         return Cell(status, status, is_word=True)
     if isinstance(value, str):
         return Cell(value, value, is_word=True)
     if not math.isfinite(value):
         return Cell(NOT_MEASURED, NOT_MEASURED, is_word=True)
-    return Cell(float(value), measure.text(value) + DAGGER * bool(marked))
+    return Cell(float(value), measure.text(value) + marks)
 
 
 def _text(text: str) -> Cell:

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import difflib
+import io
 import os
+import re
 import traceback
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from hydra.errors import HydraException, MissingConfigException
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-from sweep import run as names
-from sweep.run import UsageError
+from sweep import quick, search
+from sweep.directory import last_sweep
+from sweep.grammar import explain_grammar, valid_kind
+from sweep.places import root_of
+from sweep.run import UsageError, bad_value
 from sweep.settings import MpiSettings, SweepSettings
+from sweep.text import did_you_mean
+
+LAUNCHER = "hydra/launcher"
+
 
 _fresh: set[str] = set()
 _absent: list[Path] = []  # directories that were not there before Hydra has made them, outermost first
-_valid: dict[str, set[str]] = {}  # what a key accepts, in words; several where members of a group differ
+MEMBERS: dict[str, list[str]] = {}
+"""The names that each group of a config has, as told to `register`."""
+
+_registered: list[tuple[str, type]] = []  # dataclasses by the prefix of their keys
 
 
 def schema(cls: type, name: str | None = None) -> type:
@@ -56,44 +71,41 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Tell Hydra the types: `run` is the whole config (`sweep` and `mpi` are added), `groups` its parts by name."""
-    _share_config_store()
+    quick.patch()
     store = ConfigStore.instance()
-    _note_valid("", run)
+    _registered[:] = [("", run), ("sweep.", SweepSettings)]
     for group, members in groups.items():
-        for cls in members.values():
-            _note_valid(f"{group}.", cls)
+        MEMBERS[group] = list(members)
+        _registered.extend((f"{group}.", cls) for cls in members.values())
     whole = [(field.name, field.type, field) for field in dataclasses.fields(schema(run)) if field.name not in groups]
     parts = [(group, Any, dataclasses.field(default="???")) for group in groups]
     own = [
         ("sweep", SweepSettings, dataclasses.field(default_factory=SweepSettings)),
         ("mpi", MpiSettings, dataclasses.field(default_factory=MpiSettings)),
     ]
+    search.register()
     store.store(group="schema", name="run", node=dataclasses.make_dataclass("Config", [*whole, *parts, *own]))
     for group, members in groups.items():
+        there = store.repo["schema"].setdefault(group, {})
         for name, cls in members.items():
-            store.store(group=f"schema/{group}", name=name, node=schema(cls, name))
+            there[f"{name}.yaml"] = _Deferred(f"{name}.yaml", f"schema/{group}", partial(schema, cls, name))
 
 
-def _share_config_store() -> None:
-    """Keep Hydra from copying all registered types for every look at a group and every point of a grid.
+class _Deferred(ConfigNode):
+    """A type of Hydra's store that is made when it is first loaded: a command needs ten of a hundred."""
 
-    It copies its repository in order not to change it while it resolves the search path; the store of
-    types in it is a singleton, only ever read then, and hands out copies itself. More than half of
-    the time of `--help` and of composing a point goes into that copy.
-    """
-    ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
+    def __init__(self, name: str, group: str, make: Callable[[], type]) -> None:
+        self.name, self.group, self.package, self.provider = name, group, None, None
+        self._make = make
 
+    def __getattr__(self, key: str) -> Any:  # only asked for what is not there
+        if key != "node":
+            raise AttributeError(key)
+        self.node = OmegaConf.structured(self._make())
+        return self.node
 
-def _note_valid(prefix: str, cls: type) -> None:
-    hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(hints[field.name]):
-            _note_valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]))
-        words = getattr(field.metadata.get("valid"), "words", None)
-        if words is None and hints[field.name] is bool:
-            words = "true or false"
-        if words is not None:
-            _valid.setdefault(prefix + field.name, set()).add(words)
+    def __copy__(self) -> ConfigNode:
+        return ConfigNode(self.name, self.node, self.group, self.package, self.provider)
 
 
 def sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
@@ -101,10 +113,9 @@ def sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
 
     `resume=last` is the sweep that was started or resumed last below the same root as `fresh`.
     """
-    root = Path(fresh).parent.parent
+    root = root_of(Path(fresh))
     if resume == "last":
-        sweeps = sorted(root.glob(f"*/*/{names.SWEEP}"), key=lambda path: path.stat().st_mtime)
-        return str(sweeps[-1].parent) if sweeps else str(root / "last")
+        return str(last_sweep(root) or root / "last")
     if resume is not None:
         return resume
     directory = f"{fresh}-{name}" if name else fresh
@@ -126,11 +137,55 @@ def note_absent(directory: str) -> None:
 def forget_made() -> None:
     """Remove the directories that `note_absent` has not found, where they are empty."""
     for path in reversed(_absent):
-        path.rmdir()
+        with contextlib.suppress(FileNotFoundError):  # a refused sweep has removed its own
+            path.rmdir()
+
+
+def for_hydra(words: Sequence[str]) -> list[str]:
+    """Arguments as Hydra wants them: values such as ${ceil:${workers},8} in quotes, ++ before keys that are free."""
+    nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
+    free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
+    return [re.sub(free, "++", re.sub(nested, r'\1"\2"', word)) for word in words]
+
+
+def in_order(words: Sequence[str]) -> list[str]:
+    """Arguments with all overrides before all flags where flags stand between them, which Hydra's parser refuses.
+
+    Raises:
+        UsageError: a flag that there is not, or a wrong value of one.
+    """
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        get_args_parser().parse_args(list(words))
+        return list(words)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            overrides = list(get_args_parser().parse_intermixed_args(list(words)).overrides)
+    except SystemExit:  # after its usage in several lines
+        why = said.getvalue().strip().rpartition("error: ")[2]
+        unknown = why.removeprefix("unrecognized arguments: ")
+        if unknown != why:
+            flags = [word for word in unknown.split() if word.startswith("-")]  # it names what follows them, too
+            valid = "key=value, --quiet, --json and the flags of --hydra-help"
+            why = f"{' '.join(flags) or unknown}: unknown; valid is {valid}"
+        raise UsageError(why) from None
+    left = list(words)
+    for override in overrides:
+        left.remove(override)
+    return [*overrides, *left]
+
+
+def ceil(*given: int) -> int:
+    """The resolver `ceil`: how many boxes of the size given second hold so many things, such as nodes for workers."""
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in given)
+    if len(given) != 2 or not whole or given[1] < 1:
+        raise UsageError(f"${{ceil:{','.join(map(str, given))}}}: valid is two integers, the second from 1 up")
+    return -(-given[0] // given[1])
 
 
 def register_resolvers() -> None:
     OmegaConf.register_new_resolver("sweep_directory", sweep_directory, use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("ceil", ceil, replace=True)
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str | None:
@@ -146,17 +201,69 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     for cause in causes:
         if isinstance(cause, UsageError):
             return str(cause)
+        if isinstance(cause, OverrideParseException):
+            return explain_grammar(cause)
         if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
             group, _, option = cause.missing_cfg_file.rpartition("/")
-            return f"{group}={option}: valid is one of {', '.join(cause.options)}{_nearest(option, cause.options)}"
+            options = _own_launchers(cause.options) if group == LAUNCHER else cause.options
+            line = f"{group}={option}: valid is one of {', '.join(options)}{did_you_mean(option, options)}"
+            return line + (search.HINT if group.startswith(search.GROUP) else "")
     innermost = causes[-1]
     if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
         return _explain_key(innermost, arguments)
     if isinstance(error, OSError) and error.filename is not None and not _passed_through(error, "sweep"):
         return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
-    if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, ("hydra", "omegaconf")):
+    if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
+        return of_launcher
+    theirs = ("hydra", "omegaconf", "optuna")
+    if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):
         return " ".join(str(innermost).split())
     return None
+
+
+_INTERPOLATED = re.compile(r"^\w+ raised while resolving interpolation: ")
+_SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(.*)'$", re.DOTALL)
+
+
+def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
+    """What Hydra has against an option of the launcher, where it does not say which or why; else None."""
+    message = str(error).splitlines()[0] if str(error) else ""
+    if (swept := _SWEPT.match(str(error))) is not None:
+        key, _, value = swept[1].partition("=")
+        return f"{key}={value}: valid is one value; with a comma it is in quotes: '{key}=\"{value}\"'"
+    if not isinstance(error, InterpolationResolutionError):
+        return None
+    # Hydra makes the launcher before any point, and then the error does not know its key
+    typed = [word for word in arguments if "${" in word and word.lstrip("+").startswith("hydra.launcher.")]
+    named = re.search(r"'(.*)'|type (.*)|(\$\{\w+:)", message)
+    if len(typed) > 1 and named is not None:
+        typed = [word for word in typed if next(filter(None, named.groups())) in word]
+    if len(typed) != 1:
+        return None
+    key, _, value = typed[0].lstrip("+").partition("=")
+    return f"{key}={value.strip(chr(34))}: {_INTERPOLATED.sub('', message)}"
+
+
+def refuse_foreign_launcher(settings: Any) -> None:
+    """Refuse launchers that come with Hydra or with other packages, which Hydra lists beside ours.
+
+    Args:
+        settings: Hydra's section of a config.
+
+    Raises:
+        UsageError: the launcher is none of ours.
+    """
+    cluster = settings.launcher.get("cluster")
+    if cluster is None:
+        chosen = settings.runtime.choices.get(LAUNCHER)
+        names = GlobalHydra.instance().config_loader().get_group_options(LAUNCHER)
+        raise bad_value(LAUNCHER, chosen, "one of " + ", ".join(_own_launchers(names)))
+
+
+def _own_launchers(names: Sequence[str]) -> list[str]:
+    """Those that are files, in our conf/ or a user's; what packages bring is in Hydra's store of types."""
+    foreign = {file.removesuffix(".yaml") for file in ConfigStore.instance().list(LAUNCHER)}
+    return [name for name in names if name not in foreign]
 
 
 def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str:
@@ -165,10 +272,31 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     given = f"{key}={typed[-1]}" if typed else str(key)
     if "not in" in message and error.parent_node is not None:
         known = [str(name) for name in error.parent_node if name != "hydra"]
-        return f"{given}: unknown key; valid is one of {', '.join(known)}{_nearest(str(error.key), known)}"
-    if len(_valid.get(str(key), ())) == 1:
-        return f"{given}: valid is {''.join(_valid[str(key)])}"
-    return f"{given}: {message}"
+        return f"{given}: unknown key; valid is one of {', '.join(known)}{did_you_mean(str(error.key), known)}"
+    valid = {words for prefix, cls in _registered for words in _valid(prefix, cls, str(key))}
+    if len(valid) == 1:  # several where members of a group differ
+        return f"{given}: valid is {''.join(valid)}"
+    if message.endswith("is not a valid bool (type str)"):
+        return f"{given}: valid is true or false"
+    if (kind := valid_kind(message)) is not None:
+        return f"{given}: valid is {kind}"
+    return f"{given}: {_INTERPOLATED.sub('', message)}"
+
+
+def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
+    """What a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
+    if not key.startswith(prefix):
+        return
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
+        if prefix + field.name == key:
+            words = getattr(field.metadata.get("valid"), "words", None)
+            if words is None and hints[field.name] is bool:
+                words = "true or false"
+            if words is not None:
+                yield words
 
 
 def _passed_through(error: BaseException, package: str) -> bool:
@@ -182,10 +310,3 @@ def _raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
 
 def _modules(error: BaseException) -> list[str]:
     return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-
-
-def _nearest(word: str, options: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, options, 3)
-    alike = [difflib.SequenceMatcher(None, option, word).ratio() for option in close]
-    best = [option for option, ratio in zip(close, alike, strict=True) if ratio == max(alike)]
-    return f" (did you mean {' or '.join(best)}?)" if best else ""

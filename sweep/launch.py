@@ -2,115 +2,47 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import re
-import shlex
-import signal
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-from rich.console import Console
-
-from sweep import compose, plan, provenance
+from sweep import nursery, plan, pruning, reuse
 from sweep import run as names
-from sweep.local import SlotExecutor, SlotJob
-from sweep.mpirun import MpiRun, python_environment
-from sweep.plan import Point
-from sweep.progress import Output, Progress
-from sweep.run import Run, UsageError, bad_value, write_text
+from sweep.calibration import calibrate
+from sweep.closing import Closing
+from sweep.directory import Sweep, add_to_description
+from sweep.drive import Drive
+from sweep.ending import note_growing, resume_command, say, show_failures
+from sweep.environment import python_environment
+from sweep.estimate import Estimator
+from sweep.launchers import options_of
+from sweep.output import Manner, manner
+from sweep.run import Run, UsageError
 from sweep.settings import settings_of
-from sweep.signals import Interrupted, noticed
+from sweep.signals import Interrupted
+from sweep.states import take_in
+from sweep.tasks import Tasks, weight
 
-LOCK = ".lock"
-LOG_LINES = 10  # of a failed run, shown at the end
-POLL_S = 0.05
+if TYPE_CHECKING:
+    from sweep.points import Points
 
-EXECUTORS = {SlotExecutor.name(): SlotExecutor}
-"""submitit executors by name: what `hydra.launcher.cluster` may say."""
+REPORT = "report.html"
+
+
+class SearchEnded(UsageError):
+    """A run has no value, and more of its batch than the sweeper was told to bear with (max_failure_rate)."""
+
 
 _executed: dict[Path, list[Run]] = {}  # by sweep: the runs that this process was asked for
+_closings: dict[Path, Closing] = {}  # likewise
+_typed: dict[Path, list[Mapping[str, str]]] = {}  # by the name asked for: overrides of all points so far
 _opened: dict[Path, Path] = {}  # by the name asked for: the directory of the sweep that this process has made
-
-
-class Sweep:
-    """An open sweep directory: locked, so that no other process runs anything in it."""
-
-    def __init__(self, directory: Path, *, fresh: bool) -> None:
-        """Open `directory`; a `fresh` name that another sweep took in the same second gets a number.
-
-        Raises:
-            UsageError: the directory cannot be written or another process holds it.
-        """
-        self.directory = directory
-        number = 1
-        while not self._lock() or (fresh and (self.directory / names.SWEEP).exists()):
-            if not fresh:
-                raise UsageError(
-                    f"hydra.sweep.dir={self.directory}: another process is running this sweep; "
-                    f"valid is to wait for it, or another directory"
-                )
-            number += 1
-            self.directory = directory.with_name(f"{directory.name}-{number}")
-
-    def _lock(self) -> bool:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._locked: IO[str] = (self.directory / LOCK).open("w")
-        except OSError as error:
-            raise UsageError(
-                f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
-            ) from error
-        try:
-            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._locked.close()
-            return False
-        return True
-
-    def close(self) -> None:
-        self._locked.close()
-
-    def lay_out(
-        self, configs: Sequence[dict[str, Any]], overrides: Sequence[Mapping[str, str]], mpi_program: Sequence[str]
-    ) -> list[Run]:
-        """Write sweep.yaml and a directory for every point; returns the runs, in order."""
-        swept = plan.swept_keys(overrides)
-        shown = swept or list(overrides[0])  # a single run is named by what was typed
-        points = [
-            Point(config, {key: point[key] for key in shown if key in point})
-            for config, point in zip(configs, overrides, strict=True)
-        ]
-        typed = dict.fromkeys(f"{key}={value}" for point in overrides for key, value in point.items())
-        self._describe(swept, list(typed), mpi_program)
-        return plan.lay_out(self.directory, points)
-
-    def _describe(self, swept: Sequence[str], overrides: Sequence[str], mpi_program: Sequence[str]) -> None:
-        path = self.directory / names.SWEEP
-        this = {"created": names.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
-        if path.exists():
-            known = _read_yaml(path)
-            known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
-            known.setdefault("resumed", []).append(this)
-        else:
-            known = {"format": names.FORMAT, **this, "swept": list(swept)}
-        write_text(path, yaml.safe_dump(known, sort_keys=False, allow_unicode=True))
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file that somebody may have damaged; what is not one is empty."""
-    try:
-        known = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}
-    return known if isinstance(known, dict) else {}
 
 
 def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
@@ -119,14 +51,19 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         UsageError: files are missing, or a run's options do not fit its data; the line says which.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "trainers.data", "--runs"],
-        input=json.dumps(list(configs)),
-        stderr=subprocess.PIPE,
-        env={**os.environ, **python_environment()},
-        text=True,
-        errors="replace",
-    )
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as asked:  # ten thousand configs are not to be held once more
+        for number, config in enumerate(configs):
+            asked.write(("," if number else "[") + json.dumps(config))
+        asked.write("]")
+        asked.seek(0)
+        done = subprocess.run(
+            [sys.executable, "-m", "trainers.data", "--runs"],
+            stdin=asked,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **python_environment()},
+            text=True,
+            errors="replace",
+        )
     lines = done.stderr.strip().splitlines()
     if done.returncode == 2 and lines:
         raise UsageError(lines[-1])
@@ -143,11 +80,20 @@ def forgetting(directory: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):
-            if not (directory / names.SWEEP).exists():
-                (directory / "multirun.yaml").unlink(missing_ok=True)
-                compose.forget_made()
+        take_back(directory)
         raise
+    finally:
+        nursery.close_early()
+
+
+def take_back(directory: Path) -> None:
+    """Remove what Hydra has made for a sweep of which nothing was started."""
+    from sweep import compose  # not at the top: `python -m sweep` does without Hydra
+
+    with suppress(OSError):
+        if not (directory / names.SWEEP).exists():
+            (directory / "multirun.yaml").unlink(missing_ok=True)  # by sweepers other than ours
+            compose.forget_made()
 
 
 def execute(
@@ -157,8 +103,8 @@ def execute(
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
     fresh: bool,
-    cluster: str,
-) -> list[Run]:
+    whole: bool = True,
+) -> list[Run | None]:
     """Run the points of a grid: check all, lay out their directories, run what is missing.
 
     Args:
@@ -167,119 +113,181 @@ def execute(
         directory: of the sweep.
         resolve: checks one config and settles what it leaves open.
         fresh: the directory's name was made up for this sweep, so it may be changed.
-        cluster: name of the submitit executor.
+        whole: these are all points of the sweep; others do not come in further calls.
 
     Returns:
-        The run of each point, in order; equal points share one.
+        The run of each point, in order; equal points share one. None for a point that was taken out of the grid,
+        and for all with sweep.dry_run.
 
     Raises:
         UsageError: a point cannot work; nothing was started.
         Interrupted: by a signal; everything that was started has been ended.
     """
-    if cluster not in EXECUTORS:
-        raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(EXECUTORS))
-    resolved = [resolve(config) for config in configs]
-    if not resolved:
-        raise UsageError("the grid has no points: valid is at least one value for every key")
-    for config in resolved:
-        for place in ("sweep", "mpi"):
-            if config[place] != resolved[0][place]:
-                raise UsageError(f"{place}: cannot be swept; valid is one value for all runs of a sweep")
-    settings, mpi = settings_of(resolved[0])
-    program = mpi.program()
+    from sweep.points import check  # with Hydra, which `python -m sweep` does without
+
+    points = check(configs, overrides, resolve)
+    settings, program = points.settings, points.mpi.program()
+    found: list[Run | None] = [None] * len(configs)
     if settings.resume is not None and not (directory / names.SWEEP).is_file():
         raise UsageError(
             f"sweep.resume={settings.resume}: there is no sweep in {directory} (no {names.SWEEP}); "
             f"valid is `last` or the directory of a sweep"
         )
-    prepare_data(resolved)
+    if settings.dry_run:
+        from sweep import dry  # only this needs it
+
+        if manner(settings).json:
+            dry.tell(points, directory)
+        else:
+            dry.show(points, directory, manner(settings).essential())
+        take_back(directory)
+        return found
+    if todo := _incomplete(points, directory):
+        with _loading(points):
+            prepare_data(todo)
     # a sweeper that hands over batch after batch fills one directory
-    sweep = Sweep(_opened.get(directory, directory), fresh=fresh and directory not in _opened)
+    again = directory in _opened
+    sweep = Sweep(_opened.get(directory, directory), fresh=fresh and not again)
     try:
         _opened[directory] = sweep.directory
-        runs = sweep.lay_out(resolved, overrides, program)
-        _executed.setdefault(sweep.directory, []).extend(runs)
-        tasks = {
-            run: MpiRun(str(run.directory), names.ranks(config), config["threads_per_worker"], program, mpi.environment)
-            for run, config in zip(runs, resolved, strict=True)
-        }
-        configs_of = dict(zip(runs, resolved, strict=True))
-        executor = EXECUTORS[cluster](sweep.directory, max_parallel=settings.max_parallel)
-        _run_missing(sweep.directory, tasks, configs_of, executor)
-    finally:
-        sweep.close()
-    return runs
-
-
-def _run_missing(
-    directory: Path, tasks: Mapping[Run, MpiRun], configs: Mapping[Run, Mapping[str, Any]], executor: SlotExecutor
-) -> None:
-    console = Output()
-    todo = plan.missing(tasks)
-    say(console, f"{os.path.relpath(directory)}: {len(todo)} of {len(tasks)} runs to do")
-    jobs: list[SlotJob] = []
-    try:
-        for run in todo:
-            job = executor.submit(tasks[run])
-            assert isinstance(job, SlotJob)
-            jobs.append(job)
-        shown = Progress(jobs, [configs[run] for run in todo], len(tasks) - len(todo), console)
-        with shown as progress, noticed(signal.SIGUSR1) as requests:
-            while executor.queue or executor.running:
-                executor.poll()
-                if requests:
-                    requests.clear()
-                    executor.preempt_all()
-                progress.refresh()
-                time.sleep(POLL_S)
-    except Interrupted:
-        executor.cancel_all("interrupted")
-        say(console, "\ninterrupted; what was running has been ended. To go on:", "yellow")
-        say(console, f"  {resume_command(directory)}")
+        if not whole:
+            note_growing(sweep.directory)
+        so_far = _typed.setdefault(directory, [])
+        so_far += points.overrides
+        try:
+            runs = sweep.lay_out(points.configs, points.overrides, program, again=again, among=so_far)
+        except Interrupted as interrupted:
+            if (sweep.directory / names.SWEEP).exists():  # else nothing is left of it
+                note_growing(sweep.directory)  # only its own command knows all points
+                interrupted.told = True
+                say(manner(settings).essential(), "\ninterrupted while runs were laid out. To go on:", "yellow")
+                say(manner(settings).essential(), f"  {resume_command(sweep.directory)}")
+            raise
+        if points.taken_out:
+            out = f"{len(points.taken_out)} of {len(configs)} points are taken out by sweep.exclude or sweep.include"
+            say(manner(settings).chatter(), out)
+        wanted = dict(zip(runs, points.configs, strict=True))
+        if settings.wait or not plan.missing(wanted):
+            take_to_end(sweep.directory, wanted)
+        else:
+            options_of(points.configs[0]["launcher"]).leave(sweep, list(wanted))
+    except UsageError:
+        if sweep.directory not in _executed:  # it was refused: by a scheduler, say
+            sweep.forget()
         raise
     finally:
-        executor.cancel_all("the launcher failed")
+        sweep.close()
+    for number, run in zip(points.numbers, runs, strict=True):
+        found[number] = run
+    return found
+
+
+def _loading(points: Points) -> AbstractContextManager[None]:
+    """Within the block, what is soon to fork the ranks of packed runs loads torch."""
+    first = points.configs[0]
+    if not (points.settings.pack and points.settings.wait and first["launcher"]["cluster"] == "local"):
+        return nullcontext()
+    return nursery.early(points.mpi.program(), points.mpi.environment, first["threads_per_worker"])
+
+
+def _incomplete(points: Points, directory: Path) -> list[dict[str, Any]]:
+    """The configs of points that are not complete in a sweep that is resumed."""
+    if not (directory / names.SWEEP).is_file():
+        return points.configs
+    places = plan.place(directory, plan.points_of(points.configs, points.overrides))
+    return [each.point.config for each in places if not (each.known and plan.is_complete(each.run))]
+
+
+def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> None:
+    """Compute what is missing of these runs of an open sweep, whose settings are those of its configs."""
+    first = next(iter(configs.values()))
+    settings, _ = settings_of(first)
+    if directory not in _closings:
+        _closings[directory] = Closing(directory, settings)
+    closing = _closings[directory]
+    if settings.prune is None:
+        pruning.forget(configs)
+    tasks = Tasks(directory, keep_code=settings.snapshot)
+    if settings.reuse:
+        reuse.take_and_tell(directory, configs, tasks.version, closing.manner.chatter())
+    missing = plan.unfinished(configs)
+    for run in missing:
+        take_in(run)
+    if missing:
+        add_to_description(directory, calibration=calibrate())
+    executor = options_of(first["launcher"]).executor(directory, settings)
+    drive = Drive(directory, configs, tasks, executor, settings, closing.events)
+    executor.weigh = lambda task: weight(drive.configs[task.run])
+    if len(missing) > 1:  # there is an order to choose
+        estimator = Estimator(directory)
+        executor.estimate = lambda task: estimator.seconds(drive.configs[task.run])
+    began = True
+    try:
+        drive.run()
+    except UsageError:
+        began = bool(drive.jobs)  # else it was refused: nothing was started
+        raise
+    except Interrupted as interrupted:
+        if not drive.left:
+            closing.end([*_executed.get(directory, []), *drive.configs], int(interrupted.code or 1))
+        raise
+    finally:
+        if began:
+            _executed.setdefault(directory, []).extend(drive.configs)  # also those that were added meanwhile
+
+
+def has_executed() -> bool:
+    """Whether anything of a sweep has been computed, or looked at, by this process."""
+    return bool(_executed)
 
 
 def conclude() -> int:
     """Report on what this process has run and show what failed; returns the exit status, 0 or 1."""
-    console = Output()
     failed = False
-    for directory, runs in _executed.items():
-        command = [sys.executable, "-m", "reports", str(directory)]
-        environment = {**os.environ, **python_environment()}
-        failed |= bool(subprocess.run(command, stdin=subprocess.DEVNULL, env=environment, check=False).returncode)
-        unfinished = [run for run in dict.fromkeys(runs) if run.status() != names.DONE]
-        show_failures(unfinished, directory, console)
-        failed |= bool(unfinished)
+    try:
+        for directory, runs in _executed.items():
+            failed |= not _show(directory, runs, _closings[directory])
+        for directory, runs in _executed.items():
+            _closings[directory].end(runs, int(failed))
+    except Interrupted as interrupted:
+        for directory, runs in _executed.items():
+            _closings[directory].end(runs, int(interrupted.code or 1))
+        raise
     return int(failed)
 
 
-def show_failures(failed: Sequence[Run], directory: Path, console: Console) -> None:
-    """Why runs failed, the end of their logs, and the command that computes only what is missing."""
-    for run in failed:
-        state = run.state()
-        say(console, f"\n{state['status']}: {os.path.relpath(run.directory)}", "bold red")
-        if state.get("reason"):
-            say(console, f"  {state['reason']}")
-        if state["attempts"]:
-            log = run.attempt(state["attempts"][-1]["number"]) / names.STDERR
-            for line in names.tail(log, LOG_LINES):
-                say(console, f"  | {line}", "dim")
-    if any(run.status() not in names.COMPLETE for run in failed):
-        say(console, "\nTo compute only what is missing:")
-        say(console, f"  {resume_command(directory)}")
+def _show(directory: Path, runs: Sequence[Run], closing: Closing) -> bool:
+    """Report on a sweep; returns whether all of it is as it was asked for."""
+    how = closing.manner
+    written = write_report(directory, how)
+    unfinished = [run for run in dict.fromkeys(runs) if run.status() not in names.FINE]
+    show_failures(unfinished, directory, how.essential())
+    if (best := closing.best(runs)) is not None:
+        say(how.chatter(), best)
+    if how.quiet and not how.json:
+        say(how.essential(), best or closing.summary(runs))
+    return written and not unfinished
 
 
-def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print a line as it is: neither markup nor line breaks of rich's own, so that it can be copied."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def write_report(directory: Path, how: Manner) -> bool:
+    """Have the report of a sweep written, unless it stands; returns whether that is so now."""
+    if _report_stands(directory):
+        say(how.chatter(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
+        return True
+    command = [sys.executable, "-m", "reports", str(directory)]
+    environment = {**os.environ, **python_environment()}
+    out = subprocess.DEVNULL if how.terse else None
+    # in a session of its own: Ctrl-C comes to us, and we end it, without its traceback
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=out, env=environment, check=False, start_new_session=True
+    )
+    return not done.returncode
 
 
-def resume_command(directory: Path) -> str:
-    """This command line with sweep.resume for `directory`."""
-    words = [word for word in provenance.command_line() if not word.startswith("sweep.resume=")]
-    value = os.path.relpath(directory)
-    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", value):  # Hydra's grammar wants quotes around the rest
-        value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return shlex.join([*words, f"sweep.resume={value}"])
+def _report_stands(directory: Path) -> bool:
+    """Whether there is a report that is newer than the state of every run."""
+    try:
+        written = (directory / REPORT).stat().st_mtime_ns
+        return all(run.path(names.STATE).stat().st_mtime_ns < written for run in names.runs_of(directory))
+    except OSError:
+        return False

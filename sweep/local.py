@@ -2,215 +2,218 @@
 
 submitit's own LocalExecutor starts everything at once, costs two Python start-ups a job and leaves
 MPI ranks alive when a job is cancelled. Here a job is an `MpiRun`, started directly; it waits until as
-many cores as it needs are free, and these are its own until it ends.
-
-There is no thread: `poll` moves the queue on, and `job.wait()`, `job.done()` and `job.result()` call it.
+many cores and GPUs as it needs are free, and these are its own until it ends.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-from submitit.core.core import Executor, Job
-from submitit.core.utils import DelayedSubmission, FailedJobError
 
 from sweep import run as names
-from sweep.mpirun import GRACE_S, Attempt, MpiRun, RunFailed, outcome, write_state
+from sweep.attempt import Try
+from sweep.executor import RunExecutor, RunJob, note
+from sweep.failures import START
+from sweep.mpirun import MpiRun
+from sweep.processes import GRACE_S
+from sweep.run import UsageError
+from sweep.scheduling import Amounts, Backlog, Entry
+from sweep.slots import Lease, Slots
 
-POLL_S = 0.02
-
-# what submitit calls the states of a job, by ours
-STATES = {
-    names.PENDING: "PENDING",
-    names.RUNNING: "RUNNING",
-    names.DONE: "COMPLETED",
-    names.DIVERGED: "COMPLETED",
-    names.CANCELLED: "CANCELLED",
-    names.PREEMPTED: "PREEMPTED",
-}
+LOOK_S = 1.0  # between two looks at what other sweeps do
+UNLIMITED = 1 << 30
 
 
-class Slots:
-    """The cores of this machine that this process may use, leased to one run at a time."""
-
-    def __init__(self, cores: Sequence[int] | None = None) -> None:
-        self.total = sorted(os.sched_getaffinity(0) if cores is None else cores)
-        self.free = list(self.total)
-
-    def lease(self, wanted: int) -> list[int] | None:
-        """`wanted` cores, or None while too few are free. More than there are means all of them."""
-        count = min(wanted, len(self.total))
-        if count > len(self.free):
-            return None
-        leased, self.free = self.free[:count], self.free[count:]
-        return leased
-
-    def release(self, cores: Sequence[int]) -> None:
-        self.free = sorted([*self.free, *cores])
-
-
-class SlotJob(Job[dict[str, Any]]):
-    """A queued, running or finished MpiRun; its result is the content of result.json."""
+class SlotJob(RunJob):
+    """A run on this machine, with the cores and GPUs that are its own."""
 
     def __init__(self, executor: SlotExecutor, task: MpiRun) -> None:
-        self.executor, self.mpi_run = executor, task
-        self.attempt: Attempt | None = None
-        self.cores: list[int] = []
-        self.status = names.PENDING
-        self.reason: str | None = None
-        super().__init__(executor.folder, task.run.name)
-
-    def _register_in_watcher(self) -> None:
-        """Nobody needs to be asked: the executor sees its own children."""
-
-    @property
-    def state(self) -> str:
-        return STATES.get(self.status, "FAILED")
-
-    def get_info(self, mode: str = "force") -> dict[str, str]:
-        return {"jobState": self.state, "reason": self.reason or ""}
-
-    def done(self, force_check: bool = False) -> bool:
-        self.executor.poll()
-        return self.status not in (names.PENDING, names.RUNNING)
-
-    def wait(self) -> None:
-        while not self.done():
-            time.sleep(POLL_S)
-
-    def cancel(self, check: bool = True) -> None:
-        """End the job's processes (with `check`, wait until they are gone) or take it out of the queue."""
-        self.executor.cancel([self], "cancelled", GRACE_S if check else 0.0)
-
-    def exception(self) -> FailedJobError | None:
-        self.wait()
-        try:
-            outcome(self.mpi_run.run)
-        except RunFailed as error:
-            return FailedJobError(f"{self.mpi_run.run.name}: {error}\n{self.stderr() or ''}")
-        return None
-
-    def _get_outcome_and_result(self) -> tuple[str, Any]:
-        try:
-            return "success", outcome(self.mpi_run.run)
-        except RunFailed as error:
-            return "error", str(error)
-
-    def _log(self, name: str) -> str | None:
-        if self.attempt is None:
-            return None
-        return (self.attempt.directory / name).read_text(encoding="utf-8", errors="replace")
-
-    def stdout(self) -> str | None:
-        return self._log(names.STDOUT)
-
-    def stderr(self) -> str | None:
-        return self._log(names.STDERR)
-
-    def __del__(self) -> None:
-        if self._cancel_at_deletion and self.state in ("PENDING", "RUNNING"):
-            self.cancel(check=False)
+        self.attempt: Try | None = None
+        self.lease: Lease | None = None
+        self.wants: Amounts = executor.wants(task)
+        self.seconds = executor.estimate(task) if executor.estimate else None
+        self.ends: float | None = None  # by its estimate, on the clock of time.monotonic()
+        super().__init__(executor, task)
 
 
-class SlotExecutor(Executor):
-    """First in, first out, as many at a time as find free cores.
+class SlotExecutor(RunExecutor):
+    """Runs the longest first, as many at a time as find free slots; see sweep/scheduling.py and sweep/slots.py.
 
     Args:
-        folder: not used for files (a run's directory has them all); part of submitit's interface.
+        folder: of the sweep; no files are written there but those of the runs.
         cores: the cores to share out; default: those that this process may run on.
-        max_parallel: runs at the same time at most; None: no limit but the cores.
+        max_parallel: runs at the same time at most; None: no limit but the slots, or with `share_cores` as many as
+            there are cores.
+        gpus: gives the GPUs to share out; asked when a run wants one.
+        most: cores at the same time at most, whichever of `cores` are free; None: all.
+        share_cores: runs may use all cores, and start whether these are free or not.
+        slots: what to share out, where it is not the machine's that all sweeps share.
+
+    Raises:
+        UsageError: the directory of the slots cannot be used.
     """
 
     job_class = SlotJob
 
-    def __init__(self, folder: str | Path, cores: Sequence[int] | None = None, max_parallel: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        cores: Sequence[int] | None = None,
+        max_parallel: int | None = None,
+        *,
+        gpus: Callable[[], Sequence[str]] = list,
+        most: int | None = None,
+        share_cores: bool = False,
+        slots: Slots | None = None,
+    ) -> None:
         super().__init__(folder)
-        self.slots = Slots(cores)
+        if slots is None:
+            slots = Slots(cores, most=most, share_cores=share_cores, sweep=str(Path(folder).absolute()))
+        self.slots = slots
         self.max_parallel = max_parallel
-        self.queue: deque[SlotJob] = deque()
+        self.gpus = gpus
+        self.backlog: Backlog[SlotJob] = Backlog()
         self.running: list[SlotJob] = []
+        self._changes = 0
+        self._examined: object = None  # how everything was when nobody could overtake the head
+        self._looked_at = 0.0
 
     @classmethod
     def name(cls) -> str:
         return "slots"
 
-    @classmethod
-    def affinity(cls) -> int:
-        return 0  # submitit must not pick it by itself: it runs nothing but MpiRun
+    @property
+    def active(self) -> bool:
+        return bool(len(self.backlog) or self.running)
 
-    def _internal_process_submissions(self, delayed_submissions: Sequence[DelayedSubmission]) -> list[Job[Any]]:
-        jobs: list[Job[Any]] = []
-        for submission in delayed_submissions:
-            if not isinstance(submission.function, MpiRun) or submission.args or submission.kwargs:
-                raise TypeError(f"the executor `slots` runs MpiRun objects, not {submission.function!r}")
-            job = SlotJob(self, submission.function)
-            self.queue.append(job)
-            jobs.append(job)
+    @property
+    def places(self) -> int:
+        """Runs at the same time at most."""
+        if self.max_parallel is not None:
+            return self.max_parallel
+        return self.slots.total if self.slots.share_cores else UNLIMITED
+
+    def wants(self, task: MpiRun) -> Amounts:
+        """Cores, GPUs and places of a run; one that is to be alone has all there are."""
+        alone = task.alone
+        cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
+        return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
+
+    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+        if not self.slots.gpus and any(task.gpus for task in tasks):
+            self.slots.gpus = list(self.gpus())
+        for task in tasks:
+            if task.gpus > len(self.slots.gpus):
+                raise UsageError(f"{task.run.name} wants {task.gpus} GPUs, of which there are {len(self.slots.gpus)}")
+        jobs = [SlotJob(self, task) for task in tasks]
+        weights = [self.weigh(task) if self.weigh else () for task in tasks]
+        self.backlog.add(Entry(job, job.wants, job.seconds, weight) for job, weight in zip(jobs, weights, strict=True))
+        self._changes += 1
         self.poll()
-        return jobs
+        return list(jobs)
 
     def poll(self) -> None:
-        """Note which jobs have ended and start what fits on the cores that are free now."""
+        now = time.monotonic()
+        is_time_to_look = now >= self._looked_at + LOOK_S
+        if is_time_to_look:
+            self._looked_at = now
         for job in list(self.running):
             assert job.attempt is not None
             status = job.attempt.poll()
             if status is not None:
-                self._ended(job, status, job.attempt.reason)
-        while self.queue and (self.max_parallel is None or len(self.running) < self.max_parallel):
-            cores = self.slots.lease(self.queue[0].mpi_run.cores)
-            if cores is None:
-                return  # strictly in order: a large run is not overtaken for ever by small ones
-            self._start(self.queue.popleft(), cores)
+                self._ended(job, status, job.attempt.reason, job.attempt.cause)
+            elif is_time_to_look:
+                self._notice_disturbance(job)
+        self._dispatch(now)
+        if is_time_to_look and (head := self.backlog.head) is not None:
+            own = head.wants[2] > self._free_places()  # it waits for runs of ours, whatever others have
+            head.item.waits_for = None if own else ", ".join(self.slots.others()) or None
 
-    def _start(self, job: SlotJob, cores: list[int]) -> None:
-        job.cores = cores
+    def _dispatch(self, now: float) -> None:
+        """Start what can be started."""
+        while (head := self.backlog.head) is not None:
+            if head.wants[2] > self._free_places():
+                return
+            if not self._try(head, first=True):
+                break
+        if head is None:
+            return
+        free = (*self.slots.available, self._free_places())
+        if self._examined == (self._changes, free):
+            return
+        found = self.backlog.overtakers(free, [(job.wants, job.ends) for job in self.running], now)
+        if all([self._try(entry, first=False) for entry in found]):
+            self._examined = (self._changes, free)
+
+    def _free_places(self) -> int:
+        return self.places - sum(job.wants[2] for job in self.running)
+
+    def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
+        """Start a run if it gets its slots."""
+        job = entry.item
+        lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.mpi_run.run.name)
+        if lease is None:
+            return False
+        self.backlog.remove(entry)
+        self._changes += 1
+        job.lease, job.waits_for, job.shared_cores = lease, None, lease.is_shared
+        job.ends = None if job.seconds is None else time.monotonic() + job.seconds
         self.running.append(job)
         try:
-            job.attempt = job.mpi_run.start(cores)
+            job.attempt = self._begin(job, lease)
             job.status = names.RUNNING
         except OSError as error:  # this run cannot start (a full disk, say); others may
-            self._ended(job, names.FAILED, f"could not be started: {error}")
-            _note(job)
+            self._ended(job, names.FAILED, f"could not be started: {error}", START)
+            note(job)
+        return True
 
-    def _ended(self, job: SlotJob, status: str, reason: str | None) -> None:
-        job.status, job.reason = status, reason
+    def _begin(self, job: SlotJob, lease: Lease) -> Try:
+        """Start an attempt at the job's run."""
+        return job.mpi_run.start(lease.cores, lease)
+
+    def _notice_disturbance(self, job: SlotJob) -> None:
+        """A run on whose cores another sweep's may run as well is no longer timed fairly."""
+        if job.lease is not None and not job.shared_cores and self.slots.is_disturbed(job.lease):
+            job.shared_cores = True
+            if job.attempt is not None:
+                job.attempt.disturbed()
+
+    def _ended(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
+        self._notice_disturbance(job)
+        job.status, job.reason, job.cause = status, reason, cause
         self.running.remove(job)
-        self.slots.release(job.cores)
+        self._changes += 1
+        if job.lease is not None:
+            self.slots.release(job.lease)
 
-    def cancel(self, jobs: Sequence[SlotJob], reason: str, grace_s: float = GRACE_S) -> None:
-        """End these jobs: all are asked at once, then each is waited for."""
-        for job in jobs:
-            if job in self.queue:
-                self.queue.remove(job)
-                job.status, job.reason = names.CANCELLED, reason
-                _note(job)
+    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+        asked = [job for job in jobs if isinstance(job, SlotJob)]
+        waiting = {entry.item: entry for entry in self.backlog}
+        for job in asked:
+            if job in waiting:
+                if waiting[job] is self.backlog.head:
+                    self.slots.give_up()
+                self.backlog.remove(waiting[job])
+                self._changes += 1
+                job.status, job.reason, job.waits_for = names.CANCELLED, reason, None
+                note(job)
             elif job.attempt is not None:
                 job.attempt.terminate(names.CANCELLED, reason)
+            elif job in self.running:  # the signal came while it was being started, which has been taken back
+                self._ended(job, names.CANCELLED, reason)
+                note(job)
         deadline = time.monotonic() + grace_s
-        for job in jobs:
+        for job in asked:
             if job in self.running and job.attempt is not None:
                 job.attempt.stop(names.CANCELLED, reason, max(0.0, deadline - time.monotonic()))
-                self._ended(job, job.attempt.status or names.CANCELLED, reason)
+                self._ended(job, job.attempt.status or names.CANCELLED, job.attempt.reason, job.attempt.cause)
 
     def preempt_all(self) -> None:
-        """Have what is running save and end by itself; what is queued does not begin."""
-        self.cancel(list(self.queue), "SIGUSR1 came before its turn")
+        self.cancel([entry.item for entry in self.backlog], "SIGUSR1 came before its turn")
         for job in self.running:
             if job.attempt is not None:
                 job.attempt.preempt()
 
     def cancel_all(self, reason: str) -> None:
-        """End everything that is queued or running."""
-        self.cancel([*self.queue, *self.running], reason)
-
-
-def _note(job: SlotJob) -> None:
-    """Write the state of a job that has no attempt to write it."""
-    with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
-        write_state(job.mpi_run.run, status=job.status, reason=job.reason)
+        self.cancel([*(entry.item for entry in self.backlog), *self.running], reason)

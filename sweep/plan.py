@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sweep import run as names
-from sweep.mpirun import settle_abandoned, write_state
-from sweep.run import Run, write_json, write_text
+from sweep.redact import hide_in_word
+from sweep.run import Run, UsageError, write_json, write_text
+from sweep.states import settle_abandoned, write_state
 
 SIGNATURE_DIGITS = 8  # of 64 in a directory's name; more where two runs would share them
 
-_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it is run
+
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML's safe loader, in C where it was built so."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One point of a grid: its resolved config, and its swept keys with their values as typed."""
+    """One point of a grid: its resolved config, its swept keys with their values as typed, all that was typed.
+
+    Where what was typed is a secret by its name, `overrides` has not got it.
+    """
 
     config: dict[str, Any]
     swept: dict[str, str]
+    overrides: tuple[str, ...] = ()
 
 
 def signature(config: Mapping[str, Any]) -> str:
     """SHA-256 of the resolved config without places, in hex: what makes two runs the same run."""
-    kept = copy.deepcopy(dict(config))
+    kept = dict(config)
     for place in names.PLACES:
-        *parents, key = place.split(".")
-        section: Any = kept
-        for parent in parents:
-            section = section.get(parent, {})
-        section.pop(key, None)
+        _take_out(kept, place)
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _take_out(section: dict[str, Any], place: str) -> None:
+    """Take a key out of a mapping and, copying these, of the mappings in it."""
+    key, _, rest = place.partition(".")
+    if not rest:
+        section.pop(key, None)
+    elif isinstance(section.get(key), Mapping):
+        section[key] = dict(section[key])
+        _take_out(section[key], rest)
 
 
 def readable_name(swept: Mapping[str, str], longest: int = 120) -> str:
@@ -56,16 +69,59 @@ def swept_keys(points: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({point.get(key) for point in points}) > 1]
 
 
+def points_of(
+    configs: Sequence[dict[str, Any]],
+    overrides: Sequence[Mapping[str, str]],
+    among: Sequence[Mapping[str, str]] | None = None,
+) -> list[Point]:
+    """The points of a grid, named by what differs between them; a single run by what was typed, but for places.
+
+    Args:
+        among: overrides of these points and of those of the same sweep that came before them; None: there were none.
+    """
+    shown = swept_keys(among or overrides) or [
+        key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in names.PLACES
+    ]
+    return [
+        Point(
+            config,
+            {key: typed[key] for key in shown if key in typed},
+            tuple(hide_in_word(f"{key}={value}") for key, value in typed.items()),
+        )
+        for config, typed in zip(configs, overrides, strict=True)
+    ]
+
+
 def full_signature(run: Run) -> str | None:
     """The whole signature of an existing run; None where nothing tells."""
     known = run.state().get("signature")
     if isinstance(known, str):
         return known
     try:
-        config = yaml.load(run.path(names.CONFIG).read_text(encoding="utf-8"), Loader=_Loader)
+        config = yaml.load(run.path(names.CONFIG).read_text(encoding="utf-8"), Loader=Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return None
     return signature(config) if isinstance(config, Mapping) else None
+
+
+def load_config(run: Run) -> dict[str, Any]:
+    """The config of a run as it was laid out.
+
+    Raises:
+        UsageError: it cannot be read, or is no longer the one that the run's signature stands for.
+    """
+    path = run.path(names.CONFIG)
+    again = "valid is what the sweep has written; its command with sweep.resume= writes it again"
+    try:
+        config = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read ({' '.join(str(error).split())}); {again}") from error
+    if not isinstance(config, dict) or not all(isinstance(config.get(place), dict) for place in SETTINGS):
+        raise UsageError(f"{path}: not the config of a run; {again}")
+    full = run.state().get("signature")
+    if not signature(config).startswith(run.signature if full is None else full):
+        raise UsageError(f"{path}: changed since, its signature is now {signature(config)[:SIGNATURE_DIGITS]}; {again}")
+    return config
 
 
 def lay_out(sweep: Path, points: Iterable[Point]) -> list[Run]:
@@ -73,65 +129,116 @@ def lay_out(sweep: Path, points: Iterable[Point]) -> list[Run]:
 
     Directories of earlier runs with the same signature are kept as they are; equal points share one.
     """
-    existing: dict[str, Run] = {}
-    for run in names.runs_of(sweep):
-        known = full_signature(run)
-        if known is not None:
-            existing[known] = run
-    runs = []
+    places = place(sweep, points)
+    for run, entry in {each.run: each for each in places}.items():
+        if not entry.known:
+            _create(run, entry)
+        elif not is_complete(run):  # its places may have changed, or the file be damaged
+            _write_config(run, entry.point.config)
+            state = run.state()  # a job may be writing it: only where something is missing
+            if (state.get("signature"), state.get("workers")) != (entry.signature, entry.point.config["workers"]):
+                write_state(run, signature=entry.signature, workers=entry.point.config["workers"])
+    return [each.run for each in places]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a point is computed."""
+
+    point: Point
+    run: Run
+    signature: str
+    known: bool
+    """Whether the run is there already."""
+
+
+def place(sweep: Path, points: Iterable[Point]) -> list[Place]:
+    """The run directory of every point: that of the run with its signature, or a new name. Writes nothing."""
+    existing = {known: run for run in names.runs_of(sweep) if (known := full_signature(run)) is not None}
+    new: dict[str, Run] = {}
+    taken = {run.directory for run in existing.values()}
+    places = []
     for point in points:
         full = signature(point.config)
-        if full not in existing:
-            existing[full] = _create(sweep / names.RUNS, point, full)
-        elif not is_complete(existing[full]):  # its places may have changed, or the file be damaged
-            _write_config(existing[full], point.config)
-            write_state(existing[full], signature=full, workers=point.config["workers"])
-        runs.append(existing[full])
-    return runs
+        run = existing.get(full) or new.get(full)
+        if run is None:
+            run = new[full] = _new_run(sweep / names.RUNS, point, full, taken)
+        places.append(Place(point, run, full, full in existing))
+    return places
 
 
-def _create(folder: Path, point: Point, full: str) -> Run:
-    folder.mkdir(parents=True, exist_ok=True)
+def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
     name = readable_name(point.swept)
     for digits in range(SIGNATURE_DIGITS, len(full) + 1):
         directory = folder / f"{name}-{full[:digits]}"
-        if not (directory / names.CONFIG).exists():
+        if directory not in taken and not (directory / names.CONFIG).exists():
             break
-    directory.mkdir(exist_ok=True)
-    run = Run(directory)
+    taken.add(directory)
+    return Run(directory)
+
+
+def _create(run: Run, entry: Place) -> None:
+    run.directory.mkdir(parents=True, exist_ok=True)
     state = {
         "format": names.FORMAT,
         "status": names.PENDING,
         "reason": None,
-        "signature": full,
-        "workers": point.config["workers"],
+        "signature": entry.signature,
+        "workers": entry.point.config["workers"],
+        "overrides": list(entry.point.overrides),
         "oversubscribed": None,
+        "shared_cores": None,
         "updated": names.now(),
         "attempts": [],
     }
     write_json(run.path(names.STATE), state)
-    _write_config(run, point.config)  # last: a directory with a config is a run
-    return run
+    _write_config(run, entry.point.config)  # last: a directory with a config is a run
 
 
 def _write_config(run: Run, config: Mapping[str, Any]) -> None:
-    text = yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(dict(config), Dumper=Dumper, sort_keys=False, allow_unicode=True)
     write_text(run.path(names.CONFIG), text)
 
 
+def unfit(run: Run) -> str | None:
+    """Why a run that is laid out cannot be computed any more: its files have been removed or changed; else None."""
+    if not run.directory.is_dir():
+        return "the directory of the run has been removed; a resume lays it out again"
+    known = run.state().get("signature")
+    if not isinstance(known, str):
+        return None
+    try:
+        config = yaml.load(run.path(names.CONFIG).read_text(encoding="utf-8"), Loader=Loader)
+        same = isinstance(config, Mapping) and signature(config) == known
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        same = False
+    return None if same else f"{names.CONFIG} has been removed or changed; a resume writes it again"
+
+
 def is_complete(run: Run) -> bool:
-    """Whether a run was computed to an end and its result is there."""
-    return run.status() in names.COMPLETE and run.result() is not None
+    """Whether a run was computed to an end and its result is there, or it was ended as it was no good."""
+    status = run.status()
+    return status in names.COMPLETE and (status not in names.RESULTS or run.result() is not None)
 
 
-def missing(runs: Iterable[Run]) -> list[Run]:
+def missing(runs: Iterable[Run], settle: Callable[[Run], None] = settle_abandoned) -> list[Run]:
     """The runs, each once, that have not been computed to an end.
 
     To be called by the holder of the sweep's lock: a run that says it is running has lost its launcher.
+
+    Args:
+        settle: brings the state of a run in line with what has become of it.
     """
     wanted: dict[Path, Run] = {}
     for run in runs:
-        settle_abandoned(run)
+        if is_complete(run):
+            continue
+        settle(run)
         if not is_complete(run):
             wanted.setdefault(run.directory, run)
     return list(wanted.values())
+
+
+def unfinished(runs: Iterable[Run]) -> list[Run]:
+    """The runs, each once, that `missing` would give, without settling anything."""
+    return [run for run in dict.fromkeys(runs) if not is_complete(run)]

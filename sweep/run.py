@@ -10,6 +10,7 @@ a file is either replaced as a whole (`write_text`, `write_json`) or only ever a
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import datetime
@@ -17,6 +18,7 @@ import io
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,23 +31,36 @@ EPOCHS = "epochs.csv"
 RESULT = "result.json"
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
+JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
 CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
+PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
+EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/events.md)
 
-PLACES = ("sweep", "mpi", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
+PLACES = ("sweep", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
+
+ATTEMPT_VARIABLE = "GRADSWEEP_ATTEMPT"
+"""Environment variable of all processes of an attempt: the path of its directory, by which they can be found."""
+CORES_VARIABLE = "GRADSWEEP_CORES"
+"""Environment variable of a rank: the cores of its run on this node, to pin itself to, such as 0,1,4; empty: don't."""
+GPUS_VARIABLE = "GRADSWEEP_GPUS"
+"""Environment variable of a rank: the GPUs of its run among those that it sees, such as 0,2; empty: all of them."""
 
 FORMAT = 1  # of the files above; a reader refuses what is newer than it knows
 
 PENDING, RUNNING, DONE = "pending", "running", "done"
 FAILED, DIVERGED, TIMEOUT = "failed", "diverged", "timeout"
 PREEMPTED, CANCELLED = "preempted", "cancelled"
-STATUSES = (PENDING, RUNNING, DONE, FAILED, DIVERGED, TIMEOUT, PREEMPTED, CANCELLED)
-COMPLETE = (DONE, DIVERGED)  # computed to an end: a resume does not repeat these
+PRUNED = "pruned"  # ended early, because others of the sweep did better (sweep.prune): has no result
+STATUSES = (PENDING, RUNNING, DONE, FAILED, DIVERGED, TIMEOUT, PREEMPTED, CANCELLED, PRUNED)
+RESULTS = (DONE, DIVERGED)  # computed to an end
+COMPLETE = (*RESULTS, PRUNED)  # a resume does not repeat these
+FINE = (DONE, PRUNED)  # what was asked for
 
 PHASES = ("data", "forward", "backward", "encode", "communicate", "decode", "update")
 
@@ -87,8 +102,9 @@ class UsageError(Exception):
 
 
 def bad_value(key: str, value: object, valid: str) -> UsageError:
-    """A UsageError that names the key, its value and what is valid."""
-    return UsageError(f"{key}={'null' if value is None else value}: valid is {valid}")
+    """A UsageError that names the key, its value and what is valid, in one line whatever the value is."""
+    shown = "null" if value is None else str(value)
+    return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: valid is {valid}")
 
 
 def ranks(config: Mapping[str, Any]) -> int:
@@ -102,19 +118,33 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace the file at `path` by `text` as a whole: readers see the old or the new, never a part."""
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace the file at `path` by `text` as a whole: readers see the old or the new, never a part.
+
+    Args:
+        durable: it is on the disk before this returns; else a power cut may leave the old one, or an empty file.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
+    except BaseException:  # also a signal's, which may come when the file has got its name
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
+
+
+def remove_partial(directory: Path) -> None:
+    """Remove what `write_text` has left in a directory where its process was killed; nobody may be writing there."""
+    for path in directory.glob(".*.*"):
+        if re.fullmatch(r"\.(.+\.)+[a-z0-9_]{8}", path.name):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _umask() -> int:
@@ -123,9 +153,9 @@ def _umask() -> int:
     return mask
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Replace the file at `path` by `value` as strict JSON: NaN and Inf, which JSON lacks, become null."""
-    write_text(path, json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", durable=durable)
 
 
 def _without_nan(value: Any) -> Any:
@@ -160,13 +190,32 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
         if end == 0:
             writer.writeheader()
         writer.writerows(rows)
-        os.ftruncate(descriptor, end)
-        os.lseek(descriptor, end, os.SEEK_SET)
-        data = memoryview(text.getvalue().encode())
-        while data:
-            data = data[os.write(descriptor, data) :]
+        _write_at(descriptor, end, text.getvalue())
     finally:
         os.close(descriptor)
+
+
+def append_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _write_at(descriptor, _end_of_last_line(descriptor), json_line(value))
+    finally:
+        os.close(descriptor)
+
+
+def json_line(value: Mapping[str, Any]) -> str:
+    """An object as a line of strict JSON, in ASCII: whatever is in its texts, it is one line."""
+    return json.dumps(_without_nan(value), allow_nan=False) + "\n"
+
+
+def _write_at(descriptor: int, end: int, text: str) -> None:
+    """Make `text` what follows the first `end` bytes."""
+    os.ftruncate(descriptor, end)
+    os.lseek(descriptor, end, os.SEEK_SET)
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def keep_rows(path: Path, rows: int) -> None:
@@ -277,8 +326,32 @@ class Run:
     def result(self) -> dict[str, Any] | None:
         return read_json(self.path(RESULT))
 
+    def contributors(self) -> list[int]:
+        """See `contributors`."""
+        return contributors(self, self.state()["attempts"], self.result())
+
+    def records(self) -> list[dict[str, Any]]:
+        """What these attempts have recorded of where they were made; empty where that of one is not there."""
+        found = [read_json(self.attempt(number) / PROVENANCE) for number in self.contributors()]
+        return [] if None in found else [record for record in found if record is not None]
+
     def status(self) -> str:
         return str(self.state().get("status", PENDING))
+
+
+def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None) -> list[int]:
+    """The numbers of the attempts whose steps are in a run's figures: the last, and those it has gone on from.
+
+    That it has gone on from a checkpoint stands in its result (`resumed_after`), from whose does not: then all that
+    have begun count.
+
+    Args:
+        attempts: of its state.
+        result: of it; None: there is none.
+    """
+    numbers = [each["number"] for each in attempts if isinstance(each.get("number"), int)]
+    earlier = numbers[:-1] if (result or {}).get("resumed_after") else []
+    return [number for number in earlier if os.path.exists(run.attempt(number) / PROVENANCE)] + numbers[-1:]
 
 
 def runs_of(sweep: Path) -> list[Run]:

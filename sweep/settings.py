@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sweep import notify, pruning, redact
+from sweep.limits import MEGABYTE, Limits
 from sweep.run import UsageError, bad_value
+
+MOST = 1e9
+"""Of minutes, and of megabytes: more is a slip, and more than numbers of bytes and seconds can be is an error later."""
 
 
 @dataclasses.dataclass
@@ -19,15 +26,88 @@ class SweepSettings:
     name: str | None = None
     resume: str | None = None
     max_parallel: int | None = None
+    zip: Any = dataclasses.field(default_factory=list)
+    exclude: Any = dataclasses.field(default_factory=list)
+    include: Any = dataclasses.field(default_factory=list)
+    dry_run: bool = False
+    wait: bool = True
+    reuse: bool = False
+    snapshot: bool = True
+    share_cores: bool = False
+    pack: bool = False
+    retries: int = 2
+    backoff_s: float = 10.0
+    fail_fast: bool = False
+    max_failures: int | None = None
+    hang_minutes: float | None = 30.0
+    time_minutes: float | None = None
+    log_megabytes: float = 20.0
+    metric: str = "accuracy"
+    prune: str | None = None
+    prune_startup: int = 5
+    prune_warmup: int = 1
+    quiet: bool = False
+    json: bool = False
+    on_end: list[str] | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of every attempt."""
+        hang, minutes = self.hang_minutes, self.time_minutes
+        return Limits(
+            hang_s=None if hang is None else 60 * hang,
+            time_s=None if minutes is None else 60 * minutes,
+            log_bytes=round(self.log_megabytes * MEGABYTE),
+        )
+
+    @property
+    def most_failures(self) -> int | None:
+        """How many runs may fail for good until the sweep ends; None: all."""
+        return 1 if self.fail_fast else self.max_failures
 
     def check(self) -> None:
         """Raises UsageError for a value out of range."""
+        for key in ("exclude", "include"):
+            self.expressions(key)
+        if self.retries < 0:
+            raise bad_value("sweep.retries", self.retries, "an integer from 0 up")
+        if not 0 <= self.backoff_s < math.inf:
+            raise bad_value("sweep.backoff_s", self.backoff_s, "a number of seconds from 0 up")
+        if self.max_failures is not None and self.max_failures < 1:
+            raise bad_value("sweep.max_failures", self.max_failures, "an integer from 1 up or null")
+        for key in ("hang_minutes", "time_minutes"):
+            minutes = getattr(self, key)
+            if minutes is not None and not 0 < minutes <= MOST:
+                raise bad_value(f"sweep.{key}", minutes, f"a number above 0, up to {MOST:g}, or null")
+        if not 0.01 <= self.log_megabytes <= MOST:
+            raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
+        pruning.check(self.metric, self.prune, self.prune_startup, self.prune_warmup)
+        redact.refuse_texts("sweep.on_end", self.on_end or [])
+        notify.check(self.on_end or [])
         if self.max_parallel is not None and self.max_parallel < 1:
             raise bad_value("sweep.max_parallel", self.max_parallel, "an integer from 1 up or null")
+        if not isinstance(self.share_cores, bool):  # a config.yaml that somebody has edited
+            raise bad_value("sweep.share_cores", self.share_cores, "true or false")
+        if not isinstance(self.pack, bool):
+            raise bad_value("sweep.pack", self.pack, "true or false")
         if self.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", self.name):
             raise bad_value(
                 "sweep.name", self.name, "up to 81 letters, digits, '.', '_' or '-', a letter or digit first"
             )
+
+    def expressions(self, key: str) -> list[str]:
+        """The expressions of `exclude` or `include`; one may stand there without a list.
+
+        Raises:
+            UsageError: there is something else.
+        """
+        given = getattr(self, key)
+        given = [given] if isinstance(given, str) else given
+        if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
+            raise bad_value(
+                f"sweep.{key}", given, 'a list of expressions, such as ["workers > 4 and compressor == svd"]'
+            )
+        return list(given)
 
 
 @dataclasses.dataclass
@@ -36,6 +116,17 @@ class MpiSettings:
 
     command: list[str] = dataclasses.field(default_factory=list)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises UsageError for what no process can be given, and for secrets: config.yaml has all of this."""
+        redact.refuse_names("mpi.environment", self.environment)
+        for name, value in self.environment.items():
+            redact.refuse_texts(f"mpi.environment.{name}", [value])
+        for name, value in self.environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise bad_value(f"mpi.environment.{name!r}", repr(value), "a name without '=', and no NUL in either")
+        redact.refuse_texts("mpi.command", self.command)
+        notify.check_words("mpi.command", self.command)
 
     def program(self) -> list[str]:
         """The command with its program's full path.
@@ -60,7 +151,7 @@ class MpiSettings:
         return [found, *self.command[1:]]
 
 
-def settings_of(config: dict[str, Any]) -> tuple[SweepSettings, MpiSettings]:
+def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
     """The sections `sweep` and `mpi` of a composed config, checked.
 
     Raises:
@@ -73,5 +164,6 @@ def settings_of(config: dict[str, Any]) -> tuple[SweepSettings, MpiSettings]:
                 raise UsageError(f"{section}.{key}: unknown key; valid is one of {', '.join(known)}")
     sweep, mpi = SweepSettings(**config["sweep"]), MpiSettings(**config["mpi"])
     sweep.check()
+    mpi.check()
     mpi.program()
     return sweep, mpi

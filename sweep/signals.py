@@ -3,30 +3,86 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+_received = 0  # how often we have been asked
+_deferring = False
+_deferred: int | None = None  # the signal that has not been raised yet
+
+PATIENCE = 2
+"""So often somebody may ask before a call that does not return is interrupted, whatever it does."""
 
 
 class Interrupted(SystemExit):
     """A signal asked the program to end; its exit status will be 128 + the signal's number."""
 
+    told = False  # whether the user has been told so
+
+
+def hurried() -> bool:
+    """Whether the user has asked twice: nothing is to be waited for any more."""
+    return _received > 1
+
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one does not disturb the tidying."""
+    """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one makes the tidying `hurried`.
+
+    Where nobody has told the user before this block is left, one word is printed. A terminal that is closed sends
+    SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted(128 + number)
+        global _received, _deferred
+        first = _received == 0
+        _received += first or number != signal.SIGHUP
+        if first and _deferring:
+            _deferred = number
+        elif first or (_deferred is not None and _received > PATIENCE):
+            _deferred = None
+            raise Interrupted(128 + number)
 
+    global _received
+    _received, _deferred = 0, None
     before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except Interrupted as interrupted:
+        if not interrupted.told:
+            with suppress(OSError):  # a terminal that has gone
+                print("interrupted", file=sys.stderr, flush=True)
+        raise
     finally:
+        _received = 0
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Within this block, `Interrupted` is raised by `check` and at the end only, not in the middle of anything."""
+    global _deferring
+    _deferring = True
+    try:
+        yield
+    finally:
+        _deferring = False
+    check()
+
+
+def check() -> None:
+    """Raise what has been deferred.
+
+    Raises:
+        Interrupted: a signal has come.
+    """
+    global _deferred
+    if _deferred is not None:
+        number, _deferred = _deferred, None
+        raise Interrupted(128 + number)
 
 
 @contextmanager

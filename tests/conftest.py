@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 QUICK = ("experiment=quick", "max_steps=6", "epochs=1")
 ENDLESS = ("experiment=quick", "epochs=1000000")
 
+NO_REPORT = ("report",)
+PLAYED = ("data", "report")
+"""What `without` leaves out where a test looks at no report, and where no real rank wants the data either."""
+
 
 def written_presets(group: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """What stands in conf/ beside the members of a group: the name of a member, with some of its options."""
@@ -37,11 +42,16 @@ def written_presets(group: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 class Program:
-    """`python multirun.py ...` in the background, ended with the test whatever happens."""
+    """`python multirun.py ...` in the background, ended with the test whatever happens.
 
-    def __init__(self, cwd: Path, *arguments: str, **environment: str) -> None:
+    Args:
+        without: what the test does not look at, of which torch or matplotlib takes seconds; see tests/without.py.
+    """
+
+    def __init__(self, cwd: Path, *arguments: str, without: Sequence[str] = (), **environment: str) -> None:
+        program = [str(ROOT / "tests/without.py"), ",".join(without)] if without else [str(ROOT / "multirun.py")]
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "multirun.py"), *arguments],
+            [sys.executable, *program, *arguments],
             cwd=cwd,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
@@ -56,13 +66,27 @@ class Program:
         return self.process.returncode, out, err
 
 
+@pytest.fixture(scope="session", autouse=True)
+def slots_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests wait for no other sweep of this user, and none for them."""
+    slots = tmp_path_factory.mktemp("slots")
+    os.environ["GRADSWEEP_SLOTS"] = str(slots)
+    return slots
+
+
+@pytest.fixture(autouse=True)
+def slots_of_a_test(slots_of_the_tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test does not wait for what an earlier one has not quite ended."""
+    monkeypatch.setenv("GRADSWEEP_SLOTS", str(slots_of_the_tests / secrets.token_hex(4)))
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
     """Start a command in the test's directory."""
     programs: list[Program] = []
 
-    def begin(*arguments: str, **environment: str) -> Program:
-        programs.append(Program(tmp_path, *arguments, **environment))
+    def begin(*arguments: str, without: Sequence[str] = (), **environment: str) -> Program:
+        programs.append(Program(tmp_path, *arguments, without=without, **environment))
         return programs[-1]
 
     yield begin
@@ -75,10 +99,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
 @pytest.fixture
 def multirun(start: Callable[..., Program]) -> Callable[..., tuple[int, str, str]]:
     """Run a command in the test's directory to its end."""
-    return lambda *arguments, **environment: start(*arguments, **environment).end(timeout=240)
+    return lambda *arguments, **given: start(*arguments, **given).end(timeout=240)
 
 
-def eventually(condition: Callable[[], object], within_s: float = 30) -> object:
+def eventually(condition: Callable[[], object], within_s: float = 120) -> object:
     """The first true value of `condition`, which is asked again and again; fails after `within_s`."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -86,3 +110,12 @@ def eventually(condition: Callable[[], object], within_s: float = 30) -> object:
             return value
         time.sleep(0.05)
     raise AssertionError(f"not within {within_s} s: {condition}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `slow` run only for a `-m` that names them."""
+    if "slow" in config.getoption("-m"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: ask for it with -m slow"))

@@ -67,6 +67,8 @@ def loaded_by(statement: str) -> set[str]:
         ("import compressors; compressors.registry()", {"torch", "numba"}),
         ("import trainers.config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
         ("import sweep.run", {"numpy", "yaml", "rich"}),
+        ("import sweep.__main__, sweep.commands.status", {"numpy", "yaml", "rich", "hydra", "submitit"}),
+        ("import sweep.launch, sweep.detached, sweep.commands.resume", {"hydra", "omegaconf", "torch", "pandas"}),
         ("import multirun", {"torch", "numba", "pandas", "matplotlib", "submitit", "mpi4py"}),
         ("import trainers.loop", {"torch._dynamo", "hydra", "pandas", "matplotlib", "sklearn", "torchvision", "numba"}),
     ],

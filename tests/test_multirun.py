@@ -19,7 +19,7 @@ import compressors
 from compressors.commands.parsing import default
 from sweep import run as names
 from sweep.run import runs_of
-from tests.conftest import QUICK, ROOT, Program, written_presets
+from tests.conftest import NO_REPORT, QUICK, ROOT, Program, written_presets
 from trainers.config import GROUPS, SECTIONS
 
 Multirun = Callable[..., tuple[int, str, str]]
@@ -67,8 +67,38 @@ BAD_INPUT = [
     ("sweep.resume=nowhere", "sweep.resume=nowhere: there is no sweep in .*"),
     ("sweep.resume=last", "sweep.resume=last: there is no sweep in .*"),
     ("sweep.name=../up", "sweep.name=../up: valid is .*"),
+    ("sweep.metric=acuracy", "sweep.metric=acuracy: valid is one of accuracy, .*"),
+    ("sweep.prune=mean", "sweep.prune=mean: valid is median or null"),
+    ("sweep.on_end=[no-such-program,x]", r"sweep.on_end=\[no-such-program,x\]: valid is a program that exists, .*"),
+    ("sweep.on_end=[[a],b]", r"sweep.on_end=\[\['a'\], 'b'\]: valid is a list of words without NUL"),
+    ("mpi.command=[sh,[a]]", r"mpi.command=\['sh', \['a'\]\]: valid is a list of words without NUL"),
+    ("hydra/launcher=basic", "hydra/launcher=basic: valid is one of local, slurm"),
+    ("-m hydra/launcher=basic seed=1,2", "hydra/launcher=basic: valid is one of local, slurm"),
+    ("-m hydra/launcher=locl", "hydra/launcher=locl: valid is one of local, slurm (did you mean local?)"),
+    ("-m hydra/sweeper=tpe", "hydra/sweeper=tpe: valid is one of basic, grid.*; optuna needs `pip install .*`"),
     ("sweep.max_parallel=0", "sweep.max_parallel=0: valid is an integer from 1 up or null"),
-    ("hydra.launcher.cluster=moon", "hydra.launcher.cluster=moon: valid is one of slots"),
+    ("sweep.share_cores=perhaps", "sweep.share_cores=perhaps: valid is true or false"),
+    (
+        "hydra.launcher.cores=0",
+        "hydra.launcher.cores=0: valid is null, a number from 1 to .*, or a list of cores out of .*",
+    ),
+    ("hydra.launcher.cores=0-1,0-1", ".*hydra.launcher.cores.*"),
+    (
+        "-m hydra.launcher.cores=${workers} workers=1,2",
+        "hydra.launcher.cores(: cannot be swept|=2: valid is null, .*); valid is one value for all runs of a sweep",
+    ),
+    ("hydra.launcher.gpus=[x]", "hydra.launcher.gpus=.'x'.: valid is null or a list of numbers or UUIDs of GPUs, .*"),
+    ("hydra.launcher.gpus_per_worker=-1", "hydra.launcher.gpus_per_worker=-1: valid is an integer from 0 up or null"),
+    (
+        "device=auto hydra.launcher.gpus_per_worker=1000",
+        "hydra.launcher.gpus_per_worker=1000: workers=2 want 2000 GPUs of .*; valid is fewer workers, .*",
+    ),
+    ("hydra.launcher.account=2024_08 hydra/launcher=slurm", ".*it is the number 202408; as a text: .*"),
+    (
+        "hydra/launcher=slurm hydra.launcher.cluster=local",
+        ".*cluster=local: valid is slurm with hydra/launcher=slurm; .*",
+    ),
+    ("hydra.launcher.cluster=moon", "hydra.launcher.cluster=moon: valid is one of local, slurm"),
     (
         "compressor=qsgd exchange=allreduce",
         "compressor=qsgd with exchange=allreduce.*valid is exchange=allgather.*",
@@ -76,8 +106,35 @@ BAD_INPUT = [
     ("compressor=svd exchange.granularity=model", "compressor=svd with .*valid is exchange.granularity=layer"),
     ("compressor=null", ".*Got NoneType"),
     ("-m seed=range(0)", "the grid has no points: .*"),
-    ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of name, resume, max_parallel"),
-    ("-m sweep.name=a,b", "sweep: cannot be swept; valid is one value for all runs of a sweep"),
+    ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of name, resume, .*"),
+    ("sweep.wait=perhaps", "sweep.wait=perhaps: valid is true or false"),
+    ("-m workers=0 sweep.wait=false", "workers=0: valid is an integer from 1 to 4096"),
+    ("workers=1 --jsn seed=2", "--jsn: unknown; valid is key=value, --quiet, --json and the flags of --hydra-help"),
+    ("seed=1 -m workers=0,0", "workers=0: valid is an integer from 1 to 4096"),
+    ("workers=1 workers=2", "workers=1 and workers=2: give workers twice; valid is to give it once, .*"),
+    ("-m workers=1 +workers=2,3", r"workers=1 and .workers=2,3: give workers twice; .*"),
+    ("-m workers=1,2 sweep.zip=[[workers,sed]]", r"sweep.zip=..workers,sed..: sed is no key of this grid; .*workers"),
+    ("-m workers=1,2 'sweep.exclude=[\"wrokers > 2\"]'", ".*: column 1: wrokers: unknown key; valid .*workers.*"),
+    ("sweep.include=3", "sweep.include=3: valid is a list of expressions, .*"),
+    ("-m workers=1,2 'sweep.include=[\"workers > 2\"]'", "sweep.include: workers > 2: takes out all 2 points; .*"),
+    ("-m optimizer.lr=interval(0,1)", r"optimizer.lr=interval.0,1.: valid is, in a grid, values such as .*"),
+    ("-m workers=1,2 hydra/sweeper=basic sweep.dry_run=true", "sweep.dry_run=True: valid is for grids only, .*"),
+    (
+        "-m workers=1,2 hydra/sweeper=basic sweep.wait=false",
+        "sweep.wait=false: valid is true with a sweeper that goes by results, or hydra/sweeper=grid",
+    ),
+    ("sweep.name=ünï", "sweep.name=ünï: not in Hydra's grammar; .* quotes, .*: 'sweep.name=\"ünï\"'"),
+    ("-m workers=1,2 'sweep.name=$(x)'", r"sweep.name=\$\(x\): not in Hydra's grammar; .*: 'sweep.name=\"\$\(x\)\"'"),
+    ('workers=1 "sweep.name=a\'b"', "sweep.name=a'b: not in Hydra's grammar; .*: 'sweep.name=\"a'.*'b\"'"),
+    ("'sweep.exclude=[workers > 2]'", r"sweep.exclude=\[workers > 2\]: not in .*; valid is a list .* in quotes: .*"),
+    ("wörkers=1", "wörkers=1: not in Hydra's grammar; valid is key=value, with a key of letters, .*"),
+    ("workers", "workers: valid is key=value"),
+    ("sweep.max_failures=0.5", "sweep.max_failures=0.5: valid is an integer"),
+    ("sweep.backoff_s=soon", "sweep.backoff_s=soon: valid is a number"),
+    ("sweep.on_end=notify-send", r"sweep.on_end=notify-send: valid is a list, such as \[a,b\]"),
+    ("sweep.on_end=[echo,null]", r"sweep.on_end\[1\]: valid is a list of texts; null in quotes is one: .*"),
+    ("workers=choice\\(\\)", r"workers=choice\(\): empty choice is not legal"),
+    ("-m sweep.name=a,b", "sweep.name: cannot be swept; valid is one value for all runs of a sweep"),
 ]
 
 TYPED = """
@@ -143,6 +200,7 @@ def test_help_names_the_groups(multirun: Multirun) -> None:
     assert (
         re.search(r"compressor: .*\bqsgd, .*\bsvd\b", out)
         and "multirun.py -m compressor=qsgd,svd,none workers=2,4,8" in out
+        and re.search(r"--quiet .*--json ", out)
     )
 
 
@@ -202,10 +260,13 @@ def test_the_command_to_go_on_is_quoted_for_hydra(
 ) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from sweep.launch import resume_command
+    from sweep import ending
 
     monkeypatch.chdir(tmp_path)
-    word = shlex.split(resume_command(tmp_path / directory))[-1]
+    monkeypatch.setattr(ending, "_growing", set())
+    assert shlex.split(ending.resume_command(tmp_path / directory))[1:] == ["-m", "sweep", "resume", directory]
+    ending.note_growing(tmp_path / directory)  # a sweeper that has not said all its points yet
+    word = shlex.split(ending.resume_command(tmp_path / directory))[-1]
     assert word == f"sweep.resume={value}"
     assert OverridesParser.create().parse_override(word).value() == directory
 
@@ -213,7 +274,7 @@ def test_the_command_to_go_on_is_quoted_for_hydra(
 @pytest.mark.mpi
 def test_two_runs_in_the_same_second_and_values_taken_out(start: Callable[..., Program], tmp_path: Path) -> None:
     command = ("experiment=quick", "max_steps=1", "~mpi.environment.OMPI_MCA_coll")
-    both = [start(*command, "hydra.job.chdir=false"), start(*command)]
+    both = [start(*command, *more, without=NO_REPORT) for more in (["hydra.job.chdir=false"], [])]
     for program in both:
         code, out, err = program.end(120)
         assert code == 0, out + err
@@ -292,7 +353,8 @@ def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path) ->
     finished = {run.directory: run.path(names.RESULT).stat().st_mtime_ns for run in runs}
     runs[0].path(names.STATE).write_text(json.dumps({**runs[0].state(), "status": names.FAILED}))
     runs[0].path(names.RESULT).unlink()
-    code, out, err = multirun(*grid[:-1], "seed=3,4", "sweep.resume=last")  # the grid has grown meanwhile
+    # the grid has grown meanwhile; what is missing is computed in one world, which starts torch once
+    code, out, err = multirun(*grid[:-1], "seed=3,4", "sweep.resume=last", "sweep.pack=true")
     assert code == 0, out + err
     assert "5 of 8 runs to do" in out
     assert {run.status() for run in runs_of(sweep)} == {names.DONE} and len(runs_of(sweep)) == 8
@@ -306,17 +368,18 @@ def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path) ->
 
 @pytest.mark.mpi
 def test_the_same_seed_gives_the_same_bits(multirun: Multirun, tmp_path: Path) -> None:
-    def losses(sweep: str) -> dict[str, list[str]]:
-        code, out, err = multirun(
-            "-m", f"hydra.sweep.dir={sweep}", "compressor=qsgd,svd,none", "workers=2", "max_steps=15"
-        )
+    """Whether each run has processes of its own or all are trained in the same ones."""
+
+    def losses(sweep: str, *more: str) -> dict[str, list[str]]:
+        grid = ("-m", f"hydra.sweep.dir={sweep}", "compressor=qsgd,svd,none", "workers=2", "max_steps=15", *more)
+        code, out, err = multirun(*grid, without=NO_REPORT)
         assert code == 0, out + err
         return {
             run.name: [row["loss"] for row in csv.DictReader(run.path(names.STEPS).open())]
             for run in runs_of(tmp_path / sweep)
         }
 
-    first, second = losses("a"), losses("b")
+    first, second = losses("a"), losses("b", "sweep.pack=true")
     assert first == second
     assert len(first) == 3 and all(len(values) == 15 for values in first.values())
     assert len({tuple(values) for values in first.values()}) == 3

@@ -1,10 +1,10 @@
 """`mpirun -n W python -m trainers RUN_DIR`: one rank of a run.
 
 Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json; goes on from RUN_DIR/checkpoint where
-an earlier attempt has left one. The launcher sets GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json and
-stopped.json) and GRADSWEEP_CORES (to pin ranks to); both may be missing. SIGUSR1 to any rank, or to mpirun, which
-passes it on, has the run saved and ended. Exit status 0 when result.json says done or diverged or stopped.json
-preempted, else 1.
+an earlier attempt has left one. The launcher sets GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json,
+stopped.json and stacks-R.txt) and GRADSWEEP_CORES (to pin ranks to); both may be missing. SIGUSR1 to any rank, or to
+mpirun, which passes it on, has the run saved and ended. Exit status 0 when result.json says done or diverged or
+stopped.json preempted, else 1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from trainers import stopping
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.config import RunConfig
 
 PR_SET_PDEATHSIG = 1
 BROKEN = ("Connection reset by peer", "Connection closed by peer", "Broken pipe")
@@ -35,11 +40,18 @@ def die_with_parent() -> None:
 
 
 def pin(local_rank: int, threads: int) -> None:
-    """Give this rank its own cores out of those leased to the run, where there are enough of them."""
-    cores = [int(core) for core in os.environ.get("GRADSWEEP_CORES", "").split(",") if core]
+    """Give this rank its own cores out of those leased to the run; all of these where there are too few.
+
+    All threads are moved: in a world of many runs those of an earlier one work on (trainers/pool.py).
+    """
+    from sweep.run import CORES_VARIABLE
+
+    cores = [int(core) for core in os.environ.get(CORES_VARIABLE, "").split(",") if core]
     mine = cores[local_rank * threads : (local_rank + 1) * threads]
-    if len(mine) == threads:
-        os.sched_setaffinity(0, mine)
+    wanted = mine if len(mine) == threads else cores
+    for thread in os.listdir("/proc/self/task") if wanted else []:
+        with contextlib.suppress(ProcessLookupError):  # a thread that has ended meanwhile
+            os.sched_setaffinity(int(thread), wanted)
 
 
 def limit_threads(threads: int) -> None:
@@ -54,7 +66,6 @@ def run(directory: Path) -> None:
     Raises:
         UsageError: the config cannot be used, the MPI world has the wrong size, or the run is finished.
     """
-    from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
     from trainers import config as configs
 
     config = configs.load(directory / "config.yaml")
@@ -62,11 +73,23 @@ def run(directory: Path) -> None:
 
     from mpi4py import MPI
 
-    comm = MPI.COMM_WORLD
+    train_run(config, MPI.COMM_WORLD, directory)
+
+
+def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
+    """Train a run with the ranks of `comm`, all of which call this, and leave its result in `directory`.
+
+    Raises:
+        UsageError: `comm` has the wrong size, or the run is finished, or something cannot be used with the rest.
+    """
+    from mpi4py import MPI
+
+    from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
+
     if comm.size != config.ranks:
         raise UsageError(
             f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
-            f"{config.ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0]})"
+            f"{config.ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
         )
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     pin(node.rank, config.threads_per_worker)
@@ -99,7 +122,9 @@ def run(directory: Path) -> None:
 
 def attempt_directory(directory: Path) -> Path:
     """Where the launcher looks for what became of this attempt."""
-    return Path(os.environ.get("GRADSWEEP_ATTEMPT") or directory)
+    from sweep.run import ATTEMPT_VARIABLE
+
+    return Path(os.environ.get(ATTEMPT_VARIABLE) or directory)
 
 
 def versions() -> dict[str, str]:
@@ -123,12 +148,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-def report_failure(directory: Path, error: BaseException) -> None:
+def rank_by_environment() -> int:
+    """This rank's number in the MPI world, as far as is known before MPI is."""
+    variables = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+    return int(next((os.environ[name] for name in variables if name in os.environ), "0"))
+
+
+def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     """Print what went wrong and leave the reason where the launcher looks for it."""
     from sweep.run import FAILURE, UsageError, now, write_json
+    from trainers.causes import cause_of
 
-    variables = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-    rank = int(next((os.environ[name] for name in variables if name in os.environ), "0"))
     if isinstance(error, UsageError):
         reason = str(error)
         print(reason, file=sys.stderr)
@@ -137,7 +167,8 @@ def report_failure(directory: Path, error: BaseException) -> None:
         traceback.print_exception(error)
     folder = attempt_directory(directory)
     with contextlib.suppress(OSError):  # a full disk must not hide what is on stderr
-        write_json(folder / FAILURE.format(rank=rank), {"rank": rank, "reason": reason, "time": now()})
+        report = {"rank": rank, "reason": reason, "cause": cause_of(error), "time": now()}
+        write_json(folder / FAILURE.format(rank=rank), report)
 
 
 def let_mpirun_end(error: BaseException) -> None:
@@ -154,6 +185,7 @@ def leave(status: int) -> NoReturn:
 
     The interpreter is not taken down object by object, which with torch loaded costs half a second of CPU.
     """
+    stopping.end_stacks()
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized():
         if status:
@@ -172,11 +204,12 @@ def main(arguments: list[str]) -> NoReturn:
         print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)
         leave(2)
     directory = Path(arguments[0])
+    stopping.stacks_into(attempt_directory(directory), rank_by_environment())
     try:
         run(directory)
     except BaseException as error:
         let_mpirun_end(error)
-        report_failure(directory, error)
+        report_failure(directory, error, rank_by_environment())
         leave(1)
     leave(0)
 

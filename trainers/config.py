@@ -7,8 +7,8 @@ together, before anything is started. A rank rebuilds the same objects from conf
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -116,14 +116,20 @@ class RunConfig(Part):
         return Epochs.of(by_epoch, self.epochs, self.max_steps)
 
 
-SECTIONS: dict[str, type] = {
-    field.name: cls
-    for field in dataclasses.fields(RunConfig)
-    if isinstance(cls := cast(object, field.default_factory), type) and dataclasses.is_dataclass(cls)
-}
+@functools.cache
+def _sections_of(cls: type) -> Mapping[str, type]:
+    """The fields of a dataclass that are dataclasses themselves."""
+    return {
+        field.name: part
+        for field in dataclasses.fields(cls)
+        if isinstance(part := cast(object, field.default_factory), type) and dataclasses.is_dataclass(part)
+    }
+
+
+SECTIONS = _sections_of(RunConfig)
 """Parts of a run that every run has, and that have no name."""
 
-OTHER_SECTIONS = ("sweep", "mpi")
+OTHER_SECTIONS = ("sweep", "mpi", "launcher")
 """Sections of a config that are the launcher's business."""
 
 
@@ -143,14 +149,19 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
         raise bad_value(f"{prefix}.{error.name}", error.value, error.valid) from error
 
 
+def _build_member(group: str, value: Any) -> Any:
+    """The member of a group that a mapping names and gives the options of."""
+    if not isinstance(value, Mapping) or value.get("name") not in GROUPS[group]:
+        given = value.get("name") if isinstance(value, Mapping) else value
+        raise bad_value(group, given, "one of " + ", ".join(GROUPS[group]))
+    return _build(group, GROUPS[group][value["name"]], {k: v for k, v in value.items() if k != "name"})
+
+
 def _build_section(prefix: str, cls: type, values: Any) -> Any:
     """A section, whose fields may be dataclasses themselves."""
     if not isinstance(values, Mapping):
         raise bad_value(prefix, values, "a mapping with the keys " + ", ".join(f.name for f in dataclasses.fields(cls)))
-    nested: dict[str, type] = {}
-    for field in dataclasses.fields(cls):
-        if isinstance(field.default_factory, type) and dataclasses.is_dataclass(field.default_factory):
-            nested[field.name] = field.default_factory
+    nested = _sections_of(cls)
     given = {
         key: _build_section(f"{prefix}.{key}", nested[key], value) if key in nested else value
         for key, value in values.items()
@@ -175,10 +186,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
             raise UsageError(f"{key}: missing from the config")
         value = config[key]
         if key in GROUPS:
-            if not isinstance(value, Mapping) or value.get("name") not in GROUPS[key]:
-                given = value.get("name") if isinstance(value, Mapping) else value
-                raise bad_value(key, given, "one of " + ", ".join(GROUPS[key]))
-            values[key] = _build(key, GROUPS[key][value["name"]], {k: v for k, v in value.items() if k != "name"})
+            values[key] = _build_member(key, value)
         elif key in SECTIONS:
             values[key] = _build_section(key, SECTIONS[key], value)
         else:
@@ -227,19 +235,24 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     from trainers.compatibility import check_together
 
-    resolved = copy.deepcopy(dict(config))
+    resolved = dict(config)  # what changes is replaced: the points of a sweep share the sections that are equal
+
+    def settle(section: str, key: str, value: Any) -> None:
+        resolved[section] = {**resolved[section], key: value}
+
     run = parse(resolved)
-    resolved["data"]["root"] = os.path.abspath(run.data.root)
     if isinstance(run.schedule, Regime) and not run.schedule.phases:
-        resolved["schedule"]["phases"] = _model_phases(run)
+        settle("schedule", "phases", _model_phases(run))
     if isinstance(run.optimizer, OneBitAdam) and run.policy.start_step == 1:
-        resolved["policy"]["start_step"] = run.optimizer.freeze_steps + 1
-    run = parse(resolved)
+        settle("policy", "start_step", run.optimizer.freeze_steps + 1)
+    if any(resolved[section] is not config[section] for section in ("schedule", "policy")):
+        run = parse(resolved)
     if isinstance(run.exchange, Auto):
         sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
-        resolved["exchange"]["name"] = "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"
-        run = parse(resolved)
+        settle("exchange", "name", "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather")
+        run = dataclasses.replace(run, exchange=_build_member("exchange", resolved["exchange"]))
     check_together(run)
+    settle("data", "root", os.path.abspath(run.data.root))
     return resolved
 
 
@@ -252,7 +265,8 @@ def load(path: Path) -> RunConfig:
     import yaml
 
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+        config = yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{path}: {error}") from error
     if not isinstance(config, Mapping):

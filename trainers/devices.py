@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sweep.run import UsageError, bad_value
+from sweep.run import GPUS_VARIABLE, UsageError, bad_value
 from trainers import staging
 from trainers.config import RunConfig
 from trainers.stopwatch import Stopwatch
@@ -40,6 +41,12 @@ def gpu_of(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
     return node_rank % per_node
 
 
+def own_gpus(visible: int) -> list[int]:
+    """The GPUs that are the run's, of those that torch sees: all, but in a world of many runs (trainers/pool.py)."""
+    given = [int(number) for number in os.environ.get(GPUS_VARIABLE, "").split(",") if number]
+    return given or list(range(visible))
+
+
 def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
     """This rank's device, made the current one; all ranks call it together. On the CPU it costs nothing.
 
@@ -71,7 +78,8 @@ def _gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    device = torch.device("cuda", gpu_of(config, comm.rank, node.rank, torch.cuda.device_count()))
+    own = own_gpus(torch.cuda.device_count())
+    device = torch.device("cuda", own[gpu_of(config, comm.rank, node.rank, len(own))])
     node.Free()
     torch.cuda.set_device(device)
     staging.use(device, direct=staging.reads_gpus())

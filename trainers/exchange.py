@@ -252,7 +252,8 @@ class Exchange:
         )
 
     def close(self) -> None:
-        """After the last step: what connects the workers beside MPI is taken down. All call it."""
+        """After the last step: threads, and what connects the workers beside MPI, are taken down. All call it."""
+        self.courier.close()
         self.transport.close()
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""SIGUSR1 asks a run to save and to end; the workers agree on the step after which they do.
+"""SIGUSR1 asks a run to save and to end; the workers agree on the step after which they do. SIGUSR2 has a rank say
+where it is: the stacks of all its threads go to a file of its own, also from within a collective that never ends.
 
 Loads the standard library only: a rank listens before it imports anything that takes time, because a signal that
 nobody listens to ends the process.
@@ -7,7 +8,11 @@ nobody listens to ends the process.
 from __future__ import annotations
 
 import collections
+import contextlib
+import faulthandler
+import os
 import signal
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -17,7 +22,12 @@ if TYPE_CHECKING:
 NOTHING, SAVE, STOP = 0, 1, 2
 """What a worker may want after a step; all do what the most urgent of their wishes is."""
 
+STACKS = "stacks-{rank}.txt"
+"""In the attempt's directory: a file for each rank, as what several write at the same time would be mixed in one."""
+
 _requested = False
+_begun = False
+_stacks: tuple[Path, int] | None = None  # the file, and its descriptor
 
 
 def _note(number: int, frame: FrameType | None) -> None:
@@ -26,8 +36,35 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 def listen() -> None:
-    """From now on, SIGUSR1 is a request to stop."""
+    """From now on, SIGUSR1 is a request to stop, and SIGUSR2 one for the stacks of all threads, on stderr."""
     signal.signal(signal.SIGUSR1, _note)
+    faulthandler.register(signal.SIGUSR2, all_threads=True)  # to stderr
+
+
+def stacks_into(attempt: Path, rank: int) -> None:
+    """From now on, the stacks go to the rank's file in the attempt's directory; to stderr where it cannot be made.
+
+    The file has to be open before anything hangs. `end_stacks` removes it where nobody has asked.
+    """
+    global _stacks
+    end_stacks()
+    path = attempt / STACKS.format(rank=rank)
+    with contextlib.suppress(OSError):  # a full disk
+        _stacks = path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        faulthandler.register(signal.SIGUSR2, file=_stacks[1], all_threads=True)
+
+
+def end_stacks() -> None:
+    """Let stacks go to stderr again."""
+    global _stacks
+    if _stacks is None:
+        return
+    (path, descriptor), _stacks = _stacks, None
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
+    with contextlib.suppress(OSError):
+        if os.fstat(descriptor).st_size == 0:
+            path.unlink()
+    os.close(descriptor)
 
 
 def requested() -> bool:
@@ -41,9 +78,14 @@ def request() -> None:
 
 
 def forget() -> None:
-    """Go on as if nobody had asked."""
-    global _requested
-    _requested = False
+    """Go on as if nobody had asked, and as if no step had begun."""
+    global _requested, _begun
+    _requested = _begun = False
+
+
+def begun() -> bool:
+    """Whether a step has begun since the start or `forget`: messages may be on their way."""
+    return _begun
 
 
 class Agreement:
@@ -66,6 +108,8 @@ class Agreement:
 
     def ask(self, save: bool = False) -> None:
         """Tell the others what this worker wants: to stop where it has been asked to, else to `save` or nothing."""
+        global _begun
+        _begun = True
         mine, most = bytearray([STOP if _requested else SAVE if save else NOTHING]), bytearray(1)
         request = self._comm.Iallreduce([mine, self._type], [most, self._type], self._most)
         self._asked.append((request, mine, most))

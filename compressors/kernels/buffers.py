@@ -90,9 +90,15 @@ def incoming(payload: torch.Tensor, device: torch.device, size: int | None = Non
     """
     if payload.dtype is not torch.uint8 or payload.dim() != 1:
         raise CorruptPayload(f"a payload is a 1-D uint8 tensor, not a {payload.dim()}-D {payload.dtype}")
-    if size is not None and payload.numel() != size:
-        raise CorruptPayload(f"the payload has {payload.numel()} bytes, a tensor of this shape has {size}")
+    if size is not None:
+        check_size(payload.numel(), size)
     return payload.contiguous() if is_on(payload, device) else payload.to(device, copy=True).contiguous()
+
+
+def check_size(size: int, wanted: int) -> None:
+    """Raise CorruptPayload where a payload of `size` bytes should have `wanted`."""
+    if size != wanted:
+        raise CorruptPayload(f"the payload has {size} bytes, a tensor of this shape has {wanted}")
 
 
 @contextlib.contextmanager

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 
 
-@contextlib.contextmanager
-def single_thread() -> Iterator[None]:
+class single_thread:  # noqa: N801 - as contextlib's; a generator takes longer to enter than a small product to form
     """Run torch's linear algebra on the calling thread.
 
     A BLAS that splits a sum between threads rounds it differently, and eigenvectors turn with the
     last bit: without this, a payload would depend on how many cores a worker happens to own.
     """
-    threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+
+    def __enter__(self) -> None:
+        self._threads = torch.get_num_threads()
+        if self._threads != 1:
+            torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        if self._threads != 1:
+            torch.set_num_threads(self._threads)

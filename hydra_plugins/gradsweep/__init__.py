@@ -5,11 +5,15 @@ Thin: points are composed here; what is done with them is in sweep/.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import math
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
@@ -21,21 +25,30 @@ if TYPE_CHECKING:
 
 
 def run_points(
-    configs: Sequence[DictConfig], overrides: Sequence[Sequence[str]], directory: Path, cluster: str
-) -> list[Run]:
-    """Run composed configs as (a part of) the sweep in `directory`; see sweep.launch.execute."""
+    compose_them: Callable[[], list[dict[str, Any]]],
+    overrides: Sequence[Sequence[str]],
+    directory: Path,
+    *,
+    whole: bool = True,
+) -> list[Run | None]:
+    """Run points as (unless they are the `whole`, a part of) the sweep in `directory`; see sweep.launch.execute.
+
+    Args:
+        compose_them: gives their configs as sweep.composing has them, or raises.
+        overrides: of each point, as typed.
+    """
     from sweep import compose, launch  # not at the top: Hydra imports this file for every command
     from trainers.config import resolve
 
     fresh = compose.is_fresh(str(directory))
     with launch.forgetting(directory):
         return launch.execute(
-            [_without_hydra(config) for config in configs],
+            compose_them(),
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,
             resolve,
             fresh=fresh,
-            cluster=cluster,
+            whole=whole,
         )
 
 
@@ -56,52 +69,93 @@ class NothingLeft(Callback):
 
 
 class GridSweeper(BasicSweeper):
-    """All combinations. Points are composed once, by the launcher, which checks all before it starts any."""
+    """All combinations of values, but for those that sweep.zip keeps together.
 
-    def __init__(self, params: dict[str, str] | None = None) -> None:
-        super().__init__(max_batch_size=None, params=params)  # in one batch: a bad point is found before a start
+    Points are composed once, by the launcher, which checks all before it starts any.
+    """
 
-    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Nothing to do: Hydra's basic sweeper would compose every point here, and the launcher again."""
+    def __init__(self, params: dict[str, Any] | None = None) -> None:
+        super().__init__(max_batch_size=None, params=params)
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Before anything is made: launchers of other packages know nothing of MPI."""
+        from sweep.compose import refuse_foreign_launcher
+
+        refuse_foreign_launcher(config.hydra)
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
+        """Run the grid of `params` and `arguments`, in one batch: a bad point is found before a start."""
+        from sweep import grid
+
+        assert self.config is not None and self.launcher is not None and self.hydra_context is not None
+        zipped = OmegaConf.to_container(self.config.sweep, resolve=True)["zip"]  # type: ignore[index, call-overload]
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        return [self.launcher.launch(grid.points(self.params, arguments, zipped, parser), initial_job_idx=0)]
 
 
 class SweepLauncher(Launcher):
-    """Hands the points of a grid to sweep.launch; `cluster` names the submitit executor that runs them."""
+    """Hands the points of a grid to sweep.launch; its options, which may depend on the point, go along with each."""
 
-    def __init__(self, cluster: str) -> None:
-        self.cluster = cluster
+    def __init__(self, **options: Any) -> None:
+        """Takes what is in conf/hydra/launcher; sweep/launchers.py checks it, with each point's values."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Before the sweeper makes anything: what only our grids know of is refused with another."""
+        from sweep.redact import refuse_names
+        from sweep.run import bad_value
+        from sweep.search import bear_with_a_last_failure
+
+        refuse_names("hydra.job.env_set", map(str, config.hydra.job.env_set))  # sweepers write it into multirun.yaml
         self.hydra_context, self.config = hydra_context, config
+        self.own = str(config.hydra.sweeper._target_).endswith(f".{GridSweeper.__name__}")
+        for key in ("zip", "dry_run"):
+            if config.sweep[key] and not self.own:
+                raise bad_value(f"sweep.{key}", config.sweep[key], "for grids only, of hydra/sweeper=grid")
+        if not config.sweep.wait and not self.own:
+            raise bad_value("sweep.wait", "false", "true with a sweeper that goes by results, or hydra/sweeper=grid")
+        if "optuna" in sys.modules:
+            bear_with_a_last_failure()
+        # what sweepers say of failures, we do; their words still reach what hydra/job_logging may set up
+        logging.getLogger("hydra_plugins").addHandler(logging.NullHandler())
+        logging.getLogger("optuna").setLevel(logging.WARNING)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run a batch; returns in its order, with the test accuracy as what a sweeper optimises.
+        """Run a batch; returns in its order, with sweep.metric as what a sweeper optimises; ours does not ask for it.
 
-        A run that failed returns NaN: its neighbours' results are not lost to an exception.
+        A run without one, as it has failed, returns NaN: its neighbours' results are not lost to an exception. So does
+        a point that was taken out of the grid. A sweeper that can bear with failures (max_failure_rate) is told of them
+        as Hydra does, by an exception for each.
         """
-        from sweep.launch import forgetting
+        from sweep.composing import Composer
+        from sweep.launch import SearchEnded
+        from sweep.pruning import value_of
 
+        composer = Composer(self.hydra_context.config_loader, self.config)
         directory = Path(self.config.hydra.sweep.dir)
-        loader = self.hydra_context.config_loader
-        with forgetting(directory):
-            composed = [loader.load_sweep_config(self.config, list(overrides)) for overrides in job_overrides]
-        runs = run_points(composed, job_overrides, directory, self.cluster)
-        returns = []
-        for overrides, config, run in zip(job_overrides, composed, runs, strict=True):
-            accuracy = (run.result() or {}).get("accuracy")
-            returned = JobReturn(overrides=overrides, cfg=config, working_dir=str(run.directory))
-            returned.status = JobStatus.COMPLETED
-            returned.return_value = float("nan") if accuracy is None else accuracy
+        runs = run_points(lambda: composer.compose(job_overrides), job_overrides, directory, whole=self.own)
+        bears = "max_failure_rate" in self.config.hydra.sweeper
+        metric = self.config.sweep.metric
+        returns: list[JobReturn] = []
+        for overrides, run in zip(job_overrides, runs, strict=True):
+            value = math.nan if run is None or self.own else value_of(run, metric)
+            returned = NoValue() if bears and math.isnan(value) else JobReturn()
+            returned.overrides, returned.working_dir = overrides, None if run is None else str(run.directory)
+            returned.status, returned.return_value = JobStatus.COMPLETED, value
+            if isinstance(returned, NoValue):
+                what = "a point that was taken out" if run is None else f"{run.name}, which is {run.status()}"
+                returned.status, returned.return_value = JobStatus.FAILED, SearchEnded(f"no {metric} of {what}")
             returns.append(returned)
         return returns
 
 
-def _without_hydra(config: DictConfig) -> dict[str, Any]:
-    """The resolved config as plain data; Hydra's own section is needed to resolve it, but is not part of a run."""
-    return {
-        str(key): OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
-        if OmegaConf.is_config(node := config[key])
-        else node
-        for key in config
-        if key != "hydra"
-    }
+class NoValue(JobReturn):
+    """Of a run that has failed: raises when it is asked for its value, as Hydra's own does, but prints nothing."""
+
+    @property
+    def return_value(self) -> Any:
+        raise self._return_value
+
+    @return_value.setter
+    def return_value(self, value: Any) -> None:
+        self._return_value = value

@@ -23,12 +23,3 @@ def compressor(request: pytest.FixtureRequest) -> Compressor:
     """The case (name, options) of `every_compressor`, built."""
     name, options = request.param
     return build(name, **options)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `slow` run only for a `-m` that names them."""
-    if "slow" in config.getoption("-m"):
-        return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: ask for it with -m slow"))

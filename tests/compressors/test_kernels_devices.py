@@ -121,7 +121,7 @@ def test_linear_algebra_is_not_said_to_be_of_triton(monkeypatch: pytest.MonkeyPa
 
 
 WITHOUT_TRITON = {"powersgd"}
-ONLY_FOR_A_CPU = {"eigen", "householder", "jit", "elias_reader", "elias_writer", "rounding"}
+ONLY_FOR_A_CPU = {"arrays", "eigen", "householder", "jit", "elias_reader", "elias_writer", "rounding"}
 
 
 def names(package: str) -> set[str]:

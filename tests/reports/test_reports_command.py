@@ -191,6 +191,13 @@ def test_colours_are_for_terminals_that_want_them(trouble: Path) -> None:
     assert b"\x1b[33m" not in process(trouble, code=code, TERM="xterm-256color", NO_COLOR="1").stdout
 
 
+def test_a_closed_standard_output_is_no_obstacle(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sweep / "report.html").unlink(missing_ok=True)
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main([str(sweep), "--no-plots"]) == 0
+    assert (sweep / "report.html").exists()
+
+
 def test_an_encoding_without_our_signs_is_no_obstacle(sweep: Path) -> None:
     done = process(sweep, "--no-plots", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert (done.returncode, done.stderr) == (0, b"") and b"98." in done.stdout

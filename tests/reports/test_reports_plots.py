@@ -20,7 +20,7 @@ from reports import style
 from reports.build import Built
 from reports.grid import lay_out
 from reports.panels import _spread
-from reports.plots import Plot, plots
+from reports.plots import Plot, plots, save_all
 from reports.text import number
 from sweep import run as rundir
 from tests.reports import fabricate
@@ -314,3 +314,11 @@ def test_labels_are_moved_apart_as_little_as_possible() -> None:
     assert _spread([48, 50, 52], 0, gap=10) == pytest.approx([40, 50, 60])
     assert _spread([1, 1], 0, gap=10) == pytest.approx([0, 10]), "not below the axis"
     assert _spread([0, 49, 51, 90], 0, gap=10) == pytest.approx([0, 45, 55, 90])
+
+
+def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """It is drawn in another process."""
+    with pytest.raises(FileNotFoundError):
+        save_all([Plot("one", "One", "", Figure())], tmp_path / "none")
+    (path,) = save_all([Plot("one", "One", "", Figure())], tmp_path)
+    assert path == tmp_path / "one.png" and path.read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import reports
-from reports.build import Built
+from reports import panels
+from reports.build import Built, build
 from reports.grid import lay_out
 from reports.table import Table
 from reports.tables import headline, tables, unfinished
@@ -128,6 +129,57 @@ def test_oversubscribed_runs_are_marked_in_every_table(nine: Path) -> None:
                 assert row["oversubscribed [workers]"] == "4 8"
         assert [note for note in table.notes if note.startswith("†: more workers than cores")]
         assert "†: more workers than cores" in table.markdown()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The main job, whose runs of qsgd shared their cores."""
+    sweep = fabricate.nine(tmp_path_factory.mktemp("output") / "2026-11-20" / "shared")
+    for path in (sweep / rundir.RUNS).glob("compressor=qsgd*/state.json"):
+        rundir.write_json(path, {**json.loads(path.read_text()), "shared_cores": True})
+    return sweep
+
+
+def test_runs_that_shared_cores_are_marked_in_every_table(shared: Path) -> None:
+    for name, table in made(shared).items():
+        by_run = name in ("phases", "runs")
+        for row, cells in zip(parsed(table), texts(table), strict=True):
+            is_shared = row["compressor"] == "qsgd"
+            if by_run:
+                assert cells[1] == row["workers"] + "†" * (row["workers"] != "2") + "‡" * is_shared
+                assert row["shared_cores [workers]"] == (row["workers"] if is_shared else "")
+            else:
+                assert [text[len(text.rstrip("†‡")) :] for text in cells[1:]] == (
+                    ["‡", "†‡", "†‡"] if is_shared else ["", "†", "†"]
+                )
+                assert row["shared_cores [workers]"] == ("2 4 8" if is_shared else "")
+        assert [note for note in table.notes if note.startswith("‡: cores were shared")]
+        assert [note for note in table.notes if note.startswith("†: more workers than cores")]
+        assert "‡: cores were shared" in table.markdown()
+
+
+def test_fair_sweeps_say_nothing_of_shared_cores(nine: Path) -> None:
+    for table in made(nine).values():
+        assert "‡" not in table.markdown() and "shared_cores" not in table.csv()
+    assert "shared" not in headline(lay_out(reports.load(nine).runs))
+
+
+def test_the_headline_compares_no_unfair_times(nine: Path, shared: Path) -> None:
+    runs = reports.load(shared).runs
+    text = headline(lay_out(runs))
+    assert "3 runs shared cores with others" in text
+    fair = runs[(runs["workers"] == 2) & (runs["compressor"] != "qsgd")]["iterations_per_second"].max()
+    assert f"Highest throughput: {number(fair)} it/s" in text
+
+
+def test_plots_and_page_mark_shared_cores(shared: Path) -> None:
+    built = build(shared)
+    page = (shared / "report.html").read_text()
+    assert "‡: cores were shared" in page and "3 runs shared cores" in page
+    assert built.tables
+    grid = lay_out(reports.load(shared).runs)
+    layout = panels.lay_out(grid, grid.runs, [])
+    assert layout.unfair() == ["oversubscribed", "shared_cores"]
 
 
 def test_what_is_no_number_is_a_word(troubled: Built) -> None:

@@ -1,67 +1,79 @@
-"""The slot queue: leases, order, cancellation; jobs that mean the same as submitit's. Without MPI: the
-command of a run is a shell that plays mpirun; the words after it are its $0, $1, ..."""
+"""The queue of this machine: order, cancellation; jobs that mean the same as submitit's. Without MPI: the
+command of a run is a shell that plays mpirun; the words after it are its $0, $1, ... All shells run on
+core 0, whichever they were leased: these machines may have no other."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from submitit import AutoExecutor
 from submitit.core.utils import FailedJobError
 
 from sweep import run as names
-from sweep.local import SlotExecutor, SlotJob, Slots
-from sweep.mpirun import MpiRun, RunFailed, clean_environment, failure_reason, processes_of, settle_abandoned
+from sweep.environment import clean_environment
+from sweep.failures import explain
+from sweep.local import SlotExecutor, SlotJob
+from sweep.mpirun import MpiRun, RunFailed
+from sweep.processes import in_child, processes_of
+from sweep.run import UsageError
+from sweep.slots import Lease, Slots
+from sweep.states import settle_abandoned
 from tests.conftest import eventually
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"
 touch "$3/../order.$(date +%s%N).$(basename $3)" """
 SLEEP = "sleep 1000 & sleep 1000"
 Make = Callable[..., MpiRun]
+Build = Callable[..., SlotExecutor]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def task(name: str, script: str = SUCCEED, cores: int = 1) -> MpiRun:
+    def task(name: str, script: str = SUCCEED, cores: int = 1, gpus: int = 0) -> MpiRun:
         (tmp_path / name).mkdir(exist_ok=True)
-        return MpiRun(str(tmp_path / name), cores, 1, ["sh", "-c", script], {"FOO": "bar"})
+        return MpiRun(str(tmp_path / name), cores, 1, ["sh", "-c", script], {"FOO": "bar"}, gpus=gpus)
 
     return task
 
 
+@pytest.fixture(autouse=True)
+def a_machine_of_four_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slots").mkdir(mode=0o700)
+    monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
+    monkeypatch.setattr("sweep.mpirun.in_child", lambda cores, parent: in_child([0], parent))
+
+
 @pytest.fixture
-def executor(tmp_path: Path) -> Iterator[SlotExecutor]:
-    executor = SlotExecutor(tmp_path)
-    executor.slots = Slots([0] * 4)  # four leases of the core that every machine has
-    yield executor
-    executor.cancel_all("the test has ended")
+def build(tmp_path: Path) -> Iterator[Build]:
+    executors = []
+
+    def begin(**options: Any) -> SlotExecutor:
+        executors.append(SlotExecutor(tmp_path, [0, 1, 2, 3], **options))
+        return executors[-1]
+
+    yield begin
+    for executor in executors:
+        executor.cancel_all("the test has ended")
+
+
+@pytest.fixture
+def executor(build: Build) -> SlotExecutor:
+    return build()
 
 
 def submit(executor: SlotExecutor, task: MpiRun) -> SlotJob:
     job = executor.submit(task)
     assert isinstance(job, SlotJob)
     return job
-
-
-def test_cores_are_leased_to_one_run_at_a_time() -> None:
-    slots = Slots([3, 1, 2])
-    first = slots.lease(2)
-    assert first == [1, 2]
-    assert slots.lease(2) is None
-    assert slots.lease(1) == [3]
-    slots.release([1, 2])
-    assert slots.lease(2) == [1, 2]
-
-
-def test_a_run_larger_than_the_machine_gets_all_of_it() -> None:
-    slots = Slots([0, 1])
-    assert slots.lease(8) == [0, 1]
-    assert slots.lease(1) is None
 
 
 def test_jobs_mean_what_submitits_mean(executor: SlotExecutor, make: Make) -> None:
@@ -100,6 +112,187 @@ def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make
     assert order[:2] == ["a", "b"] and set(order[2:]) == {"c", "d"}
 
 
+def test_the_longest_first(build: Build, make: Make) -> None:
+    executor = build(max_parallel=1)
+    executor.estimate = lambda task: {"a": 5.0, "b": 50.0, "c": 30.0}[task.run.name]
+    jobs = executor.submit_runs([make("a", SLEEP), make("b", SLEEP), make("c", SLEEP, 2)])
+    assert [job.status for job in jobs] == [names.PENDING, names.PENDING, names.RUNNING], "c: most core seconds"
+    jobs[2].cancel()
+    executor.poll()
+    assert [job.status for job in jobs[:2]] == [names.PENDING, names.RUNNING]
+
+
+def test_without_estimates_gangs_first_and_then_the_weightier(build: Build, make: Make) -> None:
+    executor = build(max_parallel=2)
+    executor.weigh = lambda task: (float(len(task.run.name)),)
+    jobs = executor.submit_runs([make("a", SLEEP), make("bbb", SLEEP), make("cc", SLEEP, 2)])
+    assert [job.status for job in jobs] == [names.PENDING, names.RUNNING, names.RUNNING]
+
+
+def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(executor: SlotExecutor, make: Make) -> None:
+    seconds = {"long": 1000.0, "head": 900.0, "short": 1.0, "longer": 2000.0}
+    executor.estimate = lambda task: seconds[task.run.name]
+    sizes = {"long": 3, "head": 4, "short": 1, "longer": 1}
+    jobs = {name: submit(executor, make(name, SLEEP, cores)) for name, cores in sizes.items()}
+    assert {name: job.status == names.RUNNING for name, job in jobs.items()} == {
+        "long": True,
+        "head": False,
+        "short": True,
+        "longer": False,
+    }
+    jobs["short"].cancel()
+    executor.poll()
+    assert jobs["longer"].status == names.PENDING, "it would end when the head could long have run"
+    jobs["long"].cancel()
+    executor.poll()
+    assert [jobs["head"].status, jobs["longer"].status] == [names.RUNNING, names.PENDING]
+
+
+def test_a_run_that_is_to_be_alone_waits_for_all_others_and_they_for_it(executor: SlotExecutor, make: Make) -> None:
+    beside, alone, after = make("beside", SLEEP), make("alone", SLEEP), make("after", SLEEP)
+    alone.alone = True
+    jobs = [submit(executor, task) for task in (beside, alone, after)]
+    assert [job.status for job in jobs] == [names.RUNNING, names.PENDING, names.PENDING]
+    jobs[0].cancel()
+    executor.poll()
+    assert [job.status for job in jobs[1:]] == [names.RUNNING, names.PENDING]
+
+
+def test_gpus_are_leased_to_one_run_at_a_time(build: Build, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    executor = build(gpus=lambda: ["0", "1", "3"])
+    tell = f'env | grep CUDA_ > "$3/cuda"; {SLEEP}'
+    jobs = [submit(executor, make(name, tell, 1, gpus)) for name, gpus in (("a", 2), ("b", 1), ("c", 1), ("d", 0))]
+    assert [job.status for job in jobs] == [names.RUNNING, names.RUNNING, names.PENDING, names.PENDING]
+    for job, ids in zip(jobs, ("0,1", "3"), strict=False):
+        told = job.mpi_run.run.path("cuda")
+        eventually(lambda told=told: told.exists() and told.read_text().count("\n") == 2)  # type: ignore[misc]
+        assert sorted(told.read_text().split()) == ["CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={ids}"]
+        assert job.mpi_run.run.state()["attempts"][-1]["gpus"] == ids.split(",")
+    jobs[0].cancel()
+    executor.poll()
+    assert [job.status for job in jobs[2:]] == [names.RUNNING, names.RUNNING]
+    assert jobs[3].mpi_run.run.state()["attempts"][-1]["gpus"] == []
+
+
+def test_more_gpus_than_there_are_is_an_error_before_anything_starts(build: Build, make: Make) -> None:
+    executor = build(gpus=lambda: ["0"])
+    with pytest.raises(UsageError, match="wants 2 GPUs, of which there are 1"):
+        executor.submit_runs([make("a", SLEEP), make("b", SLEEP, 1, 2)])
+    assert not executor.active
+
+
+def test_another_sweep_has_the_cores(build: Build, make: Make) -> None:
+    one, other = build(), build()
+    first = submit(one, make("first", SLEEP, 3))
+    job = submit(other, make("second", SLEEP, 2))
+    assert job.status == names.PENDING
+    assert first.waits_for is None
+    first.cancel()
+    eventually(lambda: job.done() or job.status == names.RUNNING)
+    assert job.status == names.RUNNING and job.attempt is not None
+    assert job.mpi_run.run.state()["attempts"][-1]["cores"] == [0, 1]
+
+
+def test_a_cancelled_run_keeps_no_core_from_other_sweeps(build: Build, make: Make) -> None:
+    one, two, three = build(), build(), build()
+    submit(one, make("first", SLEEP, 2))
+    large = submit(two, make("large", SLEEP, 4))
+    small = submit(three, make("small", SLEEP, 1))
+    assert [large.status, small.status] == [names.PENDING] * 2, "two are free, for the large one"
+    large.cancel()
+    eventually(lambda: small.done() or small.status == names.RUNNING)
+
+
+def test_who_has_the_cores_is_named(executor: SlotExecutor, make: Make, tmp_path: Path) -> None:
+    code = "import sys; from sweep.slots import Slots; lease = Slots([0, 1, 2, 3], sweep='/their/sweep').lease(1)"
+    command = [sys.executable, "-c", f"{code}; print('ready', flush=True); sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == "ready\n"
+        job = submit(executor, make("run", SUCCEED, 4))
+        assert job.status == names.PENDING
+        assert job.waits_for == f"pid {other.pid} (/their/sweep)"
+        other.stdin.close()
+        assert job.result()["status"] == names.DONE
+        assert job.waits_for is None
+
+
+def test_who_waits_for_a_run_of_its_own_sweep_names_no_other(build: Build, make: Make) -> None:
+    """As many run as may run at a time: another sweep, which has a core, is not what it waits for."""
+    code = "import sys; from sweep.slots import Slots; lease = Slots([0, 1, 2, 3], sweep='/their/sweep').lease(1)"
+    command = [sys.executable, "-c", f"{code}; print('ready', flush=True); sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == "ready\n"
+        for executor in (build(max_parallel=1), build(max_parallel=1, share_cores=True)):
+            first = submit(executor, make("first", SLEEP, 1))
+            second = submit(executor, make("second", SLEEP, 1))
+            executor._looked_at = 0.0
+            executor.poll()
+            assert [first.status, second.status] == [names.RUNNING, names.PENDING]
+            assert second.waits_for is None
+            executor.cancel_all("enough")
+        other.stdin.close()
+
+
+def test_the_cores_of_a_killed_launcher_stay_its_runs(make: Make, tmp_path: Path) -> None:
+    """Until the last of its processes is gone: what a later sweep starts there would not be timed fairly."""
+    task = make("run", "trap '' TERM; echo $$ > $3/pid; while :; do sleep 0.1; done", 2)
+    child = os.fork()
+    if child == 0:
+        SlotExecutor(tmp_path, [0, 1, 2, 3]).submit(task)
+        time.sleep(1000)
+    told = task.run.path("pid")
+    eventually(lambda: told.exists() and told.read_text().strip())
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    slots = Slots([0, 1, 2, 3])
+    assert slots.lease(3) is None
+    os.kill(int(told.read_text()), signal.SIGKILL)
+    lease = eventually(lambda: slots.lease(3))
+    assert isinstance(lease, Lease) and lease.cores == (0, 1, 2)
+    slots.close()
+
+
+def test_shared_cores_are_not_waited_for_nor_pinned_to(build: Build, make: Make) -> None:
+    fair, sharing = build(), build(share_cores=True)
+    alone = submit(fair, make("alone", "until [ -e $3/go ]; do sleep 0.05; done;" + SUCCEED, 4))
+    assert not alone.shared_cores
+    script = "env > $3/environment; " + SLEEP
+    jobs = [submit(sharing, make(str(number), script, 2)) for number in range(5)]
+    assert [job.status for job in jobs] == [names.RUNNING] * 4 + [names.PENDING], "as many as there are cores"
+    assert all(job.shared_cores for job in jobs[:4])
+    for job in jobs[:4]:
+        told = job.mpi_run.run.path("environment")
+        eventually(lambda told=told: "GRADSWEEP_CORES=" in (told.read_text() if told.exists() else ""))  # type: ignore[misc]
+        assert "GRADSWEEP_CORES=\n" in told.read_text()
+        assert job.mpi_run.run.state()["shared_cores"] is True
+    alone.mpi_run.run.path("go").touch()
+    assert alone.result() and alone.shared_cores, "it had its cores for itself no more"
+    assert alone.mpi_run.run.state()["shared_cores"] is True and alone.mpi_run.run.status() == names.DONE
+    sharing.cancel_all("enough")
+    again = submit(fair, make("again"))
+    assert again.result() and not again.shared_cores
+    assert again.mpi_run.run.state()["shared_cores"] is False
+
+
+def test_max_parallel_decides_where_cores_are_shared(build: Build, make: Make) -> None:
+    executor = build(share_cores=True, max_parallel=6)
+    jobs = [submit(executor, make(str(number), SLEEP, 4)) for number in range(7)]
+    assert [job.status for job in jobs] == [names.RUNNING] * 6 + [names.PENDING]
+
+
+def test_what_goes_on_from_a_checkpoint_of_shared_cores_stays_marked(build: Build, make: Make) -> None:
+    task = make("run", "exit 1")
+    submit(build(share_cores=True), task).wait()
+    task.run.path(names.CHECKPOINT).mkdir()
+    submit(build(), task).wait()
+    assert task.run.state()["shared_cores"] is True, "times of the first attempt are in its figures"
+    task.run.path(names.CHECKPOINT).rmdir()
+    submit(build(), task).wait()
+    assert task.run.state()["shared_cores"] is False
+
+
 def test_max_parallel(executor: SlotExecutor, make: Make) -> None:
     executor.max_parallel = 2
     jobs = [submit(executor, make(str(i), SLEEP)) for i in range(3)]
@@ -107,6 +300,18 @@ def test_max_parallel(executor: SlotExecutor, make: Make) -> None:
     jobs[0].cancel()
     executor.poll()
     assert [job.state for job in jobs] == ["CANCELLED", "RUNNING", "RUNNING"]
+
+
+def test_what_fails_by_itself_while_it_is_ended_says_why(executor: SlotExecutor, make: Make) -> None:
+    """What is told of a job is what its state.json says."""
+    job = submit(executor, make("run", "exit 3"))
+    assert job.attempt is not None
+    os.waitid(os.P_PID, job.attempt.process.pid, os.WEXITED | os.WNOWAIT)
+    executor.cancel([job], "the test wants it")
+    state = job.mpi_run.run.state()
+    told = (names.FAILED, "the MPI launcher exited with 3", "unknown")
+    assert (job.status, job.reason, job.cause) == told
+    assert (state["status"], state["reason"], state["attempts"][-1]["cause"]) == told
 
 
 def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
@@ -117,7 +322,7 @@ def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
     assert processes_of(job.attempt.directory) == []
     assert job.state == "CANCELLED"
     assert job.mpi_run.run.state()["reason"] == "the test wants it"
-    assert executor.slots.free == [0] * 4
+    assert executor.slots.leased == []
 
 
 def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -> None:
@@ -147,7 +352,7 @@ def test_a_run_that_cannot_be_started_does_not_stop_the_queue(executor: SlotExec
         job.wait()
     assert [job.state for job in jobs] == ["FAILED", "COMPLETED"]
     assert "could not be started" in str(jobs[0].mpi_run.run.state()["reason"])
-    assert executor.slots.free == [0] * 4
+    assert executor.slots.leased == []
 
 
 def test_a_retry_is_another_attempt(executor: SlotExecutor, make: Make) -> None:
@@ -200,13 +405,13 @@ def test_the_users_own_mpi_settings_stay_unless_an_mpirun_set_them() -> None:
     ],
 )
 def test_reasons_from_exit_codes(tmp_path: Path, code: int, reason: str) -> None:
-    assert failure_reason(tmp_path, code) == reason
+    assert explain(tmp_path, code)[0] == reason
 
 
 def test_the_first_rank_that_raised_gives_the_reason(tmp_path: Path) -> None:
     for rank, when in ((0, "2026-01-01T00:00:02"), (3, "2026-01-01T00:00:01")):
         names.write_json(tmp_path / f"failure-{rank}.json", {"rank": rank, "reason": f"rank {rank} fell", "time": when})
-    assert failure_reason(tmp_path, 1) == "rank 3 fell"
+    assert explain(tmp_path, 1)[0] == "rank 3 fell"
 
 
 def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
@@ -247,8 +452,8 @@ def test_nothing_runs_that_no_state_tells_of(
     def full(*arguments: object, **changes: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sweep.mpirun.write_state", full)
-    monkeypatch.setattr("sweep.local.write_state", full)
+    monkeypatch.setattr("sweep.attempt.write_state", full)
+    monkeypatch.setattr("sweep.executor.write_state", full)
     job = submit(executor, make("run", SLEEP))
     job.wait()
     assert job.state == "FAILED" and "No space left" in str(job.reason)
@@ -271,3 +476,38 @@ def test_the_users_files_do_not_shadow_ours(
     job.wait()
     path, _, safe = str(job.stdout()).strip().rpartition(" ")
     assert safe == "1" and Path(path.split(os.pathsep)[0]) == Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "script", ["exec sleep 1000", "sleep 1000 & r=$!; trap 'kill -USR1 $r' USR1; wait $r; wait $r"]
+)
+def test_a_request_to_save_before_anybody_listens_is_no_failure(
+    executor: SlotExecutor, make: Make, script: str
+) -> None:
+    """It kills mpirun before it has begun, or a rank that is only starting."""
+    job = submit(executor, make("early", script))
+    eventually(lambda: job.mpi_run.run.status() == names.RUNNING)
+    executor.preempt_all()
+    job.wait()
+    assert (job.status, job.reason, job.cause) == (names.PREEMPTED, "SIGUSR1 came before it had begun", None)
+    assert job.mpi_run.run.state()["attempts"][0]["status"] == names.PREEMPTED
+
+
+def test_a_rank_that_kills_itself_with_that_signal_has_failed(executor: SlotExecutor, make: Make) -> None:
+    job = submit(executor, make("itself", "kill -USR1 $$"))
+    job.wait()
+    assert (job.status, job.cause) == (names.FAILED, "killed")
+
+
+def test_a_request_to_save_that_got_lost_is_made_again(
+    executor: SlotExecutor, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An mpirun that has no ranks yet passes it on to nobody."""
+    monkeypatch.setattr("sweep.mpirun.AGAIN_S", 0.1)
+    saved = """echo '{"status": "preempted", "reason": "saved"}' > "$GRADSWEEP_ATTEMPT/stopped.json" """
+    script = f"n=0; trap 'n=$((n + 1))' USR1; touch '{tmp_path}/deaf'; while [ $n -lt 2 ]; do sleep 0.05; done; {saved}"
+    job = submit(executor, make("lost", script))
+    eventually((tmp_path / "deaf").exists)
+    executor.preempt_all()
+    job.wait()
+    assert (job.status, job.reason) == (names.PREEMPTED, "saved")

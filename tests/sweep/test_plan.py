@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sweep import plan
 from sweep import run as names
-from sweep.mpirun import write_state
 from sweep.plan import Point
+from sweep.states import write_state
 
 CONFIG: dict[str, Any] = {
     "workers": 2,
@@ -60,6 +60,13 @@ def test_names_are_safe_in_any_file_system(swept: dict[str, str]) -> None:
 def test_only_keys_that_differ_are_swept() -> None:
     points = [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "2", "b": "x", "c": "1"}]
     assert plan.swept_keys(points) == ["a", "c"]
+
+
+def test_a_single_run_is_named_by_what_it_computes_not_by_where() -> None:
+    typed = {"workers": "2", "sweep.include": '["workers == 2"]', "data.root": "/somewhere", "gpus": "[0]"}
+    (only,) = plan.points_of([changed("workers", 2)], [typed])
+    assert plan.readable_name(only.swept) == "workers=2"
+    assert len(only.overrides) == 4
 
 
 def point(workers: int) -> Point:

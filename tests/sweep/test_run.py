@@ -92,3 +92,11 @@ def test_the_tail_of_a_log_of_any_bytes(tmp_path: Path) -> None:
 
 def test_a_missing_value_is_named_null() -> None:
     assert str(names.bad_value("seed", None, "an integer")) == "seed=null: valid is an integer"
+
+
+def test_what_a_killed_process_has_left_of_a_file_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    kept = {"state.json", ".lock", ".hidden.json", "steps.csv", ".code"}
+    for name in (*kept, ".state.json.9w8dyenr", ".config.yaml.a_b0c1d2"):
+        (tmp_path / name).write_text("")
+    names.remove_partial(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept

@@ -19,8 +19,8 @@ from sweep import run as names
 from sweep.mpirun import Attempt, MpiRun
 from sweep.run import Run, UsageError, keep_rows, runs_of
 from sweep.settings import MpiSettings
-from tests.conftest import ROOT, Program, eventually
-from tests.sweep.test_faults import ranks_of
+from tests.conftest import NO_REPORT, ROOT, Program, eventually
+from tests.faults.test_signals import ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers.config import resolve
@@ -98,7 +98,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path) -> None:
 def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     start: Callable[..., Program], tmp_path: Path
 ) -> None:
-    program = start(*GRID, "workers=2", "seed=1,2", "sweep.max_parallel=1")
+    program = start(*GRID, "workers=2", "seed=1,2", "sweep.max_parallel=1", without=NO_REPORT)
     eventually(lambda: any(map(steps_of, runs_of(tmp_path / "sweep"))), 90)
     program.process.send_signal(signal.SIGUSR1)
     code, out, err = program.end(120)
@@ -107,7 +107,8 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     assert (first.status(), second.status()) == (names.PREEMPTED, names.CANCELLED)
     assert f"saved at step {steps_of(first)}" in out and "SIGUSR1 came before its turn" in out
     assert not second.attempt_numbers()
-    code, out, err = start(*GRID, "workers=2", "seed=1", "sweep.resume=sweep").end(200)
+    again = start(*GRID, "workers=2", "seed=1", "sweep.resume=sweep", without=NO_REPORT)
+    code, out, err = again.end(200)
     assert (code, first.status()) == (0, names.DONE), out + err
 
 

@@ -10,7 +10,7 @@ import tempfile
 import pytest
 import yaml
 
-from sweep.mpirun import clean_environment
+from sweep.environment import clean_environment
 from sweep.settings import MpiSettings
 from tests.conftest import ROOT
 

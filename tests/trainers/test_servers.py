@@ -18,7 +18,7 @@ from sweep.mpirun import MpiRun
 from sweep.run import UsageError
 from sweep.settings import MpiSettings
 from tests.conftest import ROOT, eventually
-from tests.sweep.test_faults import nothing_left, ranks_of
+from tests.faults.test_signals import nothing_left, ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers import config

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from compressors import Compressor, CorruptPayload, Key
+from compressors import Compressor, Key
 from trainers import staging
 from trainers.flat import Unit
 from trainers.lanes.courier import Courier
+from trainers.lanes.decoding import Decoders
 from trainers.sizes import aligned
 from trainers.stopwatch import Stopwatch
 
@@ -96,6 +97,7 @@ class MessageLane(Lane):
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
         super().__init__(comm, watch, courier)
         self.message = self.room(0)
+        self.decoders = Decoders()
         self.sizes: list[int] = []
         self.used = 0
         self._posted_units = self._posted_bytes = 0
@@ -132,29 +134,3 @@ class MessageLane(Lane):
         self.used += aligned(payload.numel())
         self.message[end : self.used] = 0
         return payload
-
-    def add_decoded(
-        self,
-        message: torch.Tensor,
-        sizes: list[int],
-        weight: float,
-        parcels: list[Parcel] | None = None,
-        *,
-        first: bool = False,
-    ) -> None:
-        """Accumulate the payloads of a message into the gradients of all units, or of `parcels`; with `first`, whatever
-        these hold is replaced.
-
-        Raises:
-            CorruptPayload: the sizes do not fit the message, or a payload cannot be one of its unit.
-        """
-        offset = 0
-        for parcel, size in zip(self.parcels if parcels is None else parcels, sizes, strict=True):
-            if not 0 <= size <= message.numel() - offset:
-                name = parcel.unit.name
-                raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
-            payload = message[offset : offset + size]
-            compressor = parcel.compressor
-            decode = compressor.decompress_to if first else compressor.decompress_add
-            decode(payload, parcel.unit.gradient, parcel.key, weight)
-            offset += aligned(size)

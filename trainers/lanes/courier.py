@@ -41,6 +41,9 @@ class Courier:
             for work in posted:
                 work(self.comm)
 
+    def close(self) -> None:
+        """Nothing may be posted afterwards. All workers call it; a second time does nothing."""
+
 
 class ThreadCourier(Courier):
     """Carries out what was posted at once, on a thread and a communicator of its own, while the rank goes on.
@@ -99,7 +102,8 @@ class ThreadCourier(Courier):
             raise errors[0]
 
     def close(self) -> None:
-        """End the thread; nothing may be posted afterwards."""
+        if not self._thread.is_alive():
+            return
         self.complete()
         self._queue.put(None)
         self._thread.join()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.decoding import Message
 from trainers import sizes, staging
 from trainers.lanes.base import MessageLane, Parcel, Part
 from trainers.lanes.courier import Courier
@@ -65,6 +66,11 @@ class Gathered:
         """What `worker` has sent."""
         return self.received[self.starts[worker] : self.starts[worker + 1]]
 
+    def messages(self) -> Iterator[tuple[int, int, list[int]]]:
+        """Where in `received` that of each worker begins and ends, and the sizes in it."""
+        edges = self.starts.tolist()
+        yield from zip(edges, edges[1:], self.sizes.tolist(), strict=False)
+
 
 class GatherLane(MessageLane):
     """Every worker gets every message and decodes all of them: each sends its own W - 1 times.
@@ -109,7 +115,7 @@ class GatherLane(MessageLane):
     def decode(self) -> None:
         with self.watch("decode"):
             for one in self._gathered:
-                for worker in range(self.comm.size):
-                    lengths = one.sizes[worker].tolist()
-                    message, weight = one.message(worker), 1.0 / self.comm.size
-                    self.add_decoded(message, lengths, weight, one.part.parcels, first=worker == 0)
+                message, weight, first = Message(one.received), 1.0 / self.comm.size, True
+                for start, end, lengths in one.messages():
+                    self.decoders(one.part.parcels, message, start, end, lengths, weight, first=first)
+                    first = False

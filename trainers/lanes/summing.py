@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compressors.decoding import Message
 from trainers import sizes, staging
 from trainers.lanes.base import MessageLane, Parcel, Part
 from trainers.lanes.courier import Courier
@@ -70,7 +71,8 @@ class SumLane(MessageLane):
 
     def decode(self) -> None:
         with self.watch("decode"):
-            self.add_decoded(self.message[: self.used], self.sizes, 1.0 / self.comm.size, first=True)
+            message, weight = Message(self.message), 1.0 / self.comm.size
+            self.decoders(self.parcels, message, 0, self.used, self.sizes, weight, first=True)
 
 
 _half_sums: dict[str, MPI.Op] = {}

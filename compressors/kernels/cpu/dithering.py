@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.arrays import array
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.rounding import RESOLUTION, signed
@@ -181,4 +182,4 @@ def encode(
 
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(payload.numpy(), steps, width, bucket, weight, out.numpy()))
+    return bool(_decode_add(array(payload), steps, width, bucket, weight, array(out)))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.arrays import array
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.scales import INFINITY, NAN, is_scale, largest, load, store
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
@@ -108,4 +109,4 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(payload.numpy(), bucket, _LEVELS, weight, out.numpy()))
+    return bool(_decode_add(array(payload), bucket, _LEVELS, weight, array(out)))

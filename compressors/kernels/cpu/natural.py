@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.arrays import array
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK
 from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
@@ -119,4 +120,4 @@ def encode(x: torch.Tensor, key: int, bucket: int, payload: torch.Tensor) -> Non
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(payload.numpy(), bucket, weight, out.numpy()))
+    return bool(_decode_add(array(payload), bucket, weight, array(out)))

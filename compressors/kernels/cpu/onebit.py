@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.arrays import array
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, load, store
@@ -156,4 +157,4 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(payload.numpy(), bucket, weight, out.numpy()))
+    return bool(_decode_add(array(payload), bucket, weight, array(out)))

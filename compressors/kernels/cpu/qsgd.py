@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.arrays import array
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.rounding import add_levels, rounded, signed
@@ -156,4 +157,4 @@ def encode(
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(payload.numpy(), levels, width, bucket, weight, out.numpy()))
+    return bool(_decode_add(array(payload), levels, width, bucket, weight, array(out)))

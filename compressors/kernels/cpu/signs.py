@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from compressors.kernels.cpu.arrays import array
 from compressors.kernels.cpu.jit import helper, kernel
 from compressors.kernels.cpu.packing import BLOCK, pack_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
@@ -211,8 +212,8 @@ def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(payload.numpy(), np.float32(weight), out.numpy()))
+    return bool(_decode_add(array(payload), np.float32(weight), array(out)))
 
 
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add_scaled(payload.numpy(), weight, out.numpy()))
+    return bool(_decode_add_scaled(array(payload), weight, array(out)))

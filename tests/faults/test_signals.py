@@ -10,14 +10,21 @@ from pathlib import Path
 import pytest
 
 from sweep import run as names
-from sweep.mpirun import processes_of
+from sweep.processes import processes_of
 from sweep.run import Run, runs_of
-from tests.conftest import ENDLESS, QUICK, Program, eventually
+from tests.conftest import ENDLESS, NO_REPORT, QUICK, Program, eventually
 
 pytestmark = pytest.mark.mpi
 
 Start = Callable[..., Program]
+Multirun = Callable[..., tuple[int, str, str]]
 SWEEP = "hydra.sweep.dir=sweep"
+
+
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Nobody looks at the reports of what was killed."""
+    return lambda *arguments: start(*arguments, without=NO_REPORT)
 
 
 def run_named(tmp_path: Path, part: str) -> Run | None:
@@ -31,7 +38,7 @@ def training(tmp_path: Path, part: str) -> Run:
         run = run_named(tmp_path, part)
         return run if run is not None and names.last_row(run.path(names.STEPS)) else None
 
-    run = eventually(ready, 60)
+    run = eventually(ready, 240)
     assert isinstance(run, Run)
     return run
 
@@ -52,35 +59,51 @@ def nothing_left(run: Run) -> bool:
 
 
 def test_a_killed_rank_fails_its_run_only(start: Start, tmp_path: Path) -> None:
-    program = start("-m", SWEEP, *ENDLESS[:1], "epochs=1000000,1", "workers=2")
+    program = start("-m", SWEEP, *ENDLESS[:1], "epochs=1000000,1", "workers=2", "sweep.retries=0")
     run = training(tmp_path, "epochs=1000000")
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
-    eventually(lambda: run.status() == names.FAILED)
-    code, out, err = program.end()
+    eventually(lambda: run.status() == names.FAILED, 120)
+    code, out, err = program.end(240)
     assert code == 1
     assert "SIGKILL" in run.state()["reason"]
-    assert "sweep.resume=" in out
+    assert "python -m sweep resume sweep" in out
     other = run_named(tmp_path, "epochs=1-")
     assert other is not None and other.status() == names.DONE
     assert nothing_left(run)
 
 
+def test_a_killed_rank_is_tried_again_from_the_last_checkpoint(start: Start, tmp_path: Path) -> None:
+    program = start(
+        "-m", SWEEP, "experiment=quick", "epochs=60", "workers=2", "sweep.backoff_s=0", "checkpoint.every_steps=20"
+    )
+    run = training(tmp_path, "")
+    eventually(lambda: list(run.path(names.CHECKPOINT).glob("step-*")), 240)
+    os.kill(ranks_of(run)[-1], signal.SIGKILL)
+    code, out, err = program.end(240)
+    assert code == 0, out + err
+    assert "retry 1 of 2 in 0 s" in out
+    assert [each["status"] for each in run.state()["attempts"]] == [names.FAILED, names.DONE]
+    result = run.result()
+    assert result is not None and len(result["resumed_after"]) == 1 and result["resumed_after"][0] >= 20
+    assert nothing_left(run)
+
+
 def test_a_rank_that_raises_fails_its_run_with_the_reason(start: Start, tmp_path: Path) -> None:
     # the launcher believes in two workers, the config that the ranks read in three
-    program = start("-m", SWEEP, *QUICK, "workers=2", 'mpi.command=[mpirun,--oversubscribe,-n,"3{workers}"]')
-    code, out, err = program.end()
+    program = start("-m", SWEEP, *QUICK, "workers=2", 'mpi.command=[mpirun,--oversubscribe,-x,"W={workers}",-n,"3"]')
+    code, out, err = program.end(240)
     assert code == 1
     (run,) = runs_of(tmp_path / "sweep")
     assert run.status() == names.FAILED
-    assert run.state()["reason"].startswith("workers=2: the MPI world has 32 rank(s)")
-    assert "workers=2: the MPI world has 32 rank(s)" in out
+    assert run.state()["reason"].startswith("workers=2: the MPI world has 3 rank(s)")
+    assert "workers=2: the MPI world has 3 rank(s)" in out
 
 
 def test_killed_mpirun_leaves_no_rank(start: Start, tmp_path: Path) -> None:
-    program = start("-m", SWEEP, *ENDLESS, "workers=2")
+    program = start("-m", SWEEP, *ENDLESS, "workers=2", "sweep.retries=0")
     run = training(tmp_path, "")
     os.kill(run.state()["attempts"][-1]["pid"], signal.SIGKILL)
-    code, out, err = program.end()
+    code, out, err = program.end(240)
     assert code == 1
     assert run.state()["reason"] == "the MPI launcher was killed by SIGKILL"
     assert nothing_left(run)
@@ -91,7 +114,7 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
     program = start("-m", SWEEP, *ENDLESS, "seed=1,2", "workers=2")
     run = training(tmp_path, "seed=1")
     program.process.send_signal(number)
-    code, out, err = program.end()
+    code, out, err = program.end(240)
     assert code == 128 + number
     assert "Traceback" not in err
     assert nothing_left(run)
@@ -99,20 +122,22 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
 
 
 def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
-    start: Start, multirun: Callable[..., tuple[int, str, str]], tmp_path: Path
+    start: Start, multirun: Multirun, tmp_path: Path
 ) -> None:
-    grid = ("-m", SWEEP, "experiment=quick", "epochs=1,100", "workers=2")
-    program = start(*grid)
-    run = training(tmp_path, "epochs=100")
-    program.process.kill()
-    program.end()
-    eventually(lambda: nothing_left(run))
-    assert run.status() == names.RUNNING  # nobody was left to say otherwise
+    settings = ("-m", SWEEP, "experiment=quick", "workers=2")
+    assert multirun(*settings, "epochs=1")[0] == 0
     first = run_named(tmp_path, "epochs=1-")
     assert first is not None and first.status() == names.DONE
     finished = first.path(names.RESULT).stat().st_mtime_ns
+    grid = (*settings, "epochs=1,100", "sweep.resume=sweep")
+    program = start(*grid)
+    run = training(tmp_path, "epochs=100")
+    program.process.kill()
+    program.end(240)
+    eventually(lambda: nothing_left(run))
+    assert run.status() == names.RUNNING  # nobody was left to say otherwise
 
-    code, out, err = multirun(*grid, "sweep.resume=sweep")
+    code, out, err = multirun(*grid)
     assert code == 0, out + err
     assert "1 of 2 runs to do" in out
     assert first.path(names.RESULT).stat().st_mtime_ns == finished
@@ -120,9 +145,7 @@ def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
     assert run.state()["attempts"][0]["reason"] == "the launcher was killed"
 
 
-def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(
-    multirun: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(multirun: Multirun, tmp_path: Path) -> None:
     code, out, err = multirun("-m", SWEEP, *ENDLESS, "optimizer.lr=1e12", "workers=2")
     assert code == 1
     (run,) = runs_of(tmp_path / "sweep")
@@ -133,8 +156,8 @@ def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(
 def test_two_sweeps_in_one_directory_are_refused(start: Start, tmp_path: Path) -> None:
     program = start("-m", SWEEP, *ENDLESS, "workers=2")
     training(tmp_path, "")
-    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2").end()
+    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2").end(240)
     assert code == 2
     assert err.count("\n") == 1 and "another process is running this sweep" in err
     program.process.send_signal(signal.SIGINT)
-    program.end()
+    program.end(240)

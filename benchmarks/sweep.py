@@ -1,0 +1,81 @@
+"""What sweeps cost, and what others' cost: one part, or several.
+
+    python benchmarks/sweep.py PART [options of the part]
+    python benchmarks/sweep.py PART PART ... | all [--into docs/benchmarks.md]
+
+Each figure stands beside what is asked of it. `python benchmarks/sweep.py PART --help` says what a part measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)  # not benchmarks/, where `import sweep` would find this file
+
+from benchmarks.sweeps.measuring import HEADINGS, Finding, markdown  # noqa: E402
+from compressors.commands import pages  # noqa: E402
+
+PARTS = {
+    "plan": "a dry run of 1,000 points",
+    "compose": "Hydra composing points one by one, and the launcher all of them",
+    "resume": "the same command again when its 1,000 runs are finished",
+    "memory": "the launcher's peak with 10,000 points",
+    "status": "`python -m sweep status` of 10,000 runs",
+    "added": "what a run costs beyond its mpirun; the command line",
+    "slots": "how much of two slots 100 short runs use",
+    "pack": "the main sweep with sweep.pack=true, and without",
+    "peers": "the same points by Hydra's own launchers",
+}
+PAGE_PART = "sweeps"
+
+
+def parser_of(part: str) -> argparse.ArgumentParser:
+    """What a part can be told."""
+    module = importlib.import_module(f"benchmarks.sweeps.{part}")
+    parser = argparse.ArgumentParser(
+        prog=f"benchmarks/sweep.py {part}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.options(parser)
+    return parser
+
+
+def measure(part: str, options: list[str]) -> tuple[list[list[str]], list[str]]:
+    """Measure a part, printing what it finds when it does: rows of the table of all parts, and tables of its own."""
+    rows, tables = [], []
+    for found in importlib.import_module(f"benchmarks.sweeps.{part}").measure(parser_of(part).parse_args(options)):
+        if isinstance(found, Finding):
+            rows.append([f"`{part}`: {found.what}", found.seen, found.asked])
+            print(f"{part}: {found.what}: {found.seen}{f'; asked: {found.asked}' if found.asked else ''}", flush=True)
+        else:
+            tables.append(found)
+            print(f"\n{found}\n", flush=True)
+    return rows, tables
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    first = next((number for number, word in enumerate(words) if word.startswith("-")), len(words))
+    parts, options = words[:first], words[first:]
+    if len(parts) == 1 and parts[0] in PARTS:
+        measure(parts[0], options)
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    about = "; ".join(f"{name}: {what}" for name, what in PARTS.items())
+    parser.add_argument("parts", nargs="+", metavar="PART", choices=[*PARTS, "all"], help=f"{about}; all")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
+    arguments = parser.parse_args()
+    found = [measure(part, []) for part in (PARTS if "all" in arguments.parts else arguments.parts)]
+    rows = [row for some, _ in found for row in some]
+    text = "\n\n".join([markdown(HEADINGS, rows), *(table for _, tables in found for table in tables)])
+    if arguments.into:
+        pages.fill(arguments.into, PAGE_PART, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Decoding many payloads for one tensor: what is the same for all of them is worked out once.
+
+Models have many small tensors, and each worker sends a payload for each of them in each step. To find out what a
+payload has to look like takes longer than to decode a small one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+    from compressors.base import Key
+
+_FLOAT32_BYTES = 4
+
+
+class Message:
+    """Payloads one behind the other, and the views of that memory that decoders take parts of.
+
+    Args:
+        tensor: 1-D uint8, contiguous.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def payload(self, start: int, size: int) -> torch.Tensor:
+        """`size` bytes from `start` on."""
+        return self.tensor[start : start + size]
+
+    @functools.cached_property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """Its bytes, where it is in main memory."""
+        return self.tensor.numpy()
+
+    @functools.cached_property
+    def floats(self) -> torch.Tensor | None:
+        """All its whole float32, the first one at its beginning; None where that is no place for one."""
+        import torch
+
+        aligned = self.tensor.data_ptr() % _FLOAT32_BYTES == 0 and self.tensor.storage_offset() % _FLOAT32_BYTES == 0
+        whole = self.tensor.numel() // _FLOAT32_BYTES * _FLOAT32_BYTES
+        return self.tensor[:whole].view(torch.float32) if aligned else None
+
+    def place(self, start: int) -> int | None:
+        """Where in the storage of `floats` the byte `start` is, as `as_strided` wants it; None where none begins."""
+        if start % _FLOAT32_BYTES or self.floats is None:
+            return None
+        return self._first + start // _FLOAT32_BYTES
+
+    @functools.cached_property
+    def _first(self) -> int:
+        assert self.floats is not None
+        return int(self.floats.storage_offset())
+
+
+Decode = Callable[[Message, int, int, "Key", float], None]
+"""Decodes for a certain tensor what stands in a message: where it starts, bytes, key, and weight; as
+`Compressor.decompress_add` or `decompress_to`."""

@@ -1,0 +1,88 @@
+"""`python -m sweep COMMAND [DIR] ...`: look at a sweep and steer it, from any shell, also while it runs.
+
+Exit status 0: all is well (of `watch` and `resume`: all runs are done); 1: some runs are not done; 2: it cannot be
+done as typed; 128 + n: ended by signal n.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from sweep.run import UsageError
+from sweep.text import did_you_mean
+
+COMMANDS = {
+    "status": "how the runs of a sweep stand",
+    "watch": "follow a sweep until it ends",
+    "cancel": "end a sweep, or some of its runs",
+    "resume": "compute what is missing, or what failed",
+    "logs": "the end of a run's output",
+}
+DIRECTORY = """
+DIR is the directory of a sweep, output/<date>/<time>; `last`, and nothing, is the one below output/ that was started or
+resumed last. A RUN is its name, the beginning of one, a pattern such as 'compressor=qsgd*', or its signature."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers a wrong command with one line and exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit status; errors in what was typed are one line."""
+    command = arguments[0] if arguments else "--help"
+    if command in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if command not in COMMANDS:
+        meant = did_you_mean(command, list(COMMANDS))
+        print(f"python -m sweep: {command}: valid is one of {', '.join(COMMANDS)}{meant}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"sweep.commands.{command}")
+    parser = Parser(
+        prog=f"python -m sweep {command}",
+        description=f"{(module.__doc__ or '').strip()}\n{DIRECTORY}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.arguments(parser)
+    options = parser.parse_intermixed_args(arguments[1:])
+    if sys.stdout is not None:  # it is None where it was closed before the start
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        status = int(module.run(options))
+        sys.stdout.flush()
+        return status
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _help() -> str:
+    lines = [f"  {command:8} {summary}" for command, summary in COMMANDS.items()]
+    return "\n".join(
+        ["usage: python -m sweep COMMAND [DIR] ...", "", *lines, DIRECTORY, "", "COMMAND --help tells the rest."]
+    )
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,172 @@
+"""The SLURM allocation around us: what it gives to the run that is computed in it, and when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import re
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CAME = "GRADSWEEP_SIGNALS"
+"""In the environment of a job: names of the signals that came while the lines of its setup ran."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """One job of SLURM; of an array, one of its tasks.
+
+    Attributes:
+        job: its id, such as 123_4.
+        nodes: how many.
+        cpus: of all nodes together.
+        confined: whether the cores that we may use are ours, one by one.
+        shared: whether other jobs may be on them: SLURM gave a part of the node and keeps nobody to his part
+            (task/none). As it is on the first node.
+        restarts: how often SLURM has queued it again.
+    """
+
+    job: str
+    nodes: int
+    cpus: int
+    confined: bool
+    restarts: int
+    hosts: str
+    shared: bool = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Allocation:
+        """The allocation that the environment of a batch script tells of."""
+        array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+        cores = os.sched_getaffinity(0)
+        usable = len(cores)
+        counts = cpus_of(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        nodes = int(environment.get("SLURM_JOB_NUM_NODES") or len(counts) or 1)
+        here = counts[0] if counts else usable
+        return cls(
+            job=f"{array}_{index}" if array and index else environment["SLURM_JOB_ID"],
+            nodes=nodes,
+            cpus=sum(counts) if nodes > 1 else min(here, usable),
+            confined=usable <= here,
+            restarts=int(environment.get("SLURM_RESTART_COUNT") or 0),
+            hosts=environment.get("SLURM_JOB_NODELIST", ""),
+            # a site may count cores and give all threads of each
+            shared=usable > here and not (usable < (os.cpu_count() or 0) and _physical(cores) <= here),
+        )
+
+    @property
+    def cores(self) -> list[int]:
+        """The cores to share out to the ranks; empty where others may have them too, or on several nodes."""
+        return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 else []
+
+    def environment(self, scratch: str) -> dict[str, str]:
+        """Variables for what starts the ranks.
+
+        Args:
+            scratch: an empty directory on this node: the place of temporary files, where there is no other node.
+        """
+        given = {"TMPDIR": scratch} if self.nodes == 1 else {}
+        if "SLURM_CPUS_PER_TASK" in os.environ:  # srun has stopped taking it over from the allocation
+            given["SRUN_CPUS_PER_TASK"] = os.environ["SLURM_CPUS_PER_TASK"]
+        return given
+
+    def about(self) -> dict[str, Any]:
+        """What an attempt's record says of it."""
+        return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
+
+    def describe(self, timeout: float = 2) -> dict[str, str]:
+        """What SLURM says of this job at this moment, by its names; empty where it does not answer in time."""
+        command = ["scontrol", "show", "job", self.job]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return {}
+        return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
+
+    def lost_nodes(self, timeout: float = 30) -> list[str]:
+        """Those of several nodes on which nothing can be started any more; empty where this cannot be told.
+
+        SLURM itself takes minutes to notice (SlurmdTimeout), while an mpirun that has lost a node ends at once.
+        """
+        if self.nodes < 2:
+            return []
+        try:
+            command = ["scontrol", "show", "hostnames", self.hosts]
+            nodes = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True).stdout.split()
+        except (OSError, subprocess.SubprocessError):
+            return []
+        here = os.environ.get("SLURMD_NODENAME", "")
+        if not _answers([here], timeout)[here]:  # then it says nothing that another one does not, either
+            return []
+        answers = _answers([node for node in nodes if node != here], timeout)
+        return [node for node, answered in answers.items() if not answered]
+
+    def requeue(self, timeout: float = 20) -> str | None:
+        """Have SLURM end this job and queue it again; returns why it did not, else None."""
+        try:
+            done = subprocess.run(["scontrol", "requeue", self.job], capture_output=True, text=True, timeout=timeout)
+        except (OSError, subprocess.SubprocessError) as error:
+            return str(error)
+        return None if done.returncode == 0 else done.stderr.strip() or f"scontrol exited with {done.returncode}"
+
+
+def _answers(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
+    """Whether a command can be started on each of some nodes of this job."""
+    probe = ["srun", "--overlap", "--mem=0", "--mpi=none", "--quiet", "--nodes=1", "--ntasks=1"]
+    nothing = subprocess.DEVNULL
+    asked: dict[str, subprocess.Popen[bytes]] = {}
+    answers = dict.fromkeys(nodes, False)
+    try:
+        for node in nodes:
+            command = [*probe, f"--nodelist={node}", "true"]
+            asked[node] = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
+        deadline = time.monotonic() + timeout
+        for node, process in asked.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                answers[node] = process.wait(max(0.0, deadline - time.monotonic())) == 0
+    except OSError:  # no srun here
+        pass
+    finally:
+        for process in asked.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return answers
+
+
+def _physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Of how many cores these are hyperthreads."""
+    found = set()
+    for core in cores:
+        try:
+            found.add((root / f"cpu{core}/topology/thread_siblings_list").read_text(encoding="ascii").strip())
+        except OSError:  # nobody tells
+            found.add(f"{core}")
+    return len(found)
+
+
+def cpus_of(text: str) -> list[int]:
+    """The CPUs of each node, as SLURM counts them: '4(x2),2' is [4, 4, 2]."""
+    counts: list[int] = []
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(count)] * int(times or 1)
+    return counts
+
+
+def preempted(described: Mapping[str, str]) -> bool:
+    """Whether SLURM has chosen a job to make room for others."""
+    return described.get("PreemptTime", "None") not in ("None", "")
+
+
+def seconds_left(described: Mapping[str, str]) -> float | None:
+    """Until a job's time limit; None where nothing is known of it."""
+    try:
+        end = datetime.datetime.fromisoformat(described["EndTime"])
+    except (KeyError, ValueError):
+        return None
+    return (end - datetime.datetime.now()).total_seconds()

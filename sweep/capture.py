@@ -1,0 +1,140 @@
+"""The logs of an attempt, as a program of its own: from the pipes that its processes write to, to files with a limit.
+
+    python -I -S capture.py LIMIT SCRATCH PIPE FILE [PIPE FILE ...]
+
+LIMIT is in bytes, of each file; pipes and files are open descriptors. Ends when all pipes have been closed by everybody
+who had them, and removes the directory SCRATCH then. It outlives a killed launcher, so that the last words of ranks
+are not lost, and reads on when the disk is full, so that no rank waits for its log. Standard library only: it must
+start in no time.
+
+What exceeds the limit is taken out of the middle, between lines where some are near: the first half of the limit stays,
+and of what comes last about a quarter of it at least. A line says how much is missing. The file never grows beyond the
+limit; a reader who follows it sees it grow, and now and then get shorter.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+
+BLOCK = 1 << 16
+
+
+class Log:
+    """One file, written to from its beginning.
+
+    Args:
+        file: descriptor, open for reading and writing.
+        limit: in bytes.
+    """
+
+    def __init__(self, file: int, limit: int) -> None:
+        self.file, self.limit = file, limit
+        self.size = 0
+        self.head = 0  # length of the beginning that stays; 0: nothing has been taken out
+        self.tail = 0  # where the end begins, behind the line that says how much is missing
+        self.missing = 0
+        self.lost = 0  # could not be written
+
+    def add(self, data: bytes) -> None:
+        """Write `data`, whatever has to go for it."""
+        view = memoryview(data)
+        while view:
+            if self.size >= self.limit:
+                self._shorten()
+            part = view[: self.limit - self.size]
+            self._write(part)
+            view = view[len(part) :]
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self.lost:
+            note = b"\n[%d bytes could not be written]\n" % self.lost
+            if not self._written(note):
+                self.lost += len(data)
+                return
+            self.lost = 0
+        if not self._written(data):
+            self.lost += len(data)
+
+    def _written(self, data: bytes | memoryview) -> bool:
+        """Whether all of it could be written; a part that could is not kept."""
+        done = 0
+        try:
+            while done < len(data):
+                done += os.pwrite(self.file, data[done:], self.size + done)
+        except OSError:  # a full disk, a quota
+            try:  # noqa: SIM105 - contextlib takes longer to load than all the rest
+                os.ftruncate(self.file, self.size)
+            except OSError:
+                pass
+            return False
+        self.size += done
+        return True
+
+    def _shorten(self) -> None:
+        if not self.head:
+            self.head = self.tail = self._line_end(self.limit // 2 - BLOCK, self.limit // 2) or self.limit // 2
+        start = max(self.tail, self.size - self.limit // 4)
+        start = self._first_line(start, self.size) or start
+        kept = os.pread(self.file, self.size - start, start)
+        self.missing += start - self.tail
+        note = b"\n[%d bytes left out here: more than sweep.log_megabytes]\n" % self.missing
+        os.ftruncate(self.file, self.head)
+        self.size = self.head
+        self._write(note)
+        self.tail = self.size
+        self._write(kept)
+
+    def _line_end(self, start: int, end: int) -> int:
+        """Behind the last newline between two places; 0: there is none."""
+        start = max(0, start)
+        return start + 1 + at if (at := os.pread(self.file, end - start, start).rfind(b"\n")) >= 0 else 0
+
+    def _first_line(self, start: int, end: int) -> int:
+        """Behind the first newline after `start`, where it is near; 0: there is none."""
+        at = os.pread(self.file, min(BLOCK, (end - start) // 2), start).find(b"\n")
+        return start + 1 + at if at >= 0 else 0
+
+
+def remove(directory: str) -> None:
+    """Remove a directory with all that is in it, as far as that is possible; links are not followed."""
+    for folder, directories, files in os.walk(directory, topdown=False):
+        for name in files + directories:
+            path = os.path.join(folder, name)
+            try:
+                if os.path.isdir(path) and not os.path.islink(path):
+                    os.rmdir(path)
+                else:
+                    os.unlink(path)
+            except OSError:
+                continue
+    try:  # noqa: SIM105
+        os.rmdir(directory)
+    except OSError:
+        pass
+
+
+def main(arguments: list[str]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # whoever ends a run ends its processes; this one ends with them
+    limit, scratch = int(arguments[0]), arguments[1]
+    descriptors = [int(word) for word in arguments[2:]]
+    logs = {pipe: Log(file, limit) for pipe, file in zip(descriptors[::2], descriptors[1::2])}  # noqa: B905
+    waiting = select.poll()
+    for pipe in logs:
+        waiting.register(pipe, select.POLLIN)
+    while logs:
+        for pipe, _ in waiting.poll():
+            data = os.read(pipe, BLOCK)
+            if data:
+                logs[pipe].add(data)
+            else:
+                waiting.unregister(pipe)
+                del logs[pipe]
+    remove(scratch)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,74 @@
+"""What git says of the code: the commit, what was changed since, and which files it does not know."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 20.0
+LONGEST_DIFF = 200_000  # characters of it that are kept
+MOST_FILES = 100  # of those that git does not know, by name
+MOST_BYTES = 100_000_000  # of them, which are read
+
+
+def describe(project: Path) -> dict[str, Any] | None:
+    """The state of a checkout; None where `project` is none.
+
+    Returns:
+        `commit`, `branch`; `dirty`: lines of `git status --porcelain`; `diff`: from the commit to the tracked files as
+        they are, its first LONGEST_DIFF characters; `diff_cut`: that there were more; `diff_sha256`: of all of it, None
+        without any; `untracked`: SHA-256 of each file that git neither tracks nor ignores, None of one beyond the first
+        MOST_BYTES; `untracked_cut`: how many files there are beyond the first MOST_FILES.
+    """
+    commit = _git(project, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = _git(project, "diff", "--no-ext-diff", "--no-color", "HEAD") or b""
+    text = _text(diff)
+    listed = _git(project, "ls-files", "-z", "--others", "--exclude-standard") or b""
+    unknown = sorted(name for name in listed.split(b"\0") if name)
+    return {
+        "commit": _text(commit).strip(),
+        "branch": _text(_git(project, "rev-parse", "--abbrev-ref", "HEAD") or b"").strip(),
+        "dirty": _text(_git(project, "status", "--porcelain") or b"").splitlines(),
+        "diff": text[:LONGEST_DIFF],
+        "diff_cut": len(text) > LONGEST_DIFF,
+        "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
+        "untracked": _hashes(project, unknown[:MOST_FILES]),
+        "untracked_cut": max(0, len(unknown) - MOST_FILES),
+    }
+
+
+def _git(project: Path, *words: str) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ("git", *words), cwd=project, capture_output=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _text(said: bytes) -> str:
+    return said.decode("utf-8", errors="replace")
+
+
+def _hashes(project: Path, files: list[bytes]) -> dict[str, str | None]:
+    """SHA-256 by name, as far as MOST_BYTES go; None also of what cannot be read."""
+    found: dict[str, str | None] = {}
+    left = MOST_BYTES
+    for name in files:
+        path = os.path.join(os.fsencode(project), name)
+        digest = None
+        try:
+            if os.path.isfile(path) and (size := os.stat(path).st_size) <= left:
+                left -= size
+                with open(path, "rb") as file:
+                    digest = hashlib.sha256(file.read()).hexdigest()
+        except OSError:
+            pass
+        found[name.decode("utf-8", errors="backslashreplace")] = digest
+    return found

@@ -1,0 +1,49 @@
+"""End a sweep, or some of its runs, and wait until nothing of them is left.
+
+The launcher, where one is running, is asked to and goes on with the other runs. Of a launcher that was killed, what it
+has left is ended. A sweep that was cancelled can be resumed; a run that was cancelled by its name is then left out,
+unless it is named again."""
+
+from __future__ import annotations
+
+import argparse
+
+from sweep import run as names
+from sweep.commands import finding
+from sweep.run import runs_of
+from sweep.text import plural
+
+SHOWN = 20  # runs
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    finding.add_words(parser, "the runs to cancel; default: all that are not finished")
+
+
+def run(options: argparse.Namespace) -> int:
+    from sweep.asking import ask, take_over
+    from sweep.requests import CANCEL, Request, sender
+    from sweep.states import cancel_unwatched, leave_out
+
+    directory, words = finding.sweep_and_runs(options.words)
+    runs = finding.chosen(directory, words)
+    before = {each: each.status() for each in runs}
+    unfinished = [each for each in runs if before[each] not in names.COMPLETE]
+    request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, sender())
+    while unfinished and not ask(directory, request):
+        if (sweep := take_over(directory)) is None:
+            continue
+        try:
+            cancel_unwatched(unfinished, f"cancelled by {request.by}")
+            for each in unfinished if words else ():
+                leave_out(each)
+        finally:
+            sweep.close()
+        break
+    after = {each: each.status() for each in runs}
+    cancelled = [each for each in runs if after[each] == names.CANCELLED != before[each]]
+    for each in runs if words else cancelled:
+        if len(runs if words else cancelled) <= SHOWN:
+            print(f"{each.name}: {after[each]}")
+    print(f"{plural(len(cancelled), 'run')} of {len(runs_of(directory))} cancelled")
+    return 0

@@ -1,0 +1,151 @@
+"""Compute what is missing of a sweep: what was not begun, failed, was cut off or cancelled.
+
+Everything is taken from the runs' config.yaml, Hydra is not needed. While a launcher runs the sweep, it is asked to
+take up again what has failed meanwhile. Runs that were cancelled by their name are left out, unless they are named
+here, or --all is given. Progress, Ctrl-C, exit status, --quiet and --json are those of multirun.py."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweep import plan
+from sweep import run as names
+from sweep.commands import finding
+from sweep.run import Run, UsageError
+from sweep.text import plural
+
+if TYPE_CHECKING:
+    from sweep.directory import Sweep
+    from sweep.output import Manner
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    finding.add_words(parser, "the runs to resume; default: all that are not finished")
+    parser.add_argument("--failed", action="store_true", help="only what failed or ran out of time, nothing that waits")
+    parser.add_argument("--all", action="store_true", help="also runs that were cancelled by their name")
+    parser.add_argument("--no-wait", dest="wait", action="store_false", help="begin, and leave it to the background")
+    parser.add_argument("--quiet", action="store_true", help="only what went wrong, and a line at the end")
+    parser.add_argument("--json", action="store_true", help="events as JSON lines (docs/events.md)")
+
+
+def run(options: argparse.Namespace) -> int:
+    from sweep import flags
+    from sweep.asking import ask, take_over
+    from sweep.directory import holder
+    from sweep.output import Manner
+    from sweep.requests import RESUME, Request, sender
+    from sweep.signals import interruptible
+
+    directory, words = finding.sweep_and_runs(options.words)
+    runs = finding.chosen(directory, words)
+    everything = bool(options.all or words)
+    for flag in (flags.QUIET, flags.JSON):
+        if getattr(options, flag.lstrip("-")):
+            flags.note(flag)
+    while True:
+        if (by := holder(directory)) is not None:
+            wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
+            ended = {each for each in wanted if each.status() not in (names.PENDING, names.RUNNING)}
+            if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), sender())):
+                taken = [each for each in ended if each.status() in (names.PENDING, names.RUNNING, *names.COMPLETE)]
+                line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
+                _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
+                return 0
+        elif (sweep := take_over(directory)) is not None:
+            with interruptible():
+                return _run(sweep, runs, options, everything)
+
+
+def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
+    """Whether a resume takes a run up, by its state.
+
+    Args:
+        everything: also one that was cancelled by its name.
+        failed: only what a fault has ended.
+        lost: nobody works on it, even if it says that it is running.
+    """
+    state = run.state()
+    status = state["status"]
+    if plan.is_complete(run):
+        return False
+    if failed:
+        cause = state["attempts"][-1].get("cause") if state["attempts"] else None
+        by_fault = status in (names.CANCELLED, names.PREEMPTED) and cause is not None
+        return by_fault or status in (names.FAILED, names.TIMEOUT) or (lost and status == names.RUNNING)
+    return everything or not is_left_out(run)
+
+
+def is_left_out(run: Run) -> bool:
+    """Whether a run was cancelled by its name."""
+    state = run.state()
+    return state["status"] == names.CANCELLED and bool(state.get("left_out"))
+
+
+def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
+    """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
+    from sweep import jobs, launch, plan
+    from sweep.directory import torn
+    from sweep.launchers import options_of
+    from sweep.output import Manner, manner
+    from sweep.settings import settings_of
+
+    try:
+        owned = {each: job for each in runs if (job := jobs.job_of(each)) is not None and not plan.is_complete(each)}
+        alive = jobs.known(owned.values())
+        wanted = [
+            each for each in runs if is_wanted(each, everything, options.failed, lost=owned.get(each) not in alive)
+        ]
+        if lacking := torn(sweep.directory):
+            print(f"{os.path.relpath(sweep.directory)}: {lacking}", file=sys.stderr)
+        configs, damaged = {}, lacking is not None
+        for each in wanted:
+            try:
+                configs[each] = plan.load_config(each)
+            except UsageError as error:
+                print(error, file=sys.stderr)
+                damaged = True
+        first = next(iter(configs.values()), None)
+        how = Manner(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
+        _say_what_is_not(sweep.directory, runs, wanted, how)
+        if first is not None:
+            _, mpi = settings_of(first)
+            launcher = options_of(first["launcher"])
+            launch.prepare_data(list(configs.values()))
+            sweep.note_resumed(mpi.program())
+            if not options.wait:
+                launcher.leave(sweep, list(configs))
+                return int(damaged)
+            launch.take_to_end(sweep.directory, configs)
+    finally:
+        sweep.close()
+    status = launch.conclude()
+    return int(status or damaged or any(each.status() not in names.FINE for each in runs))
+
+
+def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], how: Manner) -> None:
+    """Why runs that are not done are not computed now, and that nothing is missing where that is so."""
+    chosen = set(wanted)
+    left_out = [each for each in runs if each not in chosen and is_left_out(each)]
+    said = []
+    if left_out:
+        said.append(f"{plural(len(left_out), 'run')} cancelled by name and left out; --all takes them up again")
+    if not wanted:
+        said.append(f"{os.path.relpath(directory)}: nothing to resume of {plural(len(runs), 'run')}")
+    if said:
+        _answer(how, said, len(wanted), left_out=len(left_out))
+
+
+def _answer(how: Manner, said: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None) -> None:
+    """Tell what becomes of a resume: in lines for people, or as an event."""
+    from sweep import events
+    from sweep.ending import say
+
+    if how.json:
+        events.tell(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)
+    for line in said:
+        say(how.chatter(), line)

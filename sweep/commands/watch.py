@@ -1,0 +1,108 @@
+"""Follow a sweep until it ends. Ctrl-C ends watching, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from sweep import run as names
+from sweep.commands import finding, lines
+from sweep.ending import command, resume_command, say
+from sweep.overview import LOST, Overview, View
+from sweep.progress import Output
+from sweep.run import UsageError
+
+INTERVAL_S = 2.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
+    parser.add_argument(
+        "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    directory, words = finding.sweep_and_runs([options.words])
+    if words:
+        raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
+    if not 0.1 <= options.interval <= 3600:
+        raise UsageError(f"--interval {options.interval:g}: valid is a number of seconds from 0.1 to 3600")
+    overview = Overview(directory)
+    overview.refresh()
+    console = Output()
+    try:
+        with (Table if console.is_terminal else Lines)(console, overview) as shown:
+            while overview.active:
+                shown.show()
+                time.sleep(options.interval)
+                overview.refresh()
+            shown.show()
+    except KeyboardInterrupt:
+        if overview.active:
+            say(console, f"\nthe sweep goes on; to end it: {command('cancel', directory)}")
+        raise
+    unfinished = [view for view in overview.views.values() if view.status not in names.FINE]
+    say(console, f"{lines.headline(overview)}; {lines.holding(overview)}")
+    for view in unfinished:
+        say(console, f"  {lines.sentence(view)}")
+    if any(view.status not in names.COMPLETE for view in unfinished):
+        say(console, f"\nTo compute only what is missing:\n  {resume_command(directory)}")
+    return int(bool(unfinished) or not overview.views)
+
+
+class Lines:
+    """For a log or a pipe: a line for each run that ends."""
+
+    def __init__(self, console: Console, overview: Overview) -> None:
+        self.console, self.overview = console, overview
+        self.ended = {view.name for view in overview.views.values() if view.ended}
+        say(console, f"{lines.headline(overview)}; {lines.holding(overview)}")
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to do."""
+
+    def show(self) -> None:
+        views = self.overview.views.values()
+        news = [view for view in views if view.ended and view.name not in self.ended]
+        self.ended = {view.name for view in views if view.ended}  # one that is taken up again may end again
+        for number, view in enumerate(news, len(self.ended) - len(news) + 1):
+            say(self.console, f"[{number}/{len(views)}]  {lines.sentence(view)}")
+
+
+class Table:
+    """For a terminal: as many runs as there is room for."""
+
+    def __init__(self, console: Console, overview: Overview) -> None:
+        self.console, self.overview = console, overview
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Table:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.live.__exit__(*raised)
+
+    def show(self) -> None:
+        above = [lines.headline(self.overview), lines.holding(self.overview), ""]
+        room = max(3, self.console.height - len(above) - 2)
+        shown = "\n".join([*above, *lines.table(visible(list(self.overview.views.values()), room))])
+        self.live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def visible(views: Sequence[View], room: int) -> list[View]:
+    """The runs to show where there is `room` for so many: those that run, are lost, ended, wait, in this order."""
+    ranks = {names.RUNNING: 0, LOST: 1, names.PENDING: 3}
+    first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in names.COMPLETE))[:room]
+    chosen = {view.name for view in first}
+    return [view for view in views if view.name in chosen]

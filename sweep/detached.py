@@ -1,0 +1,98 @@
+"""A sweep without the shell that started it (sweep.wait=false): a process of its own session drives it.
+
+The foreground checks and lays out everything, then starts `python -m sweep.detached DIR DESCRIPTOR` and ends. The
+descriptor is that of the locked file: the lock is held by both and never free in between. Names of the runs that were
+asked for come through standard input; settings, out of their config.yaml.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweep import plan
+from sweep import run as names
+from sweep.directory import LOCK, Sweep
+from sweep.ending import say, say_left
+from sweep.environment import python_environment
+from sweep.events import Events
+from sweep.output import manner
+from sweep.run import Run, runs_of
+from sweep.settings import settings_of
+from sweep.signals import interruptible
+
+LOG = "launcher.log"  # in the sweep's directory: what the launcher would have shown
+
+
+def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
+    """Have another process take these runs of an open sweep to their end, and say how to follow it.
+
+    Raises:
+        SystemExit: it could not begin; the reason has been printed.
+    """
+    missing = plan.unfinished(runs)
+    settings, _ = settings_of(plan.load_config(missing[0]))
+    how = manner(settings)
+    log = sweep.directory / LOG
+    with tempfile.TemporaryFile() as wanted, log.open("ab") as out:
+        wanted.write(json.dumps([run.name for run in runs]).encode())
+        wanted.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor)],
+            stdin=wanted,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **python_environment()},
+            start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
+            pass_fds=[sweep.descriptor],
+        )
+    try:
+        while (names.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
+            if process.poll() is not None:
+                console = how.essential()
+                for line in names.tail(log):
+                    say(console, f"  | {line}", "dim")
+                say(console, f"the launcher could not begin (exit status {process.returncode}): {log}", "bold red")
+                raise SystemExit(1)
+            time.sleep(0.02)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    Events(sweep.directory, echo=how.json).left("local", len(set(runs)), len(missing), pid=process.pid)
+    say_left(
+        sweep.directory,
+        f"{len(missing)} of {len(set(runs))} runs to do, by pid {process.pid}",
+        {"watch": "how far it is", "cancel": "end it", "resume": "go on after that"},
+        how,
+        f"what it says goes to {os.path.relpath(log)}",
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Drive the sweep whose lock this process has inherited; returns the exit status of a sweep."""
+    directory, descriptor = Path(arguments[0]), int(arguments[1])
+    wanted = set(json.load(sys.stdin))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    from sweep import launch  # before the foreground is told that all is well
+
+    sweep = Sweep.adopt(directory, descriptor)
+    try:
+        runs = [run for run in runs_of(directory) if run.name in wanted]
+        configs = {run: plan.load_config(run) for run in plan.unfinished(runs)}
+        if configs:
+            launch.take_to_end(directory, configs)
+        return launch.conclude()
+    finally:
+        sweep.close()
+
+
+if __name__ == "__main__":
+    with interruptible():
+        sys.exit(main(sys.argv[1:]))

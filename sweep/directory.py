@@ -1,0 +1,247 @@
+"""The directory of a sweep: one process at a time runs something in it, and writes what it is about."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from sweep import places, plan, provenance, requests, snapshot
+from sweep import run as names
+from sweep.run import Run, UsageError, write_text
+
+LOCK = ".lock"
+OURS = (names.RUNS, "slurm", "worlds", snapshot.STORE, requests.FOLDER, names.EVENTS, names.SWEEP)
+"""What a sweep may make in its directory before anything of it is started."""
+LAYING_OUT = "laying_out"  # in sweep.yaml, as long as not all points have a directory: how many there are
+
+
+class Sweep:
+    """An open sweep directory: locked, so that no other process runs anything in it."""
+
+    def __init__(self, directory: Path, *, fresh: bool) -> None:
+        """Open `directory`; a `fresh` name that another sweep took in the same second gets a number.
+
+        Raises:
+            UsageError: the directory cannot be written or another process holds it.
+        """
+        self.directory = directory
+        self._made = False
+        number = 1
+        while not self._lock() or (fresh and (self.directory / names.SWEEP).exists()):
+            if not fresh:
+                by = holder(directory) or {}
+                raise UsageError(
+                    f"hydra.sweep.dir={self.directory}: another process is running this sweep "
+                    f"(pid {by.get('pid')} on {by.get('host')}); valid is to wait for it, or another directory"
+                )
+            number += 1
+            self.directory = directory.with_name(f"{directory.name}-{number}")
+        self._before = {name for name in OURS if (self.directory / name).exists()}
+
+    def _lock(self) -> bool:
+        try:
+            self._made = not self.directory.exists()
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._locked: IO[str] = (self.directory / LOCK).open("a+")
+        except OSError as error:
+            raise UsageError(
+                f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
+            ) from error
+        for patience in (0.1, 0.1, 0.0):  # somebody who only looks holds it for an instant
+            try:
+                fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(patience)
+        else:
+            self._locked.close()
+            return False
+        if not os.fstat(self._locked.fileno()).st_nlink:  # whoever had it has taken everything back meanwhile
+            self._locked.close()
+            return self._lock()
+        self._sign()
+        requests.clear(self.directory)
+        return True
+
+    def _sign(self) -> None:
+        self._locked.truncate(0)  # who holds it: `holder` reads this
+        self._locked.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": names.now()}) + "\n")
+        self._locked.flush()
+
+    def close(self) -> None:
+        """Give the lock back; where nothing was written meanwhile, nothing is left of the sweep."""
+        if not any((self.directory / name).exists() for name in (names.SWEEP, names.RUNS)):
+            with contextlib.suppress(OSError):
+                (self.directory / LOCK).unlink()
+                if self._made:
+                    self.directory.rmdir()
+        self._locked.close()
+
+    def forget(self) -> None:
+        """Remove a sweep that was refused before anything of it was started. One that was there before stays."""
+        if not self._before.isdisjoint((names.SWEEP, names.RUNS)):
+            return
+        for name in {*OURS, LOCK} - self._before:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                (self.directory / name).unlink()
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            self.directory.rmdir()
+
+    @property
+    def descriptor(self) -> int:
+        """Of the locked file. Whoever inherits it holds the lock too, until all have closed it."""
+        return self._locked.fileno()
+
+    @classmethod
+    def adopt(cls, directory: Path, descriptor: int) -> Sweep:
+        """Go on with a sweep that another process has opened and handed over with its `descriptor`.
+
+        Raises:
+            OSError: that is not the open lock file of `directory`.
+        """
+        lock = directory / LOCK
+        if not os.path.samestat(os.fstat(descriptor), lock.stat()):
+            raise OSError(f"{lock}: not what descriptor {descriptor} has opened")
+        os.set_inheritable(descriptor, False)
+        sweep = cls.__new__(cls)
+        sweep.directory, sweep._made, sweep._before = directory, False, set(OURS)
+        sweep._locked = os.fdopen(descriptor, "a+")
+        sweep._sign()
+        return sweep
+
+    def lay_out(
+        self,
+        configs: Sequence[dict[str, Any]],
+        overrides: Sequence[Mapping[str, str]],
+        mpi_program: Sequence[str],
+        *,
+        again: bool = False,
+        among: Sequence[Mapping[str, str]] | None = None,
+    ) -> list[Run]:
+        """Write sweep.yaml and a directory for every point; returns the runs, in order.
+
+        Until all are there, sweep.yaml says so (`laying_out`): a sweep that is ended before lacks points.
+
+        Args:
+            again: the points are more of the command that sweep.yaml tells of already.
+            among: overrides of these points and of that command's earlier ones.
+        """
+        points = plan.points_of(configs, overrides, among)
+        typed = dict.fromkeys(override for point in points for override in point.overrides)
+        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again, laying_out=len(points))
+        runs = plan.lay_out(self.directory, points)
+        known = _read_yaml(self.directory / names.SWEEP)
+        known.pop(LAYING_OUT, None)
+        _write_yaml(self.directory / names.SWEEP, known)
+        return runs
+
+    def note_resumed(self, mpi_program: Sequence[str]) -> None:
+        """Write into sweep.yaml that it is gone on with, by which command and with what."""
+        self._describe([], [], mpi_program, again=False)
+
+    def _describe(
+        self,
+        swept: Sequence[str],
+        overrides: Sequence[str],
+        mpi_program: Sequence[str],
+        again: bool,
+        laying_out: int | None = None,
+    ) -> None:
+        path = self.directory / names.SWEEP
+        known = _read_yaml(path)
+        if again and known:
+            last = (known.get("resumed") or [known])[-1]
+            last["overrides"] = list(dict.fromkeys([*last.get("overrides", []), *overrides]))
+        else:
+            this = {"created": names.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
+            if path.exists():
+                known.setdefault("resumed", []).append(this)
+            else:
+                known = {"format": names.FORMAT, **this}
+        known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
+        if laying_out is not None:
+            known[LAYING_OUT] = laying_out
+        _write_yaml(path, known)
+
+
+def add_to_description(directory: Path, **facts: Any) -> None:
+    """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
+    path = directory / names.SWEEP
+    known = _read_yaml(path)
+    (known.get("resumed") or [known])[-1].update(facts)
+    _write_yaml(path, known)
+
+
+def holder(directory: Path) -> dict[str, Any] | None:
+    """Who runs the sweep in `directory` at this moment (host, pid, since); None where nobody does."""
+    try:
+        with (directory / LOCK).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return names.read_json(directory / LOCK) or {}
+    except OSError:
+        pass
+    return None
+
+
+def described(directory: Path) -> dict[str, Any]:
+    """What sweep.yaml says of the last command that filled `directory`; somebody may have damaged it: then nothing."""
+    known = _read_yaml(directory / names.SWEEP)
+    resumed = known.get("resumed")
+    return {**known, **resumed[-1]} if isinstance(resumed, list) and resumed else known
+
+
+def torn(directory: Path) -> str | None:
+    """That not all points of the sweep in `directory` have been laid out, in words; None where they have."""
+    try:
+        text = (directory / names.SWEEP).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    if (
+        found := re.search(rf"^{LAYING_OUT}: (\d+)$", text, re.MULTILINE)
+    ) is None:  # a parser takes seconds for a large grid
+        return None
+    return (
+        f"it was ended while its {found[1]} points were laid out, and some are not there; its own command, "
+        f"with sweep.resume={os.path.relpath(directory)}, lays out the rest"
+    )
+
+
+def last_sweep(root: Path) -> Path | None:
+    """The sweep that was started or resumed last below `root` (see places.py); None without any."""
+    return next(iter(latest_first(places.sweeps_below(root))), None)
+
+
+def latest_first(sweeps: Iterable[Path]) -> list[Path]:
+    """Sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
+    found = []
+    for sweep in sweeps:
+        with contextlib.suppress(OSError):
+            found.append(((sweep / names.SWEEP).stat().st_mtime_ns, sweep))
+    return [sweep for _, sweep in sorted(found, reverse=True)]
+
+
+def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
+    write_text(path, yaml.dump(dict(known), Dumper=plan.Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; what is not one is empty."""
+    try:
+        known = yaml.load(path.read_text(encoding="utf-8"), Loader=plan.Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return known if isinstance(known, dict) else {}

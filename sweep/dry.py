@@ -1,0 +1,268 @@
+"""sweep.dry_run: what a command would do, without doing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sweep import cores, events, places, plan, provenance, reuse, snapshot
+from sweep import run as names
+from sweep.costs import SURE, Cost, Wanted
+from sweep.ending import say
+from sweep.estimate import Estimate, Estimator
+from sweep.points import Points
+from sweep.run import Run
+from sweep.scheduling import rank
+from sweep.tasks import weight
+from sweep.text import duration, plural
+
+STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT = "run", "complete", "reused", "duplicate", "taken out"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One point, in the order in which points start; what is not run comes behind."""
+
+    number: int | None
+    """Its place in the order; None for what is not run."""
+
+    standing: str
+    name: str
+    """Of the run's directory; of a point that is taken out, its values."""
+
+    config: Mapping[str, Any] | None
+    directory: Path | None
+    """Of the run; None for a point that is taken out."""
+
+    why: str = ""
+    estimate: Estimate | None = None
+
+    @property
+    def workers(self) -> int:
+        return names.ranks(self.config) if self.config else 0
+
+    @property
+    def cores(self) -> int:
+        return self.workers * int(self.config["threads_per_worker"]) if self.config else 0
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs that it asks for; None where the machine decides (device=auto)."""
+        if not self.config or self.config["device"] == "cpu":
+            return 0
+        if self.config["gpus"]:
+            return len(set(self.config["gpus"][: self.config["workers"]]))
+        if self.config["device"] == "auto":
+            return None
+        return min(self.config["workers"], self.config["gpus_per_node"] or self.config["workers"])
+
+    @property
+    def nodes(self) -> int:
+        """Of SLURM."""
+        nodes = self.options.get("nodes")
+        return nodes if isinstance(nodes, int) else 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it tells its launcher."""
+        return {key: value for key, value in (self.config or {}).get("launcher", {}).items() if key != "cluster"}
+
+
+def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
+    """What would become of each point of a grid."""
+    places = plan.place(directory, plan.points_of(points.configs, points.overrides))
+    found = reusable(points, directory, [each.signature for each in places])
+    first: dict[str, int] = {}
+    todo: list[Row] = []
+    others: list[Row] = []
+    repeated: list[plan.Place] = []
+    for entry in places:
+        name, config, place = entry.run.name, entry.point.config, entry.run.directory
+        if entry.known and plan.is_complete(entry.run):
+            others.append(Row(None, COMPLETE, name, config, place, f"{entry.run.status()} in this sweep"))
+        elif entry.signature in found:
+            earlier = os.path.relpath(found[entry.signature].directory)
+            others.append(Row(None, REUSED, name, config, place, f"from {earlier}"))
+        elif entry.signature in first:
+            repeated.append(entry)
+        else:
+            first[entry.signature] = len(todo)
+            todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
+    if points.configs[0]["launcher"]["cluster"] == "local":  # SLURM has an order of its own
+        todo.sort(key=_rank)
+    places_of = {row.number: number for number, row in enumerate(todo, 1)}
+    todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
+    for entry in repeated:
+        why = f"the same as {places_of[first[entry.signature]]}"
+        others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
+    others += [
+        Row(None, TAKEN_OUT, plan.readable_name(each.overrides), None, None, each.why) for each in _named(points)
+    ]
+    return [*todo, *others]
+
+
+def _rank(row: Row) -> tuple[Any, ...]:
+    """Its place in the queue of this machine, see sweep/scheduling.py."""
+    assert row.config is not None
+    seconds = None if row.estimate is None else row.estimate.seconds
+    return rank(min(row.cores, _cores_to_share(row.config)), seconds, weight(row.config))
+
+
+def _cores_to_share(config: Mapping[str, Any] | None) -> int:
+    """How many cores of this machine a sweep may have at a time."""
+    return cores.chosen((config or {}).get("launcher", {}).get("cores"))[1]
+
+
+def reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
+    """The finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
+    if not points.settings.reuse:
+        return {}
+    about = provenance.machine() | {"mpi": provenance.mpi(points.mpi.program())}
+    wanted = {
+        signature: reuse.expected(config, about) for signature, config in zip(signatures, points.configs, strict=True)
+    }
+    return reuse.finished(directory, wanted, snapshot.current().version)
+
+
+def _named(points: Points) -> list[Any]:
+    """The points that are taken out, with those of their overrides that tell them from each other."""
+    every = [*points.overrides, *(each.overrides for each in points.taken_out)]
+    swept = plan.swept_keys(every)
+    return [
+        dataclasses.replace(each, overrides={key: each.overrides[key] for key in swept if key in each.overrides})
+        for each in points.taken_out
+    ]
+
+
+def estimated(points: Points, directory: Path) -> tuple[list[Row], Cost]:
+    """What would become of each point, and what all that is to be run takes."""
+    found = rows(points, directory, Estimator(directory))
+    launcher = points.configs[0]["launcher"]
+    machine = _cores_to_share(points.configs[0]) if launcher["cluster"] == "local" else None
+    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in found if row.standing == RUN]
+    return found, Cost.of(wanted, machine, points.settings.max_parallel)
+
+
+def tell(points: Points, directory: Path) -> None:
+    """Print what a sweep would do for machines: a line a point, one for all (docs/events.md). Starts nothing."""
+    found, cost = estimated(points, directory)
+    for row in found:
+        likely = row.estimate
+        events.tell(
+            events.POINT,
+            number=row.number,
+            standing=row.standing.replace(" ", "_"),
+            run=row.name,
+            directory=None if row.directory is None else str(row.directory.absolute()),
+            workers=row.workers or None,
+            cores=row.cores or None,
+            gpus=row.gpus if row.config else None,
+            options=row.options,
+            why=row.why or None,
+            seconds=None if likely is None else round(likely.seconds, 3),
+            likeness=None if likely is None else likely.likeness,
+            scaled=None if likely is None else likely.scaled,
+            rests_on=None if likely is None else likely.runs,
+        )
+    events.tell(
+        events.DRY_RUN_ENDED,
+        directory=str(directory.absolute()),
+        launcher=points.configs[0]["launcher"]["cluster"],
+        points=len(found),
+        counts=_counts(found),
+        unknown=cost.unknown,
+        seconds=cost.wall_s,
+        run_seconds=cost.run_s,
+        core_hours=cost.core_hours,
+        node_hours=cost.node_hours,
+    )
+
+
+def _counts(found: Sequence[Row]) -> dict[str, int]:
+    counts = {each: sum(row.standing == each for row in found) for each in STANDINGS}
+    return {each.replace(" ", "_"): count for each, count in counts.items() if count}
+
+
+def show(points: Points, directory: Path, console: Console) -> None:
+    """Print what a sweep would do. Writes nothing and starts nothing."""
+    found, cost = estimated(points, directory)
+    counts = _counts(found)
+    skipped = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if word != RUN]
+    say(
+        console,
+        f"{os.path.relpath(directory)}: {plural(len(found), 'point')}, {plural(counts.get(RUN, 0), 'run')} to do"
+        + (f" ({', '.join(skipped)})" if skipped else "")
+        + f", launcher {points.configs[0]['launcher']['cluster']}; nothing is written or started (sweep.dry_run)",
+    )
+    same, columns = _columns(found)
+    if same:
+        say(console, "for every run: " + ", ".join(same))
+    if console.is_terminal:
+        table = Table(show_edge=False)
+        for heading, cells in columns.items():
+            table.add_column(heading, justify="right" if _is_number(cells) else "left", overflow="fold")
+        for row in zip(*columns.values(), strict=True):
+            table.add_row(*[escape(cell) for cell in row])
+        console.print(table)
+    else:
+        widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
+        for texts in ([*columns], *map(list, zip(*columns.values(), strict=True))):
+            say(console, "  ".join(cell.ljust(width) for cell, width in zip(texts, widths, strict=True)).rstrip())
+    for line in cost.lines(places.roots_of(directory)):
+        say(console, line)
+
+
+def _columns(found: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
+    """What all runs have alike, in words, and the columns of the table."""
+    asked: dict[str, list[str]] = {
+        "workers": [_word(row.workers) for row in found],
+        "cores": [_word(row.cores) for row in found],
+        "GPUs": [_word(row.gpus) for row in found],
+    }
+    for option in dict.fromkeys(key for row in found for key in row.options):
+        name = f"launcher.{option}" if option in asked else option  # cores: to share out, not those of a run
+        asked[name] = [_word(row.options.get(option)) for row in found]
+    runs = [index for index, row in enumerate(found) if row.config]
+    same = []
+    columns = {
+        "#": ["" if row.number is None else str(row.number) for row in found],
+        "run": [row.name for row in found],
+    }
+    for name, cells in asked.items():
+        values = {cells[index] for index in runs}
+        if values == {""} or (name == "GPUs" and values <= {"0", ""}):
+            continue
+        if len(values) == 1:
+            same.append(f"{name} {values.pop()}")
+        else:
+            columns[name] = [cell if row.config else "" for row, cell in zip(found, cells, strict=True)]
+    columns["time"] = [_estimated(row) for row in found]
+    if any(row.standing != RUN for row in found):
+        columns["skipped"] = [row.why for row in found]
+    return same, columns
+
+
+def _word(value: Any) -> str:
+    if value is None or value == [] or value == {}:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_number(cells: Sequence[str]) -> bool:
+    return all(cell.isdigit() for cell in cells if cell) and any(cells)
+
+
+def _estimated(row: Row) -> str:
+    if row.standing != RUN:
+        return ""
+    if row.estimate is None:
+        return "unknown"
+    return ("" if row.estimate.likeness == SURE else "~") + duration(row.estimate.seconds)

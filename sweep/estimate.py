@@ -1,0 +1,257 @@
+"""How long a run may take, from those that are finished: nothing is measured for it, and nothing written."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sweep import cores, places
+from sweep import run as names
+from sweep.plan import Loader
+from sweep.run import Run
+
+MOST = 1000  # finished runs that are looked at, the latest
+
+# What decides the time of a step, from the closest likeness to the loosest. Group names stand for a whole section,
+# names with a dot for one key of it.
+LIKENESS = {
+    "the same": (
+        *("model", "dataset", "workers", "threads_per_worker", "compressor", "memory", "exchange", "algorithm"),
+        *("optimizer.name", "batch", "phases", "precision", "device", "channels_last", "compile", "batch_norm"),
+        *("kernels", "policy", "launcher.cluster"),
+    ),
+    "alike": (
+        *("model", "dataset", "workers", "batch", "phases", "precision", "device", "compressor.name", "exchange.name"),
+    ),
+    "similar": ("model", "dataset", "device"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Crew:
+    """How much of a run's work is done at the same time."""
+
+    ranks: int
+    hands: float
+    """Ranks that compute at the same time: all on GPUs; else as many as have cores."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], cores: int | None) -> Crew:
+        """Of a run with a resolved config on so many cores; None: as many as it likes."""
+        ranks, threads = int(config["workers"]), int(config["threads_per_worker"])
+        if config.get("device") != "cpu" or cores is None:
+            return cls(ranks, ranks)
+        return cls(ranks, min(ranks, max(1, cores) / threads))
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """What a finished run tells of the time of others. Times in seconds."""
+
+    keys: tuple[str, ...]  # what it has in common with others, by LIKENESS
+    workers: int
+    crew: Crew
+    whole: bool  # not cut short by max_steps: its epochs are full
+    step_s: float
+    epoch_s: float  # training and evaluation
+    overhead_s: float  # start, data, end
+
+    def scaled(self, crew: Crew, shared: bool) -> Finished:
+        """What it tells of a run with another number of ranks, which do the same work.
+
+        Args:
+            shared: a step's samples are shared out to the ranks, instead of so many for each.
+        """
+        work = self.crew.hands / crew.hands
+        crowd = (crew.ranks / crew.hands) / (self.crew.ranks / self.crew.hands)
+        return dataclasses.replace(
+            self,
+            step_s=self.step_s * (work if shared else crowd),
+            epoch_s=self.epoch_s * work,
+            overhead_s=self.overhead_s * crowd,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The likely duration of a run."""
+
+    seconds: float
+    runs: int
+    """On so many finished runs it rests."""
+
+    likeness: str
+    """How like the runs are: one of LIKENESS."""
+
+    scaled: bool = False
+    """They have another number of workers; their times are scaled by how many work at the same time."""
+
+
+class Estimator:
+    """Knows the finished runs of a sweep and of those beside it and below output/ (places.py).
+
+    Reads them when it is first asked.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._chosen: dict[str, int] = {}  # by hydra.launcher.cores
+
+    @functools.cached_property
+    def finished(self) -> list[Finished]:
+        """The latest finished runs."""
+        sweeps = [*places.sweeps_below(*places.roots_of(self.directory)), self.directory]
+        unique = {path.resolve() for sweep in sweeps for path in sweep.glob(f"{names.RUNS}/*/{names.RESULT}")}
+        latest = sorted(unique, key=_modified, reverse=True)[:MOST]
+        return [one for path in latest if (one := _read(Run(path.parent))) is not None]
+
+    @functools.cached_property
+    def _like(self) -> dict[tuple[int, str], list[Finished]]:
+        found: dict[tuple[int, str], list[Finished]] = {}
+        for one in self.finished:
+            for level, key in enumerate(one.keys):
+                found.setdefault((level, key), []).append(one)
+        return found
+
+    def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
+        """From the finished runs that are most like this one; None where none has its model and data.
+
+        Of other numbers of workers, the nearest count, scaled.
+        """
+        for level, (likeness, key) in enumerate(zip(LIKENESS, _keys(config), strict=True)):
+            found = _nearest(self._like.get((level, key), []), int(config["workers"]))
+            scaled = bool(found) and found[0].workers != config["workers"]
+            if scaled:
+                crew = Crew.of(config, self._cores(config["launcher"]))
+                shared = _look_up(config, "batch.per") == "global"
+                found = [one.scaled(crew, shared) for one in found]
+            for usable in ([one for one in found if one.whole], found):
+                seconds = _duration(config, usable)
+                if seconds is not None:
+                    return Estimate(seconds, len(usable), likeness, scaled)
+        return None
+
+    def _cores(self, launcher: Mapping[str, Any]) -> int | None:
+        """The cores that a run will have at most; None: a scheduler gives it what it asks for."""
+        if launcher.get("cluster") != "local":
+            return None
+        given = json.dumps(launcher.get("cores"))
+        if given not in self._chosen:
+            self._chosen[given] = cores.chosen(launcher.get("cores"))[1]
+        return self._chosen[given]
+
+    def seconds(self, config: Mapping[str, Any]) -> float | None:
+        """The likely duration of a run with this resolved config, from start to end; None where nothing is known."""
+        found = self.estimate(config)
+        return None if found is None else found.seconds
+
+
+def _duration(config: Mapping[str, Any], found: Sequence[Finished]) -> float | None:
+    if not found:
+        return None
+    overhead = statistics.median(one.overhead_s for one in found)
+    whole = [one.epoch_s for one in found if one.whole]
+    full = config["epochs"] * statistics.median(whole) if whole else math.inf
+    cut = math.inf
+    if config["max_steps"] is not None:
+        cut = config["max_steps"] * statistics.median(one.step_s for one in found)
+    shorter = min(full, cut)
+    return overhead + shorter if math.isfinite(shorter) else None
+
+
+def _nearest(found: Sequence[Finished], workers: int) -> list[Finished]:
+    """Those with the number of workers that is nearest, by its ratio."""
+    distances = [abs(math.log(one.workers / workers)) for one in found]
+    return [one for one, distance in zip(found, distances, strict=True) if distance == min(distances)]
+
+
+def _keys(config: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(json.dumps([_look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
+
+
+def _look_up(config: Mapping[str, Any], path: str) -> Any:
+    value: Any = config
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _read(run: Run) -> Finished | None:
+    """What a run tells; None where its files do not say enough, whatever became of them."""
+    result = run.result() or {}
+    try:
+        config = _read_config(run.path(names.CONFIG).read_text(encoding="utf-8"))
+        steps, epochs, train_s = int(result["steps"]), int(result["epochs"]), float(result["time_s"])
+        busy_s = train_s + float(result.get("evaluate_s") or 0.0)
+        if result.get("status") != names.DONE or steps < 1 or not math.isfinite(busy_s):
+            return None
+        return Finished(
+            _keys(config),
+            int(config["workers"]),
+            Crew.of(config, _used(run)),
+            config["max_steps"] is None and epochs > 0,
+            train_s / steps,
+            busy_s / max(1, epochs),
+            max(0.0, _wall_s(run) - busy_s),
+        )
+    except (OSError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, yaml.YAMLError):
+        return None  # a stranger's files may say anything, such as an infinite number of epochs
+
+
+def _used(run: Run) -> int | None:
+    """On how many cores of one machine a run has been; None where a scheduler had them, or nothing tells."""
+    attempts = run.state()["attempts"]
+    held = attempts[-1].get("cores") if attempts else None
+    return len(held) if isinstance(held, list) and held else None
+
+
+def _wall_s(run: Run) -> float:
+    """From start to end of a run that took one attempt; 0 where it took several, or does not tell."""
+    attempts = run.state()["attempts"]
+    if len(attempts) != 1 or not attempts[0].get("started") or not attempts[0].get("ended"):
+        return 0.0
+    begun, ended = (datetime.datetime.fromisoformat(attempts[0][key]) for key in ("started", "ended"))
+    return (ended - begun).total_seconds()
+
+
+def _read_config(text: str) -> dict[str, Any]:
+    """A config.yaml; the sections that many have in common are parsed once."""
+    config: dict[str, Any] = {}
+    for section in _sections(text):
+        config |= _parsed(section)
+    return config
+
+
+def _sections(text: str) -> Iterator[str]:
+    """The parts of a YAML file that begin with a key at its margin."""
+    part: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if part and line[:1].isalpha():
+            yield "".join(part)
+            part = []
+        part.append(line)
+    yield "".join(part)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _parsed(section: str) -> dict[str, Any]:
+    found = yaml.load(section, Loader=Loader)
+    if not isinstance(found, dict):
+        raise ValueError("not a mapping")
+    return found
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

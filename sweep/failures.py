@@ -1,0 +1,74 @@
+"""Why an attempt ended without a result, and whether another may do better."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+from sweep import run as names
+
+INPUT = "input"  # what the user asked for cannot work
+ERROR = "error"  # an exception in a rank
+MEMORY = "memory"  # no memory was left
+DISK = "disk"  # no room was left on the disk, or in the quota
+KILLED = "killed"  # a rank or the MPI launcher was killed by a signal
+START = "start"  # it could not be started
+LOST = "lost"  # who drove it has gone: the launcher was killed, the node failed
+HANG = "hang"  # it made no progress
+TIME = "time"  # its time limit
+UNKNOWN = "unknown"  # an exit status that says nothing
+
+ROOM = 64 * 1024
+"""Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
+
+ANYTHING = (KILLED, UNKNOWN)
+"""Causes that say how something ended, not why: a node may have been lost, too."""
+
+
+def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tuple[str, str]:
+    """The reason and the cause of a failed attempt: what the first rank that raised has left, else the exit code's.
+
+    Args:
+        attempt: its directory.
+        exit_code: of the MPI launcher, negative where a signal has ended it.
+        out_of_memory: whether the kernel has lately killed a process for want of memory.
+    """
+    reports = [report for path in attempt.glob("failure-*.json") if (report := names.read_json(path)) is not None]
+    if reports:
+        first = min(reports, key=lambda report: str(report.get("time")))
+        return str(first.get("reason")), str(first.get("cause", ERROR))
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    if exit_code and 0 < number < 65:
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        whom = "the MPI launcher" if exit_code < 0 else "a rank"
+        if name == "SIGKILL" and out_of_memory:
+            return f"{whom} was killed by the kernel: no memory was left", MEMORY
+        return f"{whom} was killed by {name}", KILLED
+    if exit_code == 0:
+        reason = "the MPI launcher exited with 0, but rank 0 left no result"
+    else:
+        reason = f"the MPI launcher exited with {exit_code}"
+    if is_full(attempt):
+        return f"{reason}; no space is left on the disk", DISK
+    return reason, UNKNOWN
+
+
+def is_full(directory: Path) -> bool:
+    """Whether nothing more can be written there: no space, no file, or a quota is used up."""
+    try:
+        disk = os.statvfs(directory)
+        if disk.f_bavail * disk.f_frsize < ROOM or (disk.f_files > 0 and disk.f_favail == 0):
+            return True
+        with tempfile.TemporaryFile(dir=directory) as file:  # a quota shows where something is written, only
+            file.write(bytes(ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False

@@ -1,0 +1,114 @@
+"""Which GPUs a sweep may share out, and how many a run wants. Loads no torch: the launcher starts quickly."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")
+_LINE = re.compile(r"GPU (\d+): .*|\s+MIG .*\(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+PATIENCE_S = 30
+
+
+def is_name(text: str) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES may call a GPU so: its number, or its UUID."""
+    return _NAME.fullmatch(text) is not None
+
+
+def inherited() -> list[str] | None:
+    """The GPUs in CUDA_VISIBLE_DEVICES; None where that is not set. As for CUDA, what is no GPU ends the list."""
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return None
+    found: list[str] = []
+    for name in (part.strip() for part in value.split(",")):
+        if not is_name(name) or name in found:
+            break
+        found.append(name)
+    return found
+
+
+def listed(text: str) -> list[str]:
+    """The GPUs that `nvidia-smi -L` has printed: their numbers, and in place of one that is partitioned its parts."""
+    found: list[str] = []
+    whole = None
+    for match in filter(None, map(_LINE.fullmatch, text.splitlines())):
+        number, part = match.groups()
+        if number is not None:
+            whole = number
+            found.append(number)
+        elif part is not None:
+            if whole in found:
+                found.remove(whole)
+            found.append(part)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def installed() -> tuple[str, ...]:
+    """The GPUs that nvidia-smi sees; none without it."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    try:
+        done = subprocess.run(
+            [program, "-L"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(listed(done.stdout)) if done.returncode == 0 else ()
+
+
+def environment(gpus: tuple[str, ...]) -> dict[str, str]:
+    """The variables of a run that was leased these; numbers are nvidia-smi's unless the user has CUDA_ variables."""
+    own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
+    order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **order} if gpus else {}
+
+
+@functools.lru_cache(maxsize=1)
+def torch_can_use_them() -> bool:
+    """Whether torch was built for GPUs, by the files it came with; True where these tell nothing."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return True
+    libraries = Path(found.origin).parent / "lib"
+    if any((libraries / f"libtorch_{kind}.so").exists() for kind in ("cuda", "hip")):
+        return True
+    return not (libraries / "libtorch_cpu.so").exists()
+
+
+def wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int:
+    """GPUs that a run needs for itself.
+
+    Args:
+        config: of the run.
+        per_worker: what the user has asked for; None: one, unless `gpus` or `gpus_per_node` say how ranks share
+            them. Without device=cuda, ranks that find fewer share them, too.
+        there: how many there are.
+    """
+    device = config.get("device", "cpu")
+    workers = int(config["workers"])
+    if device == "cpu":
+        return 0
+    if per_worker is not None:
+        return per_worker * workers
+    if device == "auto" and (there == 0 or not torch_can_use_them()):
+        return 0
+    if config.get("gpus"):
+        number = max(config["gpus"][:workers]) + 1
+    else:
+        number = min(workers, config.get("gpus_per_node") or workers)
+    return min(number, there) if device == "auto" else number

@@ -1,0 +1,88 @@
+"""Words of a command line that Hydra's grammar, or the type of a key, does not have: what would be valid."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
+
+from sweep.run import UsageError
+from sweep.slurm_options import SlurmOptions
+
+_NUMBER = re.compile(r"[+-]?[\d._eE+-]*\d[\d._eE+-]*")
+
+_KINDS = (
+    ("could not be converted to Integer", "an integer"),
+    ("could not be converted to Float", "a number"),
+    ("is not a ListConfig, list or tuple", "a list, such as [a,b]"),
+    ("NoneType is not a subclass of str", "a list of texts; null in quotes is one: ['null']"),
+)
+
+
+def valid_kind(message: str) -> str | None:
+    """What a key accepts whose value has the wrong type, by what OmegaConf says of it; None: that does not tell."""
+    return next((kind for said, kind in _KINDS if said in message), None)
+
+
+def explain_grammar(error: OverrideParseException) -> str:
+    """What is wrong with an override, and how to type it if it is meant as a text."""
+    word = error.override
+    key, equals, value = word.partition("=")
+    if (said := error.__cause__) is not None:  # a function that does not like its arguments, or is none
+        return f"{word}: {'; '.join(str(said).strip().splitlines())}"
+    if not equals:
+        return f"{word}: valid is key=value"
+    quoted = _quoted(key, value)
+    if value[:1] in ("[", "{"):
+        return f"{word}: not in Hydra's grammar; valid is a list or mapping, with texts in quotes: [\"a > b\",'c']"
+    if not _parses(f"{key}=1"):
+        return f"{word}: not in Hydra's grammar; valid is key=value, with a key of letters, digits, . _ and /"
+    if quoted is None:
+        return f"{word}: not in Hydra's grammar; valid is a text in quotes, with \\ before such quotes in it"
+    return f"{word}: not in Hydra's grammar; as a text it is in quotes, which the shell leaves alone: {quoted}"
+
+
+def refuse_misread(words: Sequence[str]) -> None:
+    """See that no text for the launcher is taken for a number: account=2024_08 is 202408 to Hydra.
+
+    Raises:
+        UsageError: the line says how to type it.
+    """
+    for word in words:
+        key, equals, value = word.lstrip("+").partition("=")
+        if not (equals and key.startswith("hydra.launcher.") and _NUMBER.fullmatch(value)) or _is_numeric(key):
+            continue
+        parsed = _parses(f"{key}={value}")
+        read = None if parsed is None else parsed.value()
+        if isinstance(read, (int, float)) and str(read) != value:
+            quoted = shlex.quote(f'{key}="{value}"')
+            raise UsageError(f"{key}={value}: without quotes it is the number {read}; as a text: {quoted}")
+
+
+def _is_numeric(key: str) -> bool:
+    """Whether a number is what a key of the launcher wants."""
+    name = key.rpartition(".")[2]
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(SlurmOptions)}
+    return kinds.get(name, "").startswith(("int", "float"))
+
+
+def _quoted(key: str, value: str) -> str | None:
+    """The word for a shell that gives `key` this text; None where quotes do not help."""
+    for quote in ('"', "'"):
+        word = f"{key}={quote}{value}{quote}"
+        parsed = _parses(word)
+        if parsed is not None and getattr(parsed.value(), "text", parsed.value()) == value:
+            return shlex.quote(word)
+    return None
+
+
+def _parses(word: str) -> Override | None:
+    with suppress(HydraException):
+        return OverridesParser.create().parse_override(word)
+    return None

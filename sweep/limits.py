@@ -1,0 +1,58 @@
+"""What an attempt may take: time, time without progress, and room for its logs."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+MEGABYTE = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Plain fields: they travel with their MpiRun."""
+
+    hang_s: float | None = None
+    """Seconds without a change in any file of the run after which it is ended; None: never."""
+    time_s: float | None = None
+    """Seconds after which an attempt is told to save and to end; None: never."""
+    log_bytes: int = 20 * MEGABYTE
+    """Of stdout.log and of stderr.log, each."""
+
+
+class Watch:
+    """Tells when files have not changed for too long.
+
+    Only time during which somebody looked counts: after a launcher and its ranks have been stopped for an hour
+    (Ctrl-Z), nothing has hung. The clock is the monotonic one, and times of files are only compared for equality:
+    a wall clock that jumps means nothing here.
+    """
+
+    def __init__(self, files: Sequence[Path], hang_s: float) -> None:
+        self.files, self.hang_s = files, hang_s
+        self.interval_s = min(5.0, hang_s / 10)
+        self.idle_s = 0.0
+        self._looked = time.monotonic()
+        self._seen = self._look()
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in self.files:
+            try:
+                status = path.stat()
+                found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return found
+
+    def hung(self) -> bool:
+        """Whether it has been too long; may be asked at any rate."""
+        now = time.monotonic()
+        if (passed := now - self._looked) >= self.interval_s:
+            self._looked = now
+            self.idle_s += min(passed, 2 * self.interval_s)
+            if (seen := self._look()) != self._seen:
+                self._seen, self.idle_s = seen, 0.0
+        return self.idle_s >= self.hang_s

@@ -1,0 +1,66 @@
+"""Whether the kernel has killed for want of memory: by its own counter, since a killed process cannot say why."""
+
+from __future__ import annotations
+
+import collections
+import re
+import time
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+RECENT_S = 10.0
+"""How long before the end of an attempt a kill may lie: mpirun takes a moment to notice that a rank is gone."""
+
+
+def counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
+    """The file with our cgroup's `oom_kill`; None where there is none that can be read.
+
+    Args:
+        cgroups: what is in /proc/self/cgroup: lines of `number:controllers:path`.
+    """
+    for line in cgroups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        path = path.lstrip("/")
+        if controllers == "":  # version 2: a parent counts what its children lose, a SLURM job what its steps do
+            path = re.sub(r"(/job_\d+)/.*", r"\1", path)
+            candidates = [root / path / "memory.events", root / "unified" / path / "memory.events"]
+        elif "memory" in controllers.split(","):
+            candidates = [root / "memory" / path / "memory.oom_control", root / "memory" / "memory.oom_control"]
+        else:
+            continue
+        for candidate in candidates:
+            if "oom_kill " in _read(candidate):
+                return candidate
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+class OomKills:
+    """Follows the counter of this process's cgroup; without one, nothing is ever said to have been killed."""
+
+    def __init__(self) -> None:
+        self._file = counter_file(_read(Path("/proc/self/cgroup")))
+        self._samples: collections.deque[tuple[float, int]] = collections.deque()
+        self.look()
+
+    def _count(self) -> int:
+        found = re.search(r"^oom_kill (\d+)$", _read(self._file), re.MULTILINE) if self._file is not None else None
+        return int(found[1]) if found else 0
+
+    def look(self) -> None:
+        """Take note of the counter; may be called at any rate."""
+        now = time.monotonic()
+        if self._file is not None and (not self._samples or now - self._samples[-1][0] >= 1):
+            self._samples.append((now, self._count()))
+            while len(self._samples) > 1 and self._samples[1][0] <= now - RECENT_S:
+                self._samples.popleft()
+
+    def recent(self) -> bool:
+        """Whether the counter has risen lately."""
+        return bool(self._samples) and self._count() > self._samples[0][1]

@@ -1,0 +1,46 @@
+"""Where sweeps lie: the one place that knows how the directories of sweeps are kept together.
+
+By default a sweep is ROOT/<date>/<time>, with ROOT output/; hydra.sweep.dir (hydra.run.dir) may put it anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweep import run as names
+
+OUTPUT = Path("output")
+"""The root of sweeps whose directory nobody has named."""
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def is_dated(sweep: Path) -> bool:
+    """Whether a sweep's directory is ROOT/<date>/<anything>."""
+    return _DATE.fullmatch(Path(os.path.abspath(sweep)).parent.name) is not None
+
+
+def root_of(sweep: Path) -> Path:
+    """The directory below which a sweep and its neighbours lie: two above where it is dated, else the one above."""
+    absolute = Path(os.path.abspath(sweep))
+    root = absolute.parent.parent if is_dated(sweep) else absolute.parent
+    return root if sweep.is_absolute() else Path(os.path.relpath(root))
+
+
+def roots_of(sweep: Path) -> list[Path]:
+    """Where earlier sweeps are looked for: beside a sweep, and below output/ where that is another place."""
+    root = root_of(sweep)
+    return [root] if os.path.abspath(root) == os.path.abspath(OUTPUT) else [root, OUTPUT]
+
+
+def sweeps_below(*roots: Path) -> Iterator[Path]:
+    """The sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order. What is hidden is none."""
+    seen = set()
+    for root in roots:
+        for pattern in (f"[!.]*/{names.RUNS}", f"[!.]*/[!.]*/{names.RUNS}"):
+            for path in root.glob(pattern):
+                if (absolute := os.path.abspath(path)) not in seen:
+                    seen.add(absolute)
+                    yield path.parent

@@ -1,0 +1,142 @@
+"""Which job of SLURM a run was last submitted as, how that job stands, and what its end means for the run."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep import run as names
+from sweep import slurm_queue as queue
+from sweep.failures import LOST, TIME
+from sweep.run import Run
+from sweep.slurm_batch import FOLDER, Batch, place_of, read
+from sweep.slurm_queue import ENDED, GONE, Listed, SlurmSilent
+from sweep.states import finish_attempt, write_state
+
+
+class Jobs:
+    """The jobs of a sweep's runs, as SLURM lists them when it is first asked; `forget` has it asked again.
+
+    Methods raise SlurmSilent where SLURM has to be asked and does not answer. It is not for runs without a job.
+    """
+
+    def __init__(self) -> None:
+        self._batches: dict[Path, Batch | None] = {}
+        self._listed: Mapping[str, Listed] | None = None
+
+    def forget(self) -> None:
+        self._listed = None
+
+    def listed(self) -> Mapping[str, Listed]:
+        if self._listed is None:
+            self._listed = queue.jobs()
+        return self._listed
+
+    def id_of(self, run: Run) -> str | None:
+        """SLURM's id of the job that a run was last submitted as; None where it never was, or SLURM never got it."""
+        place = place_of(run)
+        if place is None:
+            return None
+        path, index = place
+        if path not in self._batches:
+            self._batches[path] = read(path)
+        batch = self._batches[path]
+        if batch is None:
+            return None
+        if batch.id is None:  # its launcher died before it could note it
+            found = [id for id, job in self.listed().items() if job.name == batch.name]
+            if found:
+                batch.note_id(found[0].partition("_")[0])
+        return batch.task_id(index)
+
+    def alive(self, run: Run) -> str | None:
+        """The job that will still compute a run, or does; None where there is none."""
+        if run.status() in (names.DONE, names.DIVERGED, names.FAILED, names.TIMEOUT):
+            return None
+        id = self.id_of(run)
+        return id if id is not None and id in self.listed() and self.listed()[id].alive else None
+
+    def settle(self, run: Run) -> None:
+        """Bring the state of a run whose job is not alive in line with how that has ended."""
+        state = run.state()
+        if state["status"] not in (names.PENDING, names.RUNNING):
+            return
+        id = self.id_of(run)
+        if id is not None:
+            settle_vanished(run, self.listed().get(id) or queue.history([id]).get(id))
+        elif state["status"] == names.RUNNING or run.result() is not None:
+            settle_vanished(run, None)
+
+
+def elsewhere(run: Run, jobs: Jobs) -> str | None:
+    """The job of SLURM that computes a run which is to be computed here; None where there is none to be found."""
+    if run.status() in names.COMPLETE or place_of(run) is None or shutil.which("squeue") is None:
+        return None
+    with contextlib.suppress(SlurmSilent):
+        return jobs.alive(run)
+    return None
+
+
+def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) -> str | None:
+    """Write what became of a run whose job has ended without a word: its result counts, then what SLURM says.
+
+    Returns what SLURM's word is a cause of.
+
+    Args:
+        reason: why it was cancelled, where we know better than SLURM.
+    """
+    state = run.state()
+    status, cause, why = ENDED.get(listed.state, GONE) if listed is not None else GONE
+    if state["status"] in names.COMPLETE:
+        return cause
+    last: dict[str, Any] = state["attempts"][-1] if state["attempts"] else {}
+    running = last.get("status") == names.RUNNING
+    began = running or (listed is not None and last.get("job") == listed.id)
+    if began and last.get("status") in (names.FAILED, names.TIMEOUT):  # it has said why, and waited for another try
+        write_state(run, status=last["status"], reason=last.get("reason"))
+        return cause
+    stopped = names.read_json(run.attempt(last["number"]) / names.STOPPED) if running else None
+    saved = stopped or (last if began and last.get("status") == names.PREEMPTED else None)
+    result = run.result()
+    if not began and status in (names.FAILED, names.TIMEOUT) and _has_served(run, listed):
+        status, cause, why = names.FAILED, LOST, f"{why}, and before its turn had come"
+    elif listed is not None and not began and status == names.FAILED:
+        why = f"{why}; {_last_words(run, listed)}"
+    if status == names.CANCELLED and reason is not None:
+        why = reason
+    with contextlib.suppress(OSError):  # a full disk: a resume settles it again
+        if result is not None:
+            finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
+        elif stopped is not None and status != names.CANCELLED and cause not in (LOST, TIME):
+            finish_attempt(run, names.PREEMPTED, stopped.get("reason"), None)
+        elif began:
+            why = f"{saved.get('reason')}; {why}" if saved is not None and status != names.CANCELLED else why
+            finish_attempt(run, status, why, last.get("exit_code"), cause)
+        else:
+            write_state(run, status=status, reason=why)
+    return cause
+
+
+def _has_served(run: Run, listed: Listed | None) -> bool:
+    """Whether the job of a run that did not begin had begun others."""
+    place = place_of(run)
+    batch = None if place is None else read(place[0])
+    if place is None or batch is None or not batch.packed or place[1] >= len(batch.tasks):
+        return False
+    id = batch.task_id(place[1]) if listed is None else listed.id
+    others = [Run(run.directory.parent / name).state()["attempts"] for name in batch.tasks[place[1]]]
+    return any(attempt.get("job") == id for attempts in others for attempt in attempts)
+
+
+def _last_words(run: Run, listed: Listed) -> str:
+    """What a job has printed at last, or why it could not even begin."""
+    folder = run.directory.parent.parent / FOLDER
+    lines = names.tail(folder / f"{listed.id}.log", 1)
+    if lines:
+        return f"the last line of its output: {lines[0]}"
+    if listed.reason == "JobLaunchFailure":
+        return f"SLURM could not start it (JobLaunchFailure), as on a node that does not see {folder.absolute()}"
+    return "it has printed nothing"

@@ -1,0 +1,64 @@
+"""From the config of a run to what an executor is given."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep import provenance, snapshot
+from sweep import run as names
+from sweep.directory import described
+from sweep.launchers import options_of
+from sweep.mpirun import MpiRun
+from sweep.run import Run
+from sweep.settings import settings_of
+
+
+class Tasks:
+    """Makes the tasks of an open sweep's runs; all of one process run the same code.
+
+    Args:
+        directory: of the sweep.
+        keep_code: runs start from a copy of the code, which is made where it is not there yet (sweep.snapshot).
+
+    Raises:
+        UsageError: the copy cannot be written.
+    """
+
+    def __init__(self, directory: Path, *, keep_code: bool) -> None:
+        code = snapshot.current()
+        self.version = code.version
+        self.code = str(snapshot.take(code, snapshot.store_for(directory))) if keep_code else None
+        self._directory = directory
+
+    @functools.cached_property
+    def _about(self) -> dict[str, Any]:
+        """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
+        return described(self._directory)
+
+    def __call__(self, run: Run, config: Mapping[str, Any]) -> MpiRun:
+        """The task of one run."""
+        settings, mpi = settings_of(config)
+        options = options_of(config["launcher"])
+        return MpiRun(
+            str(run.directory),
+            names.ranks(config),
+            config["threads_per_worker"],
+            mpi.program(),
+            mpi.environment,
+            code=self.code,
+            code_version=self.version,
+            origin=provenance.of_run(self._about, run.state().get("overrides", []), options.where()),
+            limits=settings.limits,
+            launcher=config["launcher"],
+            gpus=options.gpus_of(config),
+        )
+
+
+def weight(config: Mapping[str, Any]) -> tuple[float, ...]:
+    """What can be told of a run's length, to compare it with another on as many cores: steps at most, epochs."""
+    steps = config["max_steps"]
+    return (math.inf if steps is None else float(steps), float(config["epochs"]))

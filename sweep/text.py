@@ -1,0 +1,71 @@
+"""What may go to a terminal, and tables of it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+LARGE = 1e9
+"""Of numbers that are shown: all below stand as they are."""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    r"""Text of a stranger's with its control characters spelled out (\x1b); a progress bar's returns are new lines."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    return harmless(" ".join(text.split()))
+
+
+def did_you_mean(word: str, options: Sequence[str]) -> str:
+    """A remark on what is nearest to a mistyped word, all of them where they are equally near; empty: nothing is."""
+    close = difflib.get_close_matches(word, options, 3)
+    alike = [difflib.SequenceMatcher(None, option, word).ratio() for option in close]
+    best = [option for option, ratio in zip(close, alike, strict=True) if ratio == max(alike)]
+    return f" (did you mean {' or '.join(dict.fromkeys(best))}?)" if best else ""
+
+
+def aligned(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows as lines with columns below each other; those of the indices in `right` end below each other.
+
+    The last column is as wide as it likes.
+    """
+    table = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in `form`; one that is too large for any column (a stranger's) by its first digits."""
+    return "" if value is None else format(value, form if abs(value) < LARGE else ".3g")
+
+
+def plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for people: 8.1 s, 2:05, 1:02:03."""
+    if seconds is None:
+        return ""
+    if seconds < 60 or seconds >= LARGE:
+        return f"{number(seconds, '.1f')} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def who(holder: dict[str, Any]) -> str:
+    """The process that holds a sweep."""
+    return one_line(f"pid {holder.get('pid')} on {holder.get('host')}")

@@ -1,0 +1,127 @@
+"""What is prepared to decode many payloads for a tensor (`Compressor.decoder`) does what decoding one by one does."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from compressors import Compressor, CorruptPayload, Key, build
+from compressors.decoding import Message
+from compressors.low_rank import SVD
+from compressors.quantisers import QSGD
+from tests.compressors.cases import every_compressor, every_shape, gaussian, in_turn, key
+
+FLIPS = 24
+WEIGHT = 0.3
+
+
+def one_by_one(compressor: Compressor, payload: torch.Tensor, out: torch.Tensor, replace: bool) -> torch.Tensor | str:
+    """`out` after decoding, or why it is refused."""
+    try:
+        (compressor.decompress_to if replace else compressor.decompress_add)(payload, out, key(), WEIGHT)
+    except CorruptPayload as error:
+        return str(error)
+    return out
+
+
+def prepared(
+    compressor: Compressor, payload: torch.Tensor, out: torch.Tensor, replace: bool, start: int
+) -> torch.Tensor | str:
+    """Likewise, by what a decoder makes of a payload in the middle of a message."""
+    message = torch.full((start + len(payload) + 7,), 0xA5, dtype=torch.uint8)
+    message[start : start + len(payload)] = payload
+    try:
+        compressor.decoder(out, replace=replace)(Message(message), start, len(payload), key(), WEIGHT)
+    except CorruptPayload as error:
+        return str(error)
+    return out
+
+
+def require_alike(found: torch.Tensor | str, expected: torch.Tensor | str) -> None:
+    if isinstance(found, str) or isinstance(expected, str):
+        assert found == expected
+    else:
+        assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
+
+
+@every_compressor
+@every_shape
+def test_a_decoder_gives_the_same_bits(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    x, base = gaussian(shape, 1), gaussian(shape, 2)
+    payload = compressor.compress(x, key())
+    for replace in (False, True):
+        expected = one_by_one(compressor, payload, base.clone(), replace)
+        for start in (4, 3):
+            require_alike(prepared(compressor, payload, base.clone(), replace, start), expected)
+        wide, other = (torch.stack((base, base), -1)[..., 0] for _ in range(2))  # with others between its elements
+        require_alike(prepared(compressor, payload, wide, replace, 4), one_by_one(compressor, payload, other, replace))
+
+
+@every_compressor
+@in_turn(shape=[(6, 7)])
+def test_a_decoder_refuses_the_same(compressor: Compressor, shape: tuple[int, ...]) -> None:
+    payload = compressor.compress(gaussian(shape), key())
+    longer = [torch.cat([payload, payload.new_zeros(more)]) for more in (1, 4)]
+    wrong = [payload[:size].clone() for size in range(len(payload))] + longer
+    bits = range(8 * len(payload))
+    for bit in bits if len(bits) <= FLIPS else random.Random(1).sample(bits, FLIPS):
+        wrong.append(payload.clone())
+        wrong[-1][bit >> 3] ^= 1 << (bit & 7)
+    for one in wrong:
+        expected = one_by_one(compressor, one, torch.zeros(shape), replace=True)
+        require_alike(prepared(compressor, one, torch.zeros(shape), True, 4), expected)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_a_decoder_goes_on_from_payload_to_payload(kernels: str) -> None:
+    from compressors.kernels import backend
+
+    with backend.use(kernels):
+        for name in ("qsgd", "svd", "none", "topk"):
+            compressor, shape = build(name), (24, 31)
+            out, expected = gaussian(shape, 9), gaussian(shape, 9)
+            decode = compressor.decoder(out)
+            for worker in range(4):
+                mine = Key(0, worker, 1, 0)
+                payload = compressor.compress(gaussian(shape, worker), mine)
+                decode(Message(payload), 0, len(payload), mine, 0.25)
+                compressor.decompress_add(payload, expected, mine, 0.25)
+            require_alike(out, expected)
+
+
+@pytest.mark.parametrize("base", [QSGD, SVD])
+def test_who_decodes_otherwise_does_not_inherit_a_decoder(base: type[Compressor]) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Twice(base):  # type: ignore[misc, valid-type]
+        def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+            super().decompress_add(payload, out, key, 2.0 * weight)
+
+    twice: Any = Twice()
+    x = gaussian((24, 31))
+    payload = twice.compress(x, key())
+    once = base().decompress(payload, x, key())
+    found = prepared(twice, payload, torch.zeros(24, 31), False, 0)
+    assert isinstance(found, torch.Tensor) and torch.allclose(found, 2.0 * WEIGHT * once, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["qsgd", "svd", "none"])
+def test_decoders_of_the_main_methods_look_nothing_up_for_each_payload(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not come to what decodes a payload on its own."""
+    compressor, x = build(name), gaussian((24, 31))
+    payload = compressor.compress(x, key())
+    decoders = [compressor.decoder(torch.zeros(24, 31), replace=replace) for replace in (False, True)]
+
+    def slow(*_: Any, **named: Any) -> None:
+        raise AssertionError("decoded on its own")
+
+    monkeypatch.setattr(type(compressor), "decompress_add", slow)
+    monkeypatch.setattr(type(compressor), "decompress_to", slow)
+    monkeypatch.setattr(type(compressor), "payload_bound", slow)
+    for decode in decoders:
+        decode(Message(payload), 0, len(payload), key(), WEIGHT)

@@ -1,0 +1,83 @@
+"""Sweeps whose ranks are a shell script: what is around them is real, and they cost next to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sweep import detached, plan
+from sweep import run as names
+from sweep.directory import Sweep, holder
+from sweep.plan import Point
+from sweep.run import Run
+from tests.conftest import eventually
+
+SUCCEED = """echo '{"status": "done", "accuracy": 0.5, "epochs": 1}' > "$4/result.json" """
+"""Of a rank that is done; $4 is the directory of its run."""
+SLEEP = "sleep 1000 & sleep 1000"
+
+
+def config(seed: int, script: str = SUCCEED, **sweep: Any) -> dict[str, Any]:
+    """A config with all that a launcher reads."""
+    return {
+        "workers": 1,
+        "threads_per_worker": 1,
+        "seed": seed,
+        "epochs": 4,
+        "max_steps": None,
+        "exchange": {"name": "allreduce"},
+        "compressor": {"name": "none"},
+        "dataset": {"name": "digits"},
+        "sweep": sweep,
+        "mpi": {"command": ["sh", "-c", script, "{workers}"], "environment": {}},
+        "launcher": {"cluster": "local"},
+    }
+
+
+def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
+    """A sweep with a run `seed=I` for each script, closed again; returns the runs in the order of scripts."""
+    opened = Sweep(directory, fresh=False)
+    try:
+        points = [Point(config(i, script, **sweep), {"seed": str(i)}) for i, script in enumerate(scripts)]
+        names.write_text(directory / names.SWEEP, yaml.safe_dump({"format": names.FORMAT, "swept": ["seed"]}))
+        return plan.lay_out(directory, points)
+    finally:
+        opened.close()
+
+
+def write_run(
+    sweep: Path, name: str, state: Mapping[str, Any], result: Mapping[str, Any] | None = None, steps: int = 0
+) -> Run:
+    """A run without a launcher, as files."""
+    run = Run(sweep / names.RUNS / name)
+    run.directory.mkdir(parents=True)
+    run.path(names.CONFIG).write_text("workers: 2\nepochs: 10\nmax_steps: null\nloss:\n  epochs: 3\n")
+    run.path(names.STATE).write_text(json.dumps(state))
+    if result is not None:
+        run.path(names.RESULT).write_text(json.dumps(result))
+    if steps:
+        header, per_epoch = ",".join(names.STEP_COLUMNS), 10
+        rows = [f"{i},{1 + (i - 1) // per_epoch},{i / 20}" for i in range(1, steps + 1)]
+        run.path(names.STEPS).write_text("\n".join([header, *rows]) + "\n77,9")  # the last one is torn
+        if steps >= per_epoch:
+            names.append_rows(
+                run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": 1, "step": per_epoch, "test_accuracy": 0.75}]
+            )
+    return run
+
+
+def end_launcher(sweep: Path) -> None:
+    """End the process that runs a sweep, where there is one besides this; what it did is shown if the test fails."""
+    for path in [sweep / detached.LOG, sweep / names.EVENTS, *sweep.glob(f"{names.RUNS}/*/{names.STATE}")]:
+        print(path.relative_to(sweep), path.read_text() if path.exists() else "is missing", sep="\n")
+    print(f"cores of this process: {os.sched_getaffinity(0)}")
+    if (by := holder(sweep)) is not None and by["pid"] != os.getpid():
+        print(f"cores of the launcher: {os.sched_getaffinity(by['pid'])}")
+        os.kill(by["pid"], signal.SIGTERM)
+        eventually(lambda: holder(sweep) is None)

@@ -1,0 +1,71 @@
+"""What is typed, on its way to Hydra."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sweep import compose
+from sweep.run import UsageError
+
+
+@pytest.mark.parametrize(("things", "size", "boxes"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (0, 8, 0)])
+def test_ceil(things: int, size: int, boxes: int) -> None:
+    assert compose.ceil(things, size) == boxes
+
+
+def test_ceil_of_nonsense_is_refused() -> None:
+    for given in ((8, 0), (8, 2.5), (True, 2), (8,), (8, 2, 1), ()):
+        with pytest.raises(UsageError, match="valid is two integers"):
+            compose.ceil(*given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("word", "quoted"),
+    [
+        ("hydra.launcher.nodes=${ceil:${workers},8}", 'hydra.launcher.nodes="${ceil:${workers},8}"'),
+        ('hydra.launcher.nodes="${ceil:${workers},8}"', 'hydra.launcher.nodes="${ceil:${workers},8}"'),
+        ("a=${workers}", "a=${workers}"),
+        ("a=${x},${y}", "a=${x},${y}"),
+        ("a=${f:${x},${y}}", 'a="${f:${x},${y}}"'),
+        ("-m", "-m"),
+        ("hydra.launcher.additional.reservation=x", "++hydra.launcher.additional.reservation=x"),
+        ("+hydra.launcher.additional.reservation=x", "+hydra.launcher.additional.reservation=x"),
+        ("hydra.launcher.additional={reservation:x}", "++hydra.launcher.additional={reservation:x}"),
+    ],
+)
+def test_arguments_as_hydra_wants_them(word: str, quoted: str) -> None:
+    assert compose.for_hydra([word]) == [quoted]
+
+
+@pytest.mark.parametrize(
+    ("typed", "ordered"),
+    [
+        ("a=1 -m b=2", "a=1 b=2 -m"),
+        ("a=1 --cfg job b=2 --package model c=3", "a=1 b=2 c=3 --cfg job --package model"),
+        ("-m a=1 b=2", "-m a=1 b=2"),
+        ("a=1 b=2 --info config", "a=1 b=2 --info config"),
+        ("--multirun a=1 b=2 --cfg job", "--multirun a=1 b=2 --cfg job"),
+        ("--shell-completion query=bash", "--shell-completion query=bash"),
+        ("--help", "--help"),
+        ("~a -m +b=2", "~a +b=2 -m"),
+        ("", ""),
+    ],
+)
+def test_flags_may_stand_between_overrides(typed: str, ordered: str) -> None:
+    assert compose.in_order(typed.split()) == ordered.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("a=1 --jsn b=2", "--jsn: unknown; valid is key=value, --quiet, --json and the flags of --hydra-help"),
+        ("--cfg jb", "argument --cfg/-c: invalid choice: 'jb' .*"),
+        ("a=1 --cfg", "argument --cfg/-c: expected one argument"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(typed: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        compose.in_order(typed.split())
+    assert re.fullmatch(line, str(error.value)) and capsys.readouterr() == ("", "")

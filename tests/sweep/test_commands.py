@@ -1,0 +1,458 @@
+"""`python -m sweep cancel|resume|watch` and sweep.wait=false, against real launchers whose ranks are a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import detached, flags, launch, launchers, plan, requests
+from sweep import run as names
+from sweep.__main__ import main
+from sweep.directory import LOCK, Sweep, holder
+from sweep.processes import processes_of
+from sweep.requests import CANCEL, RESUME, Inbox, Request
+from sweep.run import Run, UsageError, runs_of
+from tests.conftest import ROOT, eventually
+from tests.sweep.fakes import SLEEP, SUCCEED, config, end_launcher, lay_out, write_run
+
+FAIL_FIRST = f"test -e $4/attempt-2 || exit 3; {SUCCEED}"
+
+Driven = Callable[..., list[Run]]
+
+
+@pytest.fixture
+def driven(tmp_path: Path) -> Iterator[Driven]:
+    """Lay out a sweep with these scripts as ranks, and have a launcher in the background drive it."""
+
+    def begin(*scripts: str) -> list[Run]:
+        runs = lay_out(tmp_path, scripts)
+        sweep = Sweep(tmp_path, fresh=False)
+        detached.leave(sweep, runs)
+        sweep.close()
+        return runs
+
+    yield begin
+    end_launcher(tmp_path)
+
+
+@pytest.fixture
+def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`python -m sweep resume` in this process, without the digits and without a report."""
+
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(launch, "_executed", {})
+        monkeypatch.setattr(launch, "_closings", {})
+        monkeypatch.setattr(flags, "_typed", set())
+        return main(["resume", *map(str, arguments)])
+
+    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    return run
+
+
+def left(runs: list[Run]) -> list[int]:
+    """Processes of any attempt of these runs."""
+    return [
+        pid for run in runs for number in run.attempt_numbers() for pid in processes_of(run.attempt(number).absolute())
+    ]
+
+
+def statuses(runs: list[Run]) -> list[str]:
+    return [run.status() for run in runs]
+
+
+def launcher_of(sweep: Path) -> int:
+    by = holder(sweep)
+    assert by is not None
+    return int(by["pid"])
+
+
+def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
+    driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
+) -> None:
+    one, other = driven(f"trap '' TERM; {SLEEP}", SLEEP)
+    eventually(lambda: one.status() == names.RUNNING and len(left([one])) == 3)
+    launcher = launcher_of(tmp_path)
+    capsys.readouterr()
+    assert main(["cancel", str(tmp_path), "seed=0"]) == 0
+    assert capsys.readouterr().out == f"{one.name}: cancelled\n1 run of 2 cancelled\n"
+    assert (one.status(), left([one])) == (names.CANCELLED, [])
+    assert str(one.state()["reason"]) == f"cancelled by pid {os.getpid()} on {os.uname().nodename}"
+    eventually(lambda: other.status() == names.RUNNING)
+    assert launcher_of(tmp_path) == launcher and not (tmp_path / requests.FOLDER).exists()
+
+    assert resume(tmp_path) == 0  # what was cancelled by its name stays so
+    assert "0 runs taken up again" in capsys.readouterr().out and one.status() == names.CANCELLED
+    assert resume(tmp_path, one.signature) == 0
+    assert f"1 run taken up again by pid {launcher}" in capsys.readouterr().out
+    eventually(lambda: one.status() == names.RUNNING)
+    assert [each["status"] for each in one.state()["attempts"]] == [names.CANCELLED, names.RUNNING]
+
+    assert main(["cancel", str(tmp_path)]) == 0
+    assert statuses([one, other]) == [names.CANCELLED] * 2 and left([one, other]) == []
+    assert not any(run.state().get("left_out") for run in (one, other))  # of all of it: a pause
+    eventually(lambda: holder(tmp_path) is None)
+    log = (tmp_path / detached.LOG).read_text()
+    assert "to cancel 1 runs" in log and f"python -m sweep resume {os.path.relpath(tmp_path)}" in log
+
+
+def test_what_a_killed_launcher_has_left_is_ended(driven: Driven, tmp_path: Path) -> None:
+    runs = driven(*[f"trap '' TERM; {SLEEP}"] * 3, *["exit 1"])  # more than there are cores, on small machines
+    eventually(lambda: runs[0].status() == names.RUNNING and len(left(runs[:1])) == 3)
+    os.kill(launcher_of(tmp_path), signal.SIGKILL)
+    eventually(lambda: holder(tmp_path) is None)
+    assert left(runs)
+    assert main(["cancel", str(tmp_path), "seed=0", "seed=2"]) == 0
+    assert statuses(runs[:3:2]) == [names.CANCELLED] * 2 and left(runs[:3:2]) == []
+    assert runs[0].state()["attempts"][0]["status"] == names.CANCELLED
+    assert main(["cancel", str(tmp_path)]) == 0
+    assert set(statuses(runs)) <= {names.CANCELLED, names.FAILED} and left(runs) == []
+
+
+def test_a_launcher_takes_up_again_what_has_failed(
+    driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
+) -> None:
+    failing, fine, busy = driven(FAIL_FIRST, SUCCEED, SLEEP)
+    eventually(lambda: statuses([failing, fine, busy]) == [names.FAILED, names.DONE, names.RUNNING])
+    assert resume(tmp_path, "--failed") == 0
+    assert "1 run taken up again" in capsys.readouterr().out
+    eventually(lambda: failing.status() == names.DONE)
+    assert [len(run.state()["attempts"]) for run in (failing, fine, busy)] == [2, 1, 1]
+    # a run of another grid, which the launcher has not been asked for
+    (stray,) = (run for run in add_run(tmp_path, 9))
+    assert resume(tmp_path) == 0
+    eventually(lambda: stray.status() == names.DONE)
+
+
+def add_run(sweep: Path, seed: int) -> list[Run]:
+    return plan.lay_out(sweep, [plan.Point(config(seed), {"seed": str(seed)})])
+
+
+def test_a_changed_config_is_not_run_by_a_launcher_either(
+    driven: Driven, tmp_path: Path, resume: Callable[..., int]
+) -> None:
+    failing, busy = driven("exit 1", SLEEP)
+    eventually(lambda: failing.status() == names.FAILED)
+    failing.path(names.CONFIG).write_text(failing.path(names.CONFIG).read_text().replace("epochs: 4", "epochs: 5"))
+    assert resume(tmp_path) == 0
+    assert "changed since" in (tmp_path / detached.LOG).read_text()
+    assert failing.status() == names.FAILED and len(failing.state()["attempts"]) == 1
+
+
+def test_resume_computes_what_is_missing(tmp_path: Path, resume: Callable[..., int]) -> None:
+    runs = lay_out(tmp_path, [SUCCEED, FAIL_FIRST, SUCCEED])
+    assert resume(tmp_path) == 1
+    assert statuses(runs) == [names.DONE, names.FAILED, names.DONE]
+    finished = runs[0].path(names.RESULT).stat().st_mtime_ns
+    runs[2].path(names.RESULT).unlink()
+    assert resume(tmp_path) == 0
+    assert statuses(runs) == [names.DONE] * 3
+    assert [len(run.state()["attempts"]) for run in runs] == [1, 2, 2]
+    assert runs[0].path(names.RESULT).stat().st_mtime_ns == finished
+    assert (tmp_path / names.SWEEP).read_text().count("command:") == 2  # sweep.yaml tells of both
+    assert resume(tmp_path) == 0
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_resume_talks_to_machines_or_not_at_all(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = lay_out(tmp_path, [FAIL_FIRST, SUCCEED])
+    assert resume(tmp_path, "seed=1", "--quiet") == 0
+    assert capsys.readouterr().out == ""
+    assert main(["cancel", str(tmp_path), "seed=0"]) == 0
+    capsys.readouterr()
+    assert resume(tmp_path, "--json") == 1
+    (told,) = lines(capsys)
+    assert (told["event"], told["runs"], told["left_out"], told["pid"]) == ("runs_taken_up", 0, 1, None)
+    assert resume(tmp_path, "--json", "--all") == 1
+    told = [line["event"] for line in lines(capsys)]
+    assert told == ["sweep_started", "runs_planned", "run_started", "run_ended"]
+    assert statuses(runs) == [names.FAILED, names.DONE]
+
+
+def test_what_is_left_is_told_to_machines(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = lay_out(tmp_path, [SLEEP, SUCCEED])
+    assert resume(tmp_path, "--json", "--no-wait") == 0
+    try:
+        (left,) = lines(capsys)
+        expected = {"event": "sweep_left", "launcher": "local", "runs": 2, "missing": 2, "directory": str(tmp_path)}
+        assert expected.items() <= left.items() and left["pid"] == launcher_of(tmp_path)
+        assert any(json.loads(line) == left for line in (tmp_path / names.EVENTS).read_text().splitlines())
+        eventually(lambda: runs[1].status() == names.DONE)
+        assert resume(tmp_path, "--json") == 0
+        (told,) = lines(capsys)
+        assert (told["event"], told["runs"], told["pid"]) == ("runs_taken_up", 0, left["pid"])
+    finally:
+        end_launcher(tmp_path)
+
+
+def test_resume_of_some(tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    failing, waiting, unwanted = runs = lay_out(tmp_path, [FAIL_FIRST, SUCCEED, SUCCEED])
+    assert main(["cancel", str(tmp_path), unwanted.name]) == 0
+    assert unwanted.state()["left_out"]
+    assert resume(tmp_path, "--failed") == 1 and "nothing to resume of 3 runs" in capsys.readouterr().out
+    assert resume(tmp_path, "seed=0") == 1
+    assert statuses(runs) == [names.FAILED, names.PENDING, names.CANCELLED]
+    assert resume(tmp_path, "--failed") == 1
+    assert statuses(runs) == [names.DONE, names.PENDING, names.CANCELLED]
+    assert resume(tmp_path) == 1
+    assert "1 run cancelled by name and left out; --all takes" in capsys.readouterr().out
+    assert statuses(runs) == [names.DONE, names.DONE, names.CANCELLED]
+    assert resume(tmp_path, "--all") == 0
+    assert statuses(runs) == [names.DONE] * 3 and not unwanted.state()["left_out"]
+
+
+def test_resume_leaves_out_what_is_damaged_and_says_so(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = lay_out(tmp_path, [SUCCEED] * 4)
+    runs[0].path(names.CONFIG).write_text("workers: [1")
+    runs[1].path(names.CONFIG).write_text(runs[1].path(names.CONFIG).read_text().replace("workers: 1", "workers: 2"))
+    runs[2].path(names.CONFIG).write_text("!!python/object/apply:os.system ['touch /tmp/no']\n")
+    assert resume(tmp_path) == 1
+    err = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0].rpartition("config.yaml: ")[2][:16] for line in err] == [
+        "cannot be read (",
+        "changed since, i",
+        "cannot be read (",
+    ]
+    assert statuses(runs) == [names.PENDING] * 3 + [names.DONE]
+
+
+class Scheduler(launchers.LocalOptions):
+    ended: list[list[str]] = []
+    alive: dict[str, str | None] = {"8": None}
+
+    @classmethod
+    def known_jobs(cls, jobs: object) -> dict[str, str | None]:
+        return cls.alive
+
+    @classmethod
+    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
+        cls.ended.append(list(jobs.values()))
+        if "9" in jobs.values():
+            raise UsageError("scancel: no answer")
+
+
+def test_runs_of_a_scheduler(
+    tmp_path: Path, resume: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(Scheduler, "ended", [])
+    queued, gone, unreachable = runs = lay_out(tmp_path, [SUCCEED] * 3)
+    for run, job in zip(runs, ("8", "7", "9"), strict=True):
+        names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": job})
+        names.write_json(run.path(names.STATE), {**run.state(), "status": names.RUNNING})
+    assert resume(tmp_path, "--failed", "seed=0", "seed=1") == 1  # what has a job is not lost
+    assert statuses(runs) == [names.RUNNING, names.DONE, names.RUNNING]
+    assert main(["cancel", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "scancel: no answer\n" and queued.status() == names.RUNNING
+    assert main(["cancel", str(tmp_path), "seed=0"]) == 0
+    assert Scheduler.ended == [["8", "9"], ["8"]] and queued.status() == names.CANCELLED
+
+
+def test_watch_follows_to_the_end(driven: Driven, tmp_path: Path) -> None:
+    driven(f"sleep 1; {SUCCEED}", "sleep 1; echo why >&2; exit 1")
+    command = [sys.executable, "-m", "sweep", "watch", str(tmp_path), "--interval", "0.1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
+    first, *news = done.stdout.splitlines()
+    assert "2 runs: " in first and "run by pid" in first
+    assert sorted(line.split()[1] for line in news[:2]) == ["done", "failed"]
+    assert news[2].endswith("2 runs: 1 done, 1 failed; nobody is running it")
+    assert news[-1] == f"  python -m sweep resume {os.path.relpath(tmp_path, ROOT)}"
+
+
+def test_to_end_watching_does_not_end_the_sweep(driven: Driven, tmp_path: Path) -> None:
+    (run,) = driven(SLEEP)
+    command = [sys.executable, "-m", "sweep", "watch", str(tmp_path)]
+    watching = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None and "run by pid" in watching.stdout.readline()
+    eventually(lambda: run.status() == names.RUNNING)
+    watching.send_signal(signal.SIGINT)
+    out, err = watching.communicate(timeout=30)
+    assert watching.returncode == 130 and err == ""
+    assert out.endswith(f"the sweep goes on; to end it: python -m sweep cancel {os.path.relpath(tmp_path, ROOT)}\n")
+    assert run.status() == names.RUNNING and len(left([run])) >= 2
+
+
+@pytest.mark.parametrize(("status", "code"), [(names.DONE, 0), (names.DIVERGED, 1), (names.PENDING, 1)])
+def test_watch_of_a_sweep_that_is_over(tmp_path: Path, status: str, code: int) -> None:
+    write_run(tmp_path, "a=1-11111111", {"status": status}, {"status": status})
+    assert main(["watch", str(tmp_path)]) == code
+
+
+def test_watch_on_a_terminal_shows_what_runs_first() -> None:
+    from sweep.commands.watch import visible
+    from sweep.overview import View
+
+    views = [View(f"{i}", names.DONE) for i in range(5)] + [View("f", names.FAILED), View("r", names.RUNNING)]
+    views += [View("p", names.PENDING)]
+    assert [view.name for view in visible(views, 3)] == ["0", "f", "r"]
+    assert visible(views, 100) == views
+
+
+def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
+    runs = lay_out(tmp_path, [SLEEP])
+    sweep = Sweep(tmp_path, fresh=False)
+    over, got_in = threading.Event(), []
+
+    def push() -> None:
+        while not over.is_set():
+            try:
+                Sweep(tmp_path, fresh=False).close()
+                got_in.append(True)
+            except UsageError:
+                continue
+
+    pushing = threading.Thread(target=push)
+    pushing.start()
+    detached.leave(sweep, runs)
+    sweep.close()
+    eventually(lambda: runs[0].status() == names.RUNNING)
+    over.set()
+    pushing.join()
+    launcher = launcher_of(tmp_path)
+    assert not got_in and launcher != os.getpid()
+    assert os.getsid(launcher) == launcher  # no terminal can end it
+    assert not any(os.readlink(f"/proc/{pid}/fd/{fd}").endswith(LOCK) for pid in left(runs) for fd in descriptors(pid))
+    os.kill(launcher, signal.SIGTERM)
+    eventually(lambda: holder(tmp_path) is None)
+    assert runs[0].status() == names.CANCELLED and left(runs) == []
+
+
+def descriptors(pid: int) -> list[str]:
+    return os.listdir(f"/proc/{pid}/fd")
+
+
+def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = lay_out(tmp_path, [SUCCEED])
+    sweep = Sweep(tmp_path, fresh=False)
+    (tmp_path / LOCK).unlink()
+    (tmp_path / LOCK).touch()
+    with pytest.raises(SystemExit) as ended:
+        detached.leave(sweep, runs)
+    sweep.close()
+    out = capsys.readouterr().out
+    assert ended.value.code == 1 and "could not begin" in out and "not what descriptor" in out
+    assert runs[0].status() == names.PENDING
+
+
+def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
+    runs = lay_out(tmp_path, [SUCCEED] * 2)
+    sweep = Sweep(tmp_path, fresh=False)
+    detached.leave(sweep, runs[1:])
+    sweep.close()
+    eventually(lambda: holder(tmp_path) is None)
+    assert statuses(runs) == [names.PENDING, names.DONE]
+
+
+# Requests
+
+
+def test_a_request_is_there_until_it_has_been_heeded(tmp_path: Path) -> None:
+    path = requests.send(tmp_path, Request(CANCEL, ("a", "b"), "me"))
+    inbox = Inbox(tmp_path, every_s=0)
+    coming = inbox.new()
+    assert next(coming) == Request(CANCEL, ("a", "b"), "me") and path.exists()
+    assert list(coming) == [] and not path.exists()
+    requests.send(tmp_path, Request(RESUME, None))
+    assert list(inbox.new()) == [Request(RESUME, None)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{",
+        '{"kind": "reboot", "runs": null}',
+        '{"kind": "cancel"}',
+        '{"kind": "cancel", "runs": [1]}',
+        "[" * 9999,
+    ],
+)
+def test_what_is_no_request_is_told_once_and_ignored(tmp_path: Path, content: str) -> None:
+    (tmp_path / requests.FOLDER).mkdir()
+    path = tmp_path / requests.FOLDER / "1.json"
+    path.write_text(content)
+    inbox = Inbox(tmp_path, every_s=0)
+    assert list(inbox.new()) == [f"{path}: not a request; it is ignored"]
+    assert list(inbox.new()) == [] and not path.exists()
+
+
+def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
+    requests.send(tmp_path, Request(CANCEL, None))
+    assert list(Inbox(tmp_path, every_s=0).new()) == [Request(CANCEL, None)]
+    assert not (tmp_path / requests.FOLDER).exists()
+    requests.send(tmp_path, Request(CANCEL, None))
+    requests.clear(tmp_path)
+    assert not (tmp_path / requests.FOLDER).exists()
+    first, second = (requests.send(tmp_path, Request(CANCEL, None)) for _ in range(2))
+    requests.withdraw(first)
+    assert second.exists()
+    requests.withdraw(second)
+    assert not (tmp_path / requests.FOLDER).exists()
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / requests.FOLDER).mkdir()
+    os.mkfifo(tmp_path / requests.FOLDER / "1.json")
+    (tmp_path / requests.FOLDER / ".2.json.tmp").write_text("being written")
+    assert list(Inbox(tmp_path, every_s=0).new()) == []
+
+
+def test_a_launcher_looks_now_and_then(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path, every_s=1000)
+    assert list(inbox.new()) == []
+    requests.send(tmp_path, Request(CANCEL, None))
+    assert list(inbox.new()) == []
+
+
+def test_requests_to_an_earlier_launcher_are_forgotten(tmp_path: Path) -> None:
+    requests.send(tmp_path, Request(CANCEL, None))
+    Sweep(tmp_path, fresh=False).close()
+    assert list(Inbox(tmp_path, every_s=0).new()) == []
+
+
+def test_a_request_reaches_nothing_outside_of_the_sweep(driven: Driven, tmp_path: Path) -> None:
+    elsewhere = write_run(tmp_path / "other", "a=1-11111111", {"status": "pending", "attempts": []})
+    (run,) = driven(SLEEP)
+    path = requests.send(tmp_path, Request(CANCEL, (f"../other/runs/{elsewhere.name}", "/etc", "nobody"), "me"))
+    eventually(lambda: not path.exists())
+    assert elsewhere.status() == names.PENDING
+    eventually(lambda: run.status() == names.RUNNING)
+    assert runs_of(tmp_path) == [run]
+
+
+def test_who_asks_waits_for_no_launcher_that_has_gone(driven: Driven, tmp_path: Path) -> None:
+    (run,) = driven(SLEEP)
+    launcher = launcher_of(tmp_path)
+    os.kill(launcher, signal.SIGSTOP)  # it will not heed anything
+    asking = subprocess.Popen([sys.executable, "-m", "sweep", "cancel", str(tmp_path)], cwd=ROOT)
+    eventually(lambda: list((tmp_path / requests.FOLDER).glob("*.json")))
+    os.kill(launcher, signal.SIGKILL)
+    assert asking.wait(30) == 0
+    assert run.status() == names.CANCELLED and left([run]) == []
+    assert not (tmp_path / requests.FOLDER).exists()
+
+
+def test_settings_travel_in_the_configs(tmp_path: Path) -> None:
+    (run,) = lay_out(tmp_path, [SUCCEED], wait=False, max_parallel=1)
+    assert plan.load_config(run)["sweep"] == {"wait": False, "max_parallel": 1}
+    assert json.loads(json.dumps(plan.load_config(run))) == plan.load_config(run)

@@ -1,0 +1,105 @@
+"""The directory of a sweep: opened and closed without a trace, laid out as a whole or known to be torn."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import launch, plan
+from sweep.__main__ import main
+from sweep.closing import Closing
+from sweep.directory import LOCK, Sweep, torn
+from sweep.ending import show_failures
+from sweep.output import Output
+from sweep.plan import Point
+from sweep.run import Run, UsageError
+from sweep.settings import SweepSettings
+from sweep.signals import Interrupted
+from tests.sweep.fakes import config, write_run
+
+MPI = ["sh", "-c", "exit 0", "{workers}"]
+
+
+def test_nothing_is_left_of_a_sweep_that_nothing_was_written_of(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for directory in (mine, tmp_path / "new"):
+        Sweep(directory, fresh=False).close()
+    assert list(tmp_path.rglob("*")) == [mine]
+
+
+def test_a_lock_that_was_taken_away_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening the file and locking it, whoever had it has taken it back: another could make a new one."""
+    flock, came = fcntl.flock, list[int]()
+
+    def late(file: Any, operation: int) -> None:
+        if not came:
+            came.append(operation)
+            (tmp_path / LOCK).unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    sweep = Sweep(tmp_path, fresh=False)
+    assert os.path.samestat(os.fstat(sweep.descriptor), (tmp_path / LOCK).stat())
+    with pytest.raises(UsageError, match="another process is running this sweep"):
+        Sweep(tmp_path, fresh=False)
+    sweep.close()
+
+
+def test_a_sweep_that_lacks_points_says_so_until_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C comes when the first run is there."""
+    lay_out = plan.lay_out
+
+    def one(sweep: Path, points: list[Point]) -> list[Run]:
+        lay_out(sweep, points[:1])
+        raise Interrupted(130)
+
+    configs = [config(seed) for seed in range(3)]
+    typed = [{"seed": str(seed)} for seed in range(3)]
+    monkeypatch.setattr(plan, "lay_out", one)
+    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    directory = tmp_path / "sweep"
+    with pytest.raises(Interrupted) as found:
+        launch.execute(configs, typed, directory, dict, fresh=False)
+    said = capsys.readouterr().out
+    assert found.value.told and "interrupted while runs were laid out. To go on:\n  python " in said
+    assert f"sweep.resume={os.path.relpath(directory)}" in said and "-m sweep resume" not in said
+    lacks = "it was ended while its 3 points were laid out, and some are not there; its own command, with sweep.resume="
+    assert lacks in str(torn(directory))
+    assert main(["status", str(directory)]) == 0
+    assert lacks in capsys.readouterr().out
+    monkeypatch.setattr(launch, "take_to_end", lambda directory, configs: None)
+    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    assert main(["resume", str(directory)]) == 1
+    assert lacks in capsys.readouterr().err and torn(directory) is not None
+    monkeypatch.undo()
+    sweep = Sweep(directory, fresh=False)
+    assert len(sweep.lay_out(configs, typed, MPI)) == 3
+    sweep.close()
+    assert torn(directory) is None
+
+
+def test_a_report_does_not_hear_ctrl_c_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal sends it to all processes of our group; this one would answer with a traceback."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncut -d' ' -f6 /proc/$$/stat > '{tmp_path}/session'\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert launch._show(tmp_path, [], Closing(tmp_path, SweepSettings(quiet=True)))
+    assert int((tmp_path / "session").read_text()) != os.getsid(0)
+
+
+def test_a_run_whose_end_could_not_be_written_is_not_said_to_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a full disk state.json stays as it was."""
+    run = write_run(tmp_path, "a=1-11111111", {"status": "running", "attempts": [{"number": 1}]})
+    show_failures([run], tmp_path, Output())
+    assert "it has ended, but its state could not be written; a resume sets that right\n" in capsys.readouterr().out

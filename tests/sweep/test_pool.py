@@ -1,0 +1,280 @@
+"""Many runs in one MPI world: real ranks. The numbers are those of runs on their own, and each dies for itself."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sweep import plan
+from sweep import run as names
+from sweep.local import SlotJob
+from sweep.mpirun import MpiRun
+from sweep.pool import PackedAttempt, PackedExecutor
+from sweep.processes import WORLD_VARIABLE, processes_of
+from sweep.run import Run, runs_of
+from sweep.settings import MpiSettings
+from tests.conftest import NO_REPORT, ROOT, Program, eventually
+from tests.trainers.test_config import composed
+from trainers.config import resolve
+
+pytestmark = pytest.mark.mpi
+
+Make = Callable[..., MpiRun]
+ENDLESS = {"epochs": 1000000, "checkpoint": {"every_steps": 20}}
+MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in names.PHASES))
+"""Columns that no two runs have alike."""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Runs on the digits, laid out as a sweep's."""
+    subprocess.run([sys.executable, "-m", "trainers.data", "--root", str(tmp_path), "digits"], cwd=ROOT, check=True)
+    mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
+
+    def task(folder: str = "sweep", **changes: Any) -> MpiRun:
+        config = {**resolve(composed(**{"data": {"root": str(tmp_path)}, **changes})), "mpi": {}, "sweep": {}}
+        (run,) = plan.lay_out(tmp_path / folder, [plan.Point(config, {})])
+        return MpiRun(str(run.directory), names.ranks(config), 1, mpi.program(), mpi.environment)
+
+    return task
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> Iterator[PackedExecutor]:
+    """Two cores, whose locks are those of this test."""
+    executor = PackedExecutor(tmp_path / "sweep", sorted(os.sched_getaffinity(0))[:2])
+    yield executor
+    executor.cancel_all("the test has ended")
+
+
+def submit(executor: PackedExecutor, *tasks: MpiRun) -> list[SlotJob]:
+    jobs = executor.submit_runs(tasks)
+    assert all(isinstance(job, SlotJob) for job in jobs)
+    return jobs  # type: ignore[return-value]
+
+
+def until(executor: PackedExecutor, condition: Callable[[], object], within_s: float = 120) -> object:
+    def asked() -> object:
+        executor.poll()
+        return condition()
+
+    return eventually(asked, within_s)
+
+
+def ended(*jobs: SlotJob) -> Callable[[], bool]:
+    return lambda: all(job.ended for job in jobs)
+
+
+def steps(job: SlotJob) -> int:
+    row = names.last_row(job.mpi_run.run.path(names.STEPS))
+    return int(row["step"]) if row else 0
+
+
+def attempts(job: SlotJob) -> list[str]:
+    return [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]]
+
+
+def ranks_of(job: SlotJob) -> list[int]:
+    """The processes that train a run at this moment."""
+    assert isinstance(job.attempt, PackedAttempt)
+    return [
+        rank.pid for group in job.attempt.world.groups.values() if group.member is job.attempt for rank in group.ranks
+    ]
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def numbers(run: Run) -> Any:
+    """All of a run's results that are not measured times."""
+    tables = []
+    for name in (names.STEPS, names.EPOCHS):
+        with run.path(name).open() as file:
+            tables.append([{k: v for k, v in row.items() if k not in MEASURED} for row in csv.DictReader(file)])
+    result = run.result()
+    assert result is not None and all(tables)
+    left_out = (*MEASURED, "phases_s", "total_s", "iterations_per_second", "samples_per_second")
+    return tables, {key: value for key, value in result.items() if key not in left_out}
+
+
+POINTS: list[dict[str, Any]] = [
+    {"compressor": "none", "workers": 1},
+    {"compressor": "svd", "model": "wideresnet", "batch_norm": "synchronised", "max_steps": 4, "workers": 2},
+    {"compressor": "powersgd", "memory": "residual", "workers": 3},
+    {"compressor": "topk", "exchange": {"name": "parameter_server", "placement": "dedicated"}, "workers": 2},
+    {"compressor": "qsgd", "exchange": {"name": "allgather", "transport": "torch"}, "workers": 2},
+]
+
+
+def test_the_numbers_are_those_of_runs_of_their_own(executor: PackedExecutor, make: Make) -> None:
+    """To the last bit, whatever was trained before in the same processes; and all of it in one world."""
+    points = [{"epochs": 2, "max_steps": 16, "measure_every": 5, **point} for point in POINTS]
+    jobs = submit(executor, *[make("sweep", **point) for point in points])
+    (world,) = executor.worlds
+    until(executor, ended(*jobs), 300)
+    assert [job.reason for job in jobs] == [None] * len(jobs)
+    assert world.size == 3
+    assert [path.name for path in (Path(executor.folder) / "worlds").iterdir()] == ["world-1"]
+    for job, point in zip(jobs, points, strict=True):
+        alone = make("alone", **point).start(executor.slots.cores[: job.mpi_run.workers])
+        eventually(alone.poll, 120)
+        assert alone.status == names.DONE, alone.reason
+        assert numbers(job.mpi_run.run) == numbers(alone.run), point
+
+
+def test_a_killed_rank_takes_its_world_down_and_its_own_run_only(executor: PackedExecutor, make: Make) -> None:
+    """What trained beside it goes on from its checkpoint in another world, what waited comes then."""
+    bad, beside = submit(executor, make(**ENDLESS, workers=1), make(**ENDLESS, workers=1, seed=1))
+    (later,) = submit(executor, make(epochs=1, workers=2))
+    until(executor, lambda: steps(bad) > 40 and steps(beside) > 40)
+    first = executor.worlds[0]
+    assert len(first.groups) == 2 and not later.mpi_run.run.attempt_numbers()
+    (pid,) = ranks_of(bad)
+    os.kill(pid, signal.SIGKILL)
+    until(executor, ended(bad))
+    assert (bad.status, bad.reason, bad.cause) == (names.FAILED, "a rank was killed by SIGKILL", "killed")
+    until(executor, lambda: first.gone)
+    assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
+    until(executor, lambda: len(beside.mpi_run.run.attempt_numbers()) == 2 and steps(beside) > 40)
+    assert attempts(beside) == [names.PREEMPTED, names.RUNNING] and attempts(bad) == [names.FAILED]
+    assert "a run beside it failed" in beside.mpi_run.run.state()["attempts"][0]["reason"]
+    restarted = steps(beside)
+    assert restarted > 20  # not from its beginning
+    executor.cancel([beside], "the test has seen enough")
+    assert beside.status == names.CANCELLED
+    until(executor, ended(later))
+    assert later.status == names.DONE and attempts(later) == [names.DONE]
+
+
+def test_where_what_forks_the_ranks_is_killed_all_begin_again(executor: PackedExecutor, make: Make) -> None:
+    """None of the runs is to blame, as where mpirun is killed; the next world's ranks come from another."""
+    jobs = submit(executor, make(**ENDLESS, workers=1), make(**ENDLESS, workers=1, seed=1))
+    until(executor, lambda: all(map(steps, jobs)))
+    ((first,), forks) = executor.worlds, {parent_of(pid) for job in jobs for pid in ranks_of(job)}
+    assert forks.isdisjoint(processes_of(first.directory.absolute(), WORLD_VARIABLE)) and len(forks) == 1
+    os.kill(*forks, signal.SIGKILL)
+    until(executor, lambda: [attempts(job) for job in jobs] == [[names.PREEMPTED, names.RUNNING]] * 2)
+    assert all("nobody knows why" in job.mpi_run.run.state()["attempts"][0]["reason"] for job in jobs)
+    assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
+
+
+def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
+    executor: PackedExecutor, make: Make, tmp_path: Path
+) -> None:
+    """The others wait for that rank in a collective, which nothing but an end of the processes gets them out of.
+
+    Here each rank starts by itself: not every MPI can have them forked.
+    """
+    alone = {"GRADSWEEP_FORK": "0"}
+    tasks = [make(**ENDLESS, workers=1, seed=1), make(**ENDLESS, workers=1)]
+    tasks = [dataclasses.replace(task, environment={**task.environment, **alone}) for task in tasks]
+    beside, bad = submit(executor, *tasks)
+    until(executor, lambda: steps(beside) and steps(bad))
+    assert {parent_of(pid) for pid in ranks_of(bad)} == {executor.worlds[0].process.pid}
+    bad.mpi_run.run.path(names.STEPS).unlink()
+    bad.mpi_run.run.path(names.STEPS).mkdir()  # where rank 0 wants to append a line
+    until(executor, ended(bad))
+    assert bad.status == names.FAILED and str(bad.reason).startswith("rank 0: IsADirectoryError")
+    assert "Traceback" in (bad.stderr() or "")
+    until(executor, lambda: attempts(beside) == [names.PREEMPTED, names.RUNNING])
+    assert beside.mpi_run.run.state()["attempts"][0]["reason"].startswith("a run beside it failed")
+    assert "SIGUSR1: saved" in (names.read_json(beside.mpi_run.run.attempt(1) / names.STOPPED) or {})["reason"]
+
+
+def test_what_all_ranks_refuse_costs_no_world(executor: PackedExecutor, make: Make) -> None:
+    jobs = submit(executor, make(workers=2, dataset="cifar10"), make(epochs=1, workers=2))
+    (world,) = executor.worlds
+    until(executor, ended(*jobs))
+    assert [job.status for job in jobs] == [names.FAILED, names.DONE]
+    assert str(jobs[0].reason).startswith("dataset=cifar10: ") and world.size == 2
+    assert (jobs[0].stderr() or "").splitlines() == [jobs[0].reason] * 2
+    assert not (Path(executor.folder) / "worlds" / "world-2").exists()
+
+
+def test_a_cancelled_run_leaves_its_ranks_to_the_next(executor: PackedExecutor, make: Make) -> None:
+    """The one beside it does not notice; a resume of the cancelled one goes on where it was."""
+    one, other = submit(executor, make(**ENDLESS, workers=1), make(**ENDLESS, workers=1, seed=1))
+    until(executor, lambda: steps(one) and steps(other))
+    pids = ranks_of(one)
+    executor.cancel([one], "the test wants it", grace_s=60)
+    saved = steps(one)
+    reason = f"the test wants it; SIGUSR1: saved at step {saved}; a resume goes on from there"
+    assert (one.status, one.mpi_run.run.state()["reason"]) == (names.CANCELLED, reason)
+    (again,) = submit(executor, one.mpi_run)
+    until(executor, lambda: steps(again) > saved)
+    assert ranks_of(again) == pids and attempts(other) == [names.RUNNING] and attempts(again)[0] == names.CANCELLED
+    executor.preempt_all()
+    until(executor, ended(again, other))
+    assert [again.status, other.status] == [names.PREEMPTED] * 2
+    assert f"saved at step {steps(other)}" in str(other.reason)
+
+
+def test_runs_side_by_side_have_cores_of_their_own(executor: PackedExecutor, make: Make) -> None:
+    jobs = submit(executor, *[make(**ENDLESS, workers=1, seed=seed) for seed in (1, 2)])
+    until(executor, lambda: all(map(steps, jobs)))
+    for job, core in zip(jobs, executor.slots.cores, strict=True):
+        (pid,) = ranks_of(job)
+        threads = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset([core])}
+    (large,) = submit(executor, make(**ENDLESS, workers=3))
+    executor.cancel(jobs, "make room", grace_s=60)
+    until(executor, lambda: steps(large))
+    first, second = executor.slots.cores  # as without a world: whom there is no core for may use all
+    assert [os.sched_getaffinity(pid) for pid in ranks_of(large)] == [{first}, {second}, {first, second}]
+
+
+def test_a_killed_launcher_leaves_no_process_and_resume_continues(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    grid = (
+        "-m",
+        "hydra.sweep.dir=sweep",
+        "sweep.pack=true",
+        "experiment=quick",
+        "seed=1,2,3",
+        "workers=2",
+        "epochs=60",
+    )
+    program = start(*grid, "checkpoint.every_steps=50", without=NO_REPORT)
+
+    def runs() -> list[Run]:
+        return runs_of(tmp_path / "sweep")
+
+    eventually(lambda: any(run.status() == names.DONE for run in runs()), 120)
+    world = (tmp_path / "sweep/worlds/world-1").absolute()
+    processes = processes_of(world, WORLD_VARIABLE)
+    assert len(processes) == 5  # mpirun, what it has started as two ranks, and these, forked by somebody else
+    (forks,) = {parent_of(pid) for pid in processes} - {*processes, program.process.pid}
+    program.process.kill()
+    program.end()
+    eventually(lambda: not processes_of(world, WORLD_VARIABLE) and not Path(f"/proc/{forks}/environ").exists())
+    before = {run.name: run.status() for run in runs()}
+    again = start(*grid, "checkpoint.every_steps=50", "sweep.resume=sweep", without=NO_REPORT)
+    code, out, err = again.end(200)
+    assert code == 0, out + err
+    assert all(run.status() == names.DONE for run in runs())
+    for run in runs():
+        last = [attempt["status"] for attempt in run.state()["attempts"]]
+        assert last == ([names.DONE] if before[run.name] != names.RUNNING else [names.FAILED, names.DONE])
+
+
+def test_an_interrupted_sweep_leaves_no_process(start: Callable[..., Program], tmp_path: Path) -> None:
+    grid = ("-m", "hydra.sweep.dir=sweep", "sweep.pack=true", "experiment=quick", "epochs=1000000", "seed=1,2")
+    program = start(*grid, "workers=2", without=NO_REPORT)
+    eventually(lambda: any(names.last_row(run.path(names.STEPS)) for run in runs_of(tmp_path / "sweep")), 90)
+    program.process.send_signal(signal.SIGINT)
+    code, out, err = program.end()
+    assert code == 128 + signal.SIGINT and "Traceback" not in err
+    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [names.CANCELLED] * 2
+    assert not processes_of((tmp_path / "sweep/worlds/world-1").absolute(), WORLD_VARIABLE)

@@ -1,0 +1,139 @@
+"""sweep.metric and sweep.prune; the rule itself is Optuna's (an extra)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reports
+from sweep import plan, pruning
+from sweep import run as names
+from sweep.drive import Drive
+from sweep.local import SlotExecutor
+from sweep.mpirun import MpiRun
+from sweep.plan import Point
+from sweep.run import Run, UsageError
+from sweep.settings import SweepSettings
+from sweep.slots import Slots
+
+EPOCHS = 40
+TRAIN = r"""
+echo epoch,test_accuracy > "$4/epochs.csv"
+for epoch in $(seq 40); do
+  printf '%d,0.%04d\n' $epoch $(( $(basename "$4" | cut -c1) * 1000 + epoch )) >> "$4/epochs.csv"
+  sleep $0
+done
+echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"
+"""
+"""The first letter of a run's name is how good it is; $0 are the seconds of an epoch."""
+
+
+def test_the_value_that_counts(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert math.isnan(pruning.value_of(run, "accuracy"))
+    names.append_rows(run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)])
+    names.append_rows(run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}])
+    assert math.isnan(pruning.value_of(run, "loss"))
+    names.write_json(run.path(names.STATE), {"status": names.PRUNED})
+    assert pruning.value_of(run, "loss") == 7 and math.isnan(pruning.value_of(run, "accuracy"))
+    names.write_json(run.path(names.STATE), {"status": names.DONE})
+    names.write_json(run.path(names.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
+    assert pruning.value_of(run, "loss") == 5.0
+    assert math.isnan(pruning.value_of(run, "accuracy")) and math.isnan(pruning.value_of(run, "best_accuracy"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"metric": "acuracy"}, "sweep.metric=acuracy: valid is one of accuracy, "),
+        ({"prune": "mean"}, "sweep.prune=mean: valid is median or null"),
+        ({"prune_startup": 0}, "sweep.prune_startup=0: valid is an integer from 1 up"),
+        ({"prune_warmup": -1}, "sweep.prune_warmup=-1: valid is an integer from 0 up"),
+        (
+            {"prune": "median", "metric": "time_s"},
+            "sweep.prune=median: sweep.metric=time_s is not known epoch by epoch",
+        ),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, object], line: str) -> None:
+    with pytest.raises(UsageError) as error:
+        SweepSettings(**settings).check()  # type: ignore[arg-type]
+    assert str(error.value).startswith(line)
+
+
+def test_without_optuna_there_is_no_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweep.pruning.importlib.util.find_spec", lambda name: None)
+    SweepSettings().check()
+    with pytest.raises(UsageError, match=r"sweep.prune=median: needs Optuna \(.*\); valid is null"):
+        SweepSettings(prune="median").check()
+
+
+Sweeping = Callable[..., dict[str, Run]]
+
+
+@pytest.fixture
+def sweeping(tmp_path: Path) -> Sweeping:
+    """Runs of the names given, one after the other, in one sweep; the last is slow."""
+
+    def compute(*wanted: str, **options: object) -> dict[str, Run]:
+        settings = SweepSettings(prune_startup=2, prune_warmup=2, **options)  # type: ignore[arg-type]
+        executor = SlotExecutor(tmp_path, max_parallel=1)
+        executor.slots = Slots([0])
+        tasks, configs = {}, {}
+        for name in wanted:
+            (run,) = plan.lay_out(tmp_path, [Point({"workers": 1, "epochs": EPOCHS, "name": name}, {})])
+            directory = tmp_path / names.RUNS / name
+            if not directory.exists():
+                run.directory.rename(directory)
+            run = Run(directory)
+            pause = "0.2" if name == wanted[-1] else "0"
+            tasks[run] = MpiRun(str(directory), 1, 1, ["sh", "-c", TRAIN, pause], {})
+            configs[run] = {"epochs": EPOCHS, "max_steps": None}
+        Drive(tmp_path, configs, lambda run, config: tasks[run], executor, settings).run()
+        return {run.name: run for run in tasks}
+
+    return compute
+
+
+def test_a_hopeless_run_is_ended_and_left_alone(
+    sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna")
+    runs = sweeping("3-good", "2-fair", "1-bad", prune="median")
+    assert {name: run.status() for name, run in runs.items()} == {
+        "3-good": names.DONE,
+        "2-fair": names.DONE,
+        "1-bad": names.PRUNED,
+    }
+    bad = runs["1-bad"]
+    state = bad.state()
+    epochs = len(pruning.per_epoch(bad, "accuracy"))
+    assert 3 <= epochs < EPOCHS and bad.result() is None  # the first two are every run's
+    assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == names.PRUNED
+    assert "[3/3]  pruned  1-bad" in capsys.readouterr().out
+    assert plan.is_complete(bad) and plan.missing(runs.values()) == []
+    report = reports.load(tmp_path)
+    row = report.runs.set_index("run").loc["1-bad"]
+    assert (row["status"], row["epochs_done"]) == (names.PRUNED, epochs) and not report.left_out
+
+    again = sweeping("3-good", "2-fair", "1-bad", "0-worse", prune="median")
+    assert again["1-bad"].state() == state  # not computed again
+    assert again["0-worse"].status() == names.PRUNED  # measured by what was finished before
+
+
+def test_a_run_that_is_better_is_not_ended(sweeping: Sweeping) -> None:
+    pytest.importorskip("optuna")
+    runs = sweeping("1-bad", "2-fair", "3-good", prune="median")
+    assert {run.status() for run in runs.values()} == {names.DONE}
+
+
+def test_pruned_runs_are_computed_once_pruning_is_off(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for status, after in ((names.PRUNED, names.PENDING), (names.FAILED, names.FAILED)):
+        run.path(names.STATE).write_text(json.dumps({"status": status, "reason": "why"}))
+        pruning.forget([run])
+        assert run.status() == after

@@ -1,0 +1,168 @@
+"""Jobs of SLURM are ended, or left alone; scripts play its commands (fake_slurm.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweep import plan
+from sweep import run as names
+from sweep.__main__ import main
+from sweep.drive import Drive
+from sweep.local import SlotExecutor
+from sweep.mpirun import MpiRun
+from sweep.run import UsageError, write_json
+from sweep.settings import SweepSettings
+from sweep.slurm import SlurmRunExecutor
+from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
+
+__all__ = ["executor", "fake", "make", "quick"]
+
+
+def test_cancel_waits_until_slurm_has_ended_it(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
+    jobs = submit(executor, make("a"), make("b"), make("c", 2))
+    fake.queue(_100_0="CANCELLED", _100_1="PENDING", _200_0="CANCELLED")
+    executor.cancel([jobs[0], jobs[2]], "enough")
+    assert fake.asked("scancel") == ["100_0 200"]  # of an array all of whose jobs are meant, the array
+    assert [job.status for job in jobs] == [names.CANCELLED, names.PENDING, names.CANCELLED]
+    assert jobs[0].reason == "enough" == jobs[2].mpi_run.run.state()["reason"]
+
+
+def test_who_asks_for_an_end_need_not_wait_for_it(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
+    task = make("a")
+    (job,) = submit(executor, task)
+    fake.queue(_100_0="RUNNING")
+    began(task, "100_0")
+    polled(executor, lambda: job.status == names.RUNNING)
+    executor.ask_to_end([job], "enough")
+    assert job.status == names.RUNNING and fake.asked("scancel") == ["100"]
+    began(task, "100_0", names.CANCELLED, reason="SLURM ended it")
+    fake.queue(_100_0="COMPLETING")
+    executor.poll_s = 60.0  # nobody waits so long for SLURM to let go of it
+    asked = len(fake.asked("squeue"))
+    polled(executor, lambda: len(fake.asked("squeue")) > asked)
+    assert not job.ended
+    fake.queue(_100_0="CANCELLED")
+    polled(executor, lambda: job.ended)
+    assert (job.status, job.reason) == (names.CANCELLED, "enough")
+
+
+def test_nothing_is_asked_of_a_slurm_that_is_silent(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
+    task = make("a")
+    (job,) = submit(executor, task)
+    fake.refuses("scancel")
+    executor.ask_to_end([job], "enough")
+    assert not job.ended
+
+
+def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
+    executor: SlurmRunExecutor,
+    fake: FakeSlurm,
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """SLURM may take minutes to end a job; the launcher of a sweep with sweep.prune does not stand still for it."""
+    pytest.importorskip("optuna")
+    good, bad = make("good"), make("bad")
+    monkeypatch.setattr(executor, "_wait_for_end", lambda *args: pytest.fail("it waits"))
+    look, seen = executor.poll, []
+
+    def epochs(task: MpiRun, accuracy: float, most: int) -> None:
+        rows = [{"epoch": epoch, "test_accuracy": accuracy} for epoch in range(1, most + 1)]
+        names.append_rows(task.run.path(names.EPOCHS), names.EPOCH_COLUMNS, rows)
+
+    def poll() -> None:
+        """What SLURM does next, when it has been seen what it did."""
+        if not fake.asked("scancel") and bad.run.status() == names.PENDING:
+            fake.queue(_100_0="COMPLETED", _100_1="RUNNING")
+            epochs(good, 0.9, 9)
+            write_json(good.run.path(names.RESULT), {"status": names.DONE, "accuracy": 0.9})
+            began(good, "100_0", names.DONE)
+            epochs(bad, 0.1, 3)
+            began(bad, "100_1")
+        elif fake.asked("scancel"):
+            seen.append(executor.jobs[1].status)
+            if len(seen) > 3:
+                began(bad, "100_1", names.CANCELLED, reason="SLURM ended it")
+                fake.queue(_100_0="COMPLETED", _100_1="CANCELLED")
+        look()
+
+    monkeypatch.setattr(executor, "poll", poll)
+    settings = SweepSettings(prune="median", prune_startup=1)
+    tasks = {task.run: task for task in (good, bad)}
+    configs = {run: {"epochs": 9, "max_steps": None} for run in tasks}
+    Drive(executor.folder, configs, lambda run, config: tasks[run], executor, settings).run()
+    assert seen[:4] == [names.RUNNING] * 4 and fake.asked("scancel") == ["100"]
+    assert (good.run.status(), bad.run.status()) == (names.DONE, names.PRUNED)
+    assert bad.run.state()["attempts"][0]["status"] == names.PRUNED
+    out = capsys.readouterr().out
+    assert "pruned  bad" in out and "cancelled" not in out
+
+
+def test_jobs_of_an_array_that_are_not_ours_are_not_cancelled(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make
+) -> None:
+    tasks = [make("a"), make("b")]
+    submit(executor, *tasks)
+    fake.queue(_100_0="PENDING", _100_1="PENDING")
+    again = SlurmRunExecutor(executor.folder, 0.05)
+    submit(again, tasks[0])  # a smaller grid
+    again.cancel(again.jobs, "enough", grace_s=0)
+    assert fake.asked("scancel") == ["100_0"]
+
+
+def test_preempt_all_signals_what_runs_and_cancels_what_waits(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make
+) -> None:
+    tasks = [make("a"), make("b")]
+    submit(executor, *tasks)
+    began(tasks[0], "100_0")
+    fake.queue(_100_0="RUNNING", _100_1="CANCELLED")
+    executor.preempt_all()
+    assert fake.asked("scancel") == ["100_1", "--signal=USR1 --batch 100_0"]
+    assert tasks[1].run.status() == names.CANCELLED
+
+
+def test_left_jobs_are_not_cancelled(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
+    submit(executor, make("a"))
+    assert executor.active and executor.can_leave
+    executor.leave()
+    executor.cancel_all("the launcher has ended")
+    assert not executor.active and fake.asked("scancel") == []
+
+
+def test_this_machine_does_not_compute_what_slurm_still_has(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, tmp_path: Path
+) -> None:
+    task = make("a")
+    submit(executor, task)
+    fake.queue(_100_0="PENDING")
+    local = SlotExecutor(tmp_path / "sweep", [0])
+    with pytest.raises(UsageError, match="cluster=local: SLURM still has runs of this sweep, such as a .job 100_0."):
+        plan.missing([task.run], local.settle)
+    fake.queue(_100_0="CANCELLED")
+    assert plan.missing([task.run], SlotExecutor(tmp_path / "sweep", [0]).settle) == [task.run]
+
+
+def test_the_command_ends_jobs_whose_launcher_died_before_it_noted_them(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between sbatch and the note of its answer: SLURM alone knows which job it is."""
+    monkeypatch.setattr("sweep.slurm_options.CANCELLED_S", 0.0)  # the played scancel ends nothing
+    tasks = [make("a"), make("b")]
+    submit(executor, *tasks)
+    path = executor.folder / "slurm" / "batch-0001.json"
+    write_json(path, {**read(path), "id": None})
+    for task in tasks:
+        write_json(task.run.path("job.json"), {**read(task.run.path("job.json")), "id": None})
+    fake.queue(_100_0=f"PENDING,None,{read(path)['name']}", _100_1=f"PENDING,None,{read(path)['name']}")
+    (fake.here / "down").touch()
+    assert main(["cancel", str(executor.folder)]) == 2  # who does not answer has them still
+    assert [task.run.status() for task in tasks] == [names.PENDING] * 2
+    (fake.here / "down").unlink()
+    assert main(["cancel", str(executor.folder)]) == 0
+    assert fake.asked("scancel") == ["100_0 100_1"]
+    assert [task.run.status() for task in tasks] == [names.CANCELLED] * 2
+    assert read(tasks[1].run.path("job.json"))["id"] == "100_1"
