@@ -200,7 +200,7 @@ class Report:
             value = rundir.read_json(path)
             if value is None and path.exists():
                 self._leave_out(path, "not a JSON object")
-        except (OSError, RecursionError) as error:
+        except OSError as error:
             self._leave_out(path, error)
             return None
         return self._known(path, value)

@@ -110,7 +110,7 @@ class Estimator:
     def finished(self) -> list[Finished]:
         """The latest finished runs."""
         sweeps = [*places.sweeps_below(*places.roots_of(self.directory)), self.directory]
-        unique = {path.resolve() for sweep in sweeps for path in sweep.glob(f"{names.RUNS}/*/{names.RESULT}")}
+        unique = {path.resolve() for sweep in sweeps for path in places.files(sweep, f"{names.RUNS}/*/{names.RESULT}")}
         latest = sorted(unique, key=_modified, reverse=True)[:MOST]
         return [one for path in latest if (one := _read(Run(path.parent))) is not None]
 
@@ -187,8 +187,8 @@ def _look_up(config: Mapping[str, Any], path: str) -> Any:
 
 def _read(run: Run) -> Finished | None:
     """What a run tells; None where its files do not say enough, whatever became of them."""
-    result = run.result() or {}
     try:
+        result = run.result() or {}
         config = _read_config(run.path(names.CONFIG).read_text(encoding="utf-8"))
         steps, epochs, train_s = int(result["steps"]), int(result["epochs"]), float(result["time_s"])
         busy_s = train_s + float(result.get("evaluate_s") or 0.0)
@@ -203,8 +203,8 @@ def _read(run: Run) -> Finished | None:
             busy_s / max(1, epochs),
             max(0.0, _wall_s(run) - busy_s),
         )
-    except (OSError, AttributeError, LookupError, TypeError, ValueError, ArithmeticError, yaml.YAMLError):
-        return None  # a stranger's files may say anything, such as an infinite number of epochs
+    except Exception:  # an estimate must not end a sweep, and a stranger's files may hold anything
+        return None
 
 
 def _used(run: Run) -> int | None:

@@ -5,6 +5,7 @@ By default a sweep is ROOT/<date>/<time>, with ROOT output/; hydra.sweep.dir (hy
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Iterator
@@ -39,8 +40,13 @@ def sweeps_below(*roots: Path) -> Iterator[Path]:
     """The sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order. What is hidden is none."""
     seen = set()
     for root in roots:
-        for pattern in (f"[!.]*/{names.RUNS}", f"[!.]*/[!.]*/{names.RUNS}"):
-            for path in root.glob(pattern):
+        for pattern in (f"*/{names.RUNS}", f"*/*/{names.RUNS}"):
+            for path in files(root, pattern):
                 if (absolute := os.path.abspath(path)) not in seen:
                     seen.add(absolute)
                     yield path.parent
+
+
+def files(directory: Path, pattern: str) -> Iterator[Path]:
+    """What matches and can be read; unlike Path.glob it bears with directories that somebody removes meanwhile."""
+    return (directory / name for name in glob.iglob(pattern, root_dir=directory))

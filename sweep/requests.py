@@ -111,7 +111,7 @@ def read(path: Path) -> Request | None:
     """The request in a file; None where there is none, or none that is known."""
     try:
         found = names.read_json(path) or {}
-    except (OSError, RecursionError):
+    except OSError:
         return None
     runs = found.get("runs")
     if found.get("kind") not in KINDS or "runs" not in found:

@@ -169,10 +169,10 @@ def _without_nan(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object at `path`; None where there is no file or it holds none."""
+    """The JSON object at `path`; None where there is no file or it holds none, or one nested too deeply."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

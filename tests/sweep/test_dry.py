@@ -178,11 +178,11 @@ def test_a_sweep_elsewhere_counts_too_and_damaged_runs_do_not(tmp_path: Path) ->
     endless = '{"status": "done", "steps": 1, "epochs": 1e999, "time_s": 1}'
     forever = '{"status": "done", "steps": 1, "epochs": 1, "time_s": 1e999}'
     short = '{"status": "diverged", "steps": 1, "epochs": 1}'
-    for text in ("{}", '{"status": "done", "steps": null}', short, "[", endless, forever):
+    for text in ("{}", '{"status": "done", "steps": null}', short, "[", "[" * 9999, endless, forever):
         result.write_text(text)
         assert seconds(tmp_path / "output") is None
     finish(run, config())
-    for text in ("- a", "a: [", "\x00", "workers: 0\n"):
+    for text in ("- a", "a: [", "\x00", "workers: 0\n", "a: " + "[" * 9999):
         run.path(names.CONFIG).write_text(text)
         assert seconds(tmp_path / "output") is None
 
