@@ -112,6 +112,7 @@ class Side:
         mpirun = [*MPIRUN.program(), *rank]
         if self.launcher is not None and self.launcher.own:
             program = [*PROGRAM, "-m", f"mpi.command={quoted(mpirun)}", "workers=1", "experiment=quick"]
+            program.append("data.root=../data")  # the digits are prepared once, beside the sweeps
         elif self.launcher is not None:
             program = [sys.executable, "app.py", "-m", f"command={quoted(one_worker(mpirun))}"]
         else:

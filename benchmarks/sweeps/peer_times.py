@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.sweeps.launchers import Ended, Place, Side, Sweep
 
@@ -50,24 +50,22 @@ class Times:
                 sweep, ended = _whole(place, side, size)
                 times.append((ended.seconds, ended.cpu))
                 self.most[side] = max(self.most[side], sweep.most_at_once())
-        self.wall, self.cpu = (
-            {key: statistics.median(each[index] for each in times[1:]) for key, times in found.items()}
-            for index in range(2)
+        self._wall, self._cpu = (
+            {key: [each[index] for each in times[1:]] for key, times in found.items()} for index in range(2)
         )
 
-    def one_more(self, side: Side) -> float:
-        """Seconds that a sweep takes longer with one more point."""
-        small, large = self.sizes
-        return (self.wall[side, large] - self.wall[side, small]) / self.points
+    def _one_more(self, times: Mapping[tuple[Side, int], Sequence[float]], side: Side) -> float:
+        """The median difference within a round, so that a machine that is slower in some of them does not count."""
+        small, large = (times[side, size] for size in self.sizes)
+        return statistics.median(more - less for less, more in zip(small, large, strict=True)) / self.points
 
     def beyond(self, side: Side) -> float:
-        """Seconds of these that a shell with as many at a time does not take."""
-        return self.one_more(side) - self.one_more(Side(None, side.at_a_time))
+        """Seconds of one more point that a shell with as many at a time does not take."""
+        return self._one_more(self._wall, side) - self._one_more(self._wall, Side(None, side.at_a_time))
 
     def rows(self) -> Iterator[list[str]]:
-        small, large = self.sizes
         for side in self.sides:
-            cpu = (self.cpu[side, large] - self.cpu[side, small]) / self.points
+            walls = [f"{statistics.median(self._wall[side, size]):.2f}" for size in self.sizes]
+            wall, cpu = (f"{self._one_more(times, side):.3f}" for times in (self._wall, self._cpu))
             beyond = "" if side.launcher is None else f"{self.beyond(side):.3f}"
-            walls = [f"{self.wall[side, size]:.2f}" for size in self.sizes]
-            yield [side.name, str(self.most[side]), *walls, f"{self.one_more(side):.3f}", beyond, f"{cpu:.3f}"]
+            yield [side.name, str(self.most[side]), *walls, wall, beyond, cpu]

@@ -5,9 +5,10 @@ basic one, hydra-joblib-launcher, hydra-submitit-launcher on this machine) run a
 mpirun for its point; the shell calls mpirun in a loop, or by `xargs -P`.
 
 Times: sweeps of `--points` and of twice as many, interleaved, medians of `--repeats` after one that is not counted. One
-more point is the difference of both by `--points`; beyond bare mpirun is the difference to the shell with as many at a
-time. CPU time is that of all processes, whoever has waited for them. "Most at once" is counted from what the ranks have
-written. Ranks that wait disturb each other little, so that more of them than cores cost nothing here.
+more point is the median difference of both within a round by `--points`; beyond bare mpirun is the difference to the
+shell with as many at a time. CPU time is that of all processes, whoever has waited for them. "Most at once" is counted
+from what the ranks have written. Ranks that wait disturb each other little, so that more of them than cores cost nothing
+here.
 
 Behaviours, each tried once: the rank of one point fails; kill -9 of the launcher while its ranks run; the same command
 a second time after it has ended well; a value that stands in the grid twice.
@@ -34,7 +35,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--points", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=0.5, help="that a rank waits (default: 0.5)")
     parser.add_argument("--slots", type=int, default=min(2, len(os.sched_getaffinity(0))), help="runs at a time")
-    parser.add_argument("--repeats", type=int, default=3, help="0: behaviours only")
+    parser.add_argument("--repeats", type=int, default=5, help="0: behaviours only")
     parser.add_argument("--grace", type=float, default=5.0, help="seconds between kill -9 and the count (default: 5)")
     parser.add_argument("--launchers", nargs="+", choices=[*LAUNCHERS], help="default: all that are installed")
 
