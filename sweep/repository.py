@@ -11,6 +11,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig
 
 
 class Remembering(ConfigRepository):
@@ -28,7 +29,10 @@ class Remembering(ConfigRepository):
     def load_config(self, config_path: str) -> ConfigResult | None:
         if config_path not in self._results:
             self._results[config_path] = super().load_config(config_path)
-        return copy.deepcopy(self._results[config_path])  # whoever composes changes it
+        result = self._results[config_path]
+        if result is None or (isinstance(result.config, DictConfig) and "hydra" in result.config):
+            return copy.deepcopy(result)  # Hydra takes that section out where it checks a config against a type
+        return copy.copy(result)  # its config is copied when it is put into another, see _Loader
 
     def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> Any:
         if (config_path, object_type) not in self._places:
@@ -46,10 +50,20 @@ class Remembering(ConfigRepository):
         return copied
 
 
+class _Loader(ConfigLoaderImpl):
+    """Hydra's, for a repository that keeps what it has handed out."""
+
+    @staticmethod
+    def _embed_result_config(ret: ConfigResult, package_override: str | None) -> ConfigResult:
+        """Put a config at its place. What has none, as it belongs at the top, Hydra would take apart as it is."""
+        result = ConfigLoaderImpl._embed_result_config(ret, package_override)
+        return copy.deepcopy(ret) if result is ret else result
+
+
 def remembering(loader: ConfigLoader) -> ConfigLoader:
     """A loader like this one that reads each config file once."""
-    if not (isinstance(loader, ConfigLoaderImpl) and isinstance(loader.repository, ConfigRepository)):
+    if type(loader) is not ConfigLoaderImpl or not isinstance(loader.repository, ConfigRepository):
         return loader
-    copied = copy.copy(loader)
-    copied.repository = Remembering(loader.repository)
+    copied = _Loader.__new__(_Loader)
+    vars(copied).update(vars(loader), repository=Remembering(loader.repository))
     return copied

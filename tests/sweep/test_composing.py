@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -210,16 +209,31 @@ def test_a_grid_of_a_swept_experiment_is_refused(loader: ConfigLoaderImpl, tmp_p
         composer.compose([["experiment=quick"], ["experiment=mine"]])
 
 
+def test_defaults_that_follow_a_choice(loader: ConfigLoaderImpl, tmp_path: Path) -> None:
+    rows = tmp_path / "batch/rows"
+    rows.mkdir(parents=True)
+    for size, name in enumerate(("small", "large"), start=3):
+        (tmp_path / f"batch/{name}.yaml").write_text("defaults: [{rows@_here_: '${batch}'}]\n")
+        (rows / f"{name}.yaml").write_text(f"size: {size}\n")
+    composer = composer_of(loader, [f"hydra.searchpath=[file://{tmp_path}]"])
+    found = composer.compose(grid(["+batch=small", "+batch=large"], ["seed=1", "seed=2"]))
+    assert [config["batch"]["size"] for config in found] == [3, 3, 4, 4]
+
+
 def test_what_is_remembered_stays_as_it_was_read(loader: ConfigLoaderImpl, tmp_path: Path) -> None:
-    """A composition changes what it is given, and may have a search path of its own."""
+    """A composition changes what it puts together, and may have a search path of its own."""
     remembered = remembering(loader)
-    assert isinstance(remembered, ConfigLoaderImpl) and isinstance(loader.repository, ConfigRepository)
-    repository = Remembering(loader.repository)
-    first = repository.load_config("compressor/qsgd")
-    assert first is not None
-    OmegaConf.update(first.config, "levels", 99)
-    again, by_hydra = repository.load_config("compressor/qsgd"), loader.repository.load_config("compressor/qsgd")
-    assert again is not None and by_hydra is not None and again == by_hydra != first
+    assert isinstance(remembered, ConfigLoaderImpl) and isinstance(remembered.repository, Remembering)
+    repository = remembered.repository
+    master = loader.load_configuration("config", [], RunMode.MULTIRUN)
+    for line in ("experiment=digits_scaling", "experiment=quick"):  # one with a section of Hydra's, both at the top
+        config = remembered.load_sweep_config(master, ["compressor=qsgd", line])
+        OmegaConf.update(config, "compressor.levels", 99)
+        OmegaConf.update(config, "workers", 99)
+    assert len(repository._results) > 20
+    for path, kept in repository._results.items():
+        assert kept == loader.repository.load_config(path), path
+    by_hydra = loader.repository.load_config("compressor/qsgd")
 
     (tmp_path / "compressor").mkdir()
     (tmp_path / "compressor/qsgd.yaml").write_text("levels: 3\n")
