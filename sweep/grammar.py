@@ -30,7 +30,12 @@ _KINDS = (
     ("could not be converted to Integer", "an integer"),
     ("could not be converted to Float", "a number"),
     ("is not a ListConfig, list or tuple", "a list, such as [a,b]"),
+    ("Cannot merge DictConfig with ListConfig", "a list, such as [a,b]"),
+    (" to string: ", "a text"),
+    ("to Dict[str, str]", "a mapping, such as {NAME:text}"),
     ("NoneType is not a subclass of str", "a list of texts; null in quotes is one: ['null']"),
+    ("Invalid type assigned: ", "a mapping, such as {key:value}"),
+    ("is not Optional", "anything but null"),
 )
 
 
