@@ -22,7 +22,7 @@ from typing import Any
 from sweep import run as names
 from sweep.environment import python_environment
 from sweep.processes import in_child
-from sweep.run import UsageError
+from sweep.run import THREAD_VARIABLES, UsageError
 from sweep.slots import Slots
 
 BUDGET_S = 0.07  # for each measurement
@@ -31,7 +31,6 @@ PATIENCE_S = 20.0
 COPIED = 1 << 25  # bytes: more than a core's share of the caches
 SIDE = 256  # of the matrices
 ROUNDS = 20_000  # of the loop
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
 def calibrate() -> dict[str, Any]:
@@ -72,7 +71,7 @@ def _measured_on(
     cores: Sequence[int], descriptors: Sequence[int] = (), *, core_was_free: bool | None
 ) -> dict[str, Any]:
     command = [sys.executable, "-m", "sweep.calibration", *map(str, cores)]
-    environment = {**os.environ, **python_environment(), **dict.fromkeys(THREADS, "1")}
+    environment = {**os.environ, **python_environment(), **dict.fromkeys(THREAD_VARIABLES, "1")}
     parent = os.getpid()
     try:
         done = subprocess.run(

@@ -23,7 +23,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from sweep import quick, search
 from sweep.directory import last_sweep
-from sweep.grammar import explain_grammar, valid_kind
+from sweep.grammar import as_typed, explain_grammar, valid_kind
 from sweep.places import root_of
 from sweep.run import UsageError, bad_value
 from sweep.settings import MpiSettings, SweepSettings
@@ -142,10 +142,10 @@ def forget_made() -> None:
 
 
 def for_hydra(words: Sequence[str]) -> list[str]:
-    """Arguments as Hydra wants them: values such as ${ceil:${workers},8} in quotes, ++ before keys that are free."""
+    """Arguments as Hydra wants them: ${ceil:${workers},8} and texts like 1e3 in quotes, ++ before free keys."""
     nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
     free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
-    return [re.sub(free, "++", re.sub(nested, r'\1"\2"', word)) for word in words]
+    return [as_typed(re.sub(free, "++", re.sub(nested, r'\1"\2"', word))) for word in words]
 
 
 def in_order(words: Sequence[str]) -> list[str]:

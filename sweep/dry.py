@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sweep import cores, events, places, plan, provenance, reuse, snapshot
+from sweep import cores, events, packing, places, plan, provenance, reuse, snapshot
 from sweep import run as names
 from sweep.costs import SURE, Cost, Wanted
 from sweep.ending import say
@@ -151,9 +151,17 @@ def estimated(points: Points, directory: Path) -> tuple[list[Row], Cost]:
     return found, Cost.of(wanted, machine, points.settings.max_parallel)
 
 
+def _packed(points: Points, found: Sequence[Row]) -> list[packing.Pack] | None:
+    """What the runs are trained in together; None where each is started by itself."""
+    if not points.settings.pack:
+        return None
+    return packing.packs([row for row in found if row.standing == RUN], points.settings, points.mpi)
+
+
 def tell(points: Points, directory: Path) -> None:
     """Print what a sweep would do for machines: a line a point, one for all (docs/events.md). Starts nothing."""
     found, cost = estimated(points, directory)
+    packed = _packed(points, found)
     for row in found:
         likely = row.estimate
         events.tell(
@@ -183,6 +191,7 @@ def tell(points: Points, directory: Path) -> None:
         run_seconds=cost.run_s,
         core_hours=cost.core_hours,
         node_hours=cost.node_hours,
+        packed=None if packed is None else [dataclasses.asdict(pack) for pack in packed],
     )
 
 
@@ -216,6 +225,8 @@ def show(points: Points, directory: Path, console: Console) -> None:
         widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
         for texts in ([*columns], *map(list, zip(*columns.values(), strict=True))):
             say(console, "  ".join(cell.ljust(width) for cell, width in zip(texts, widths, strict=True)).rstrip())
+    if packed := _packed(points, found):
+        say(console, packing.line(packed, points.configs[0]["launcher"]["cluster"]))
     for line in cost.lines(places.roots_of(directory)):
         say(console, line)
 

@@ -16,6 +16,7 @@ import yaml
 
 from sweep import cores, places
 from sweep import run as names
+from sweep.keys import look_up
 from sweep.plan import Loader
 from sweep.run import Run
 
@@ -132,7 +133,7 @@ class Estimator:
             scaled = bool(found) and found[0].workers != config["workers"]
             if scaled:
                 crew = Crew.of(config, self._cores(config["launcher"]))
-                shared = _look_up(config, "batch.per") == "global"
+                shared = look_up(config, "batch.per") == "global"
                 found = [one.scaled(crew, shared) for one in found]
             for usable in ([one for one in found if one.whole], found):
                 seconds = _duration(config, usable)
@@ -175,14 +176,7 @@ def _nearest(found: Sequence[Finished], workers: int) -> list[Finished]:
 
 
 def _keys(config: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(json.dumps([_look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
-
-
-def _look_up(config: Mapping[str, Any], path: str) -> Any:
-    value: Any = config
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
+    return tuple(json.dumps([look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
 
 
 def _read(run: Run) -> Finished | None:

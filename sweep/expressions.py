@@ -19,6 +19,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sweep.keys import look_up
 from sweep.run import UsageError
 from sweep.text import did_you_mean
 
@@ -189,7 +190,7 @@ class Condition:
                 raise self._unknown(node, path)
             self._check_member(node, path, beside)
             return lambda config: path
-        return lambda config: _look_up(config, path)
+        return lambda config: _meant(config, path)
 
     def _computed(
         self, node: ast.expr, operation: Callable[..., Any], *sides: Callable[[Mapping[str, Any]], Any]
@@ -220,7 +221,7 @@ class Condition:
     def _values_of(self, path: str) -> list[Any]:
         """The values of a key among the points."""
         if path not in self._known:
-            found = (_look_up(config, path) for config in self._configs)
+            found = (_meant(config, path) for config in self._configs)
             self._known[path] = list({repr(value): value for value in found if value is not MISSING}.values())
         return self._known[path]
 
@@ -249,18 +250,13 @@ class Condition:
 
 
 def _section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    section: Any = config
-    for key in path.split(".") if path else ():
-        section = section.get(key, {}) if isinstance(section, Mapping) else {}
+    section = look_up(config, path) if path else config
     return section if isinstance(section, Mapping) else {}
 
 
-def _look_up(config: Mapping[str, Any], path: str) -> Any:
-    value: Any = config
-    for key in path.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return MISSING
-        value = value[key]
+def _meant(config: Mapping[str, Any], path: str) -> Any:
+    """What an expression means by a path: of a group, the name of its member."""
+    value = look_up(config, path, MISSING)
     return value["name"] if isinstance(value, Mapping) and "name" in value else value
 
 

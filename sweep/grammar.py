@@ -17,11 +17,25 @@ from sweep.slurm_options import SlurmOptions
 
 _NUMBER = re.compile(r"[+-]?[\d._eE+-]*\d[\d._eE+-]*")
 
+_OTHER = r"[+-]?(?:[\d._eE+-]*\d[\d._eE+-]*|inf|nan)|true|false"  # what Hydra takes for a number or a truth
+_OTHERS = re.compile(
+    r"""(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$\{[^}]*\})|(?<=[\[,:])(?P<gap>\s*)"""
+    rf"(?P<text>{_OTHER})(?=\s*[,\]}}])",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"sweep\.(?:name|resume)|mpi\.environment\.\w+")
+_TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment")
+
 _KINDS = (
     ("could not be converted to Integer", "an integer"),
     ("could not be converted to Float", "a number"),
     ("is not a ListConfig, list or tuple", "a list, such as [a,b]"),
+    ("Cannot merge DictConfig with ListConfig", "a list, such as [a,b]"),
+    (" to string: ", "a text"),
+    ("to Dict[str, str]", "a mapping, such as {NAME:text}"),
     ("NoneType is not a subclass of str", "a list of texts; null in quotes is one: ['null']"),
+    ("Invalid type assigned: ", "a mapping, such as {key:value}"),
+    ("is not Optional", "anything but null"),
 )
 
 
@@ -46,6 +60,20 @@ def explain_grammar(error: OverrideParseException) -> str:
     if quoted is None:
         return f"{word}: not in Hydra's grammar; valid is a text in quotes, with \\ before such quotes in it"
     return f"{word}: not in Hydra's grammar; as a text it is in quotes, which the shell leaves alone: {quoted}"
+
+
+def as_typed(word: str) -> str:
+    """An override with quotes around what belongs to a text and Hydra would read as something else: true, 1e3, 007.
+
+    For arguments of programs and variables of their environment, where `true` is not `True`.
+    """
+    key, equals, value = word.partition("=")
+    name = key.lstrip("+")
+    if _TEXT.fullmatch(name) and re.fullmatch(_OTHER, value, re.IGNORECASE):
+        return f'{key}="{value}"'
+    if name in _TEXTS:
+        return key + equals + _OTHERS.sub(lambda found: found["kept"] or f'{found["gap"]}"{found["text"]}"', value)
+    return word
 
 
 def refuse_misread(words: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sweep import plan
+from sweep import plan, tasks
 from sweep import run as names
 from sweep.ending import say
 from sweep.requests import CANCEL, Inbox, Request
@@ -61,7 +61,9 @@ class Heeding:
             if plan.is_complete(run):
                 continue
             try:
-                configs[run] = plan.load_config(run)
+                config = plan.load_config(run)
+                tasks.check(run, config)
+                configs[run] = config
             except UsageError as error:
                 say(self.drive.console, str(error), "yellow")
         say(self.drive.console, f"asked by {request.by} to take up {len(configs)} runs again")

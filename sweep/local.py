@@ -18,11 +18,10 @@ from sweep.failures import START
 from sweep.mpirun import MpiRun
 from sweep.processes import GRACE_S
 from sweep.run import UsageError
-from sweep.scheduling import Amounts, Backlog, Entry
+from sweep.scheduling import UNLIMITED, Amounts, Backlog, Entry, places
 from sweep.slots import Lease, Slots
 
 LOOK_S = 1.0  # between two looks at what other sweeps do
-UNLIMITED = 1 << 30
 
 
 class SlotJob(RunJob):
@@ -90,9 +89,7 @@ class SlotExecutor(RunExecutor):
     @property
     def places(self) -> int:
         """Runs at the same time at most."""
-        if self.max_parallel is not None:
-            return self.max_parallel
-        return self.slots.total if self.slots.share_cores else UNLIMITED
+        return places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
     def wants(self, task: MpiRun) -> Amounts:
         """Cores, GPUs and places of a run; one that is to be alone has all there are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
 def key_of(task: MpiRun) -> tuple[Any, ...]:
     """What the runs of one world have alike."""
     return tuple(task.command), tuple(sorted(task.environment.items())), task.threads_per_worker, task.code
+
+
+def world_size(workers: Sequence[int], cores: int, threads: int, places: int) -> int:
+    """Ranks of a world: as many as the largest of its runs wants, and more where small ones can train side by side.
+
+    Args:
+        workers: of each run.
+        cores: that they do not share; 0: they share all.
+        threads: of each rank.
+        places: for runs at the same time.
+    """
+    side_by_side = places * max(workers)
+    if cores:
+        side_by_side = min(side_by_side, cores // threads)
+    return max(*workers, min(sum(workers), side_by_side))
 
 
 class Member(Protocol):

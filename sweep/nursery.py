@@ -16,12 +16,12 @@ from typing import Any
 from sweep.attempt import job_environment
 from sweep.mpirun import MpiRun
 from sweep.processes import WORLD_VARIABLE, in_child
+from sweep.run import THREAD_VARIABLES
 
 SOCKET = "n"  # as in trainers/standin.py
 VARIABLE = "GRADSWEEP_FORK"
 LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of GPUs, as in trainers/machine.py
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")  # trainers/__main__.py
 LONGEST_MARK = 4200  # bytes: a path and its variable
 PATIENCE_S = 60.0
 MOST_RUNS = 12  # that one is told of; an order has to fit trainers/nursery.py's MESSAGE_BYTES, whatever their paths
@@ -52,7 +52,7 @@ class Nursery:
         self.code: str | None = None
         """Directory of the packages that its ranks run, once it serves a world."""
         environment = job_environment(variables, None, tempfile.gettempdir())
-        environment |= dict.fromkeys(THREADS, str(threads))
+        environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # a place for each rank to say to which it belongs
         script = Path(__file__).resolve().parent.parent / "trainers" / "nursery.py"
         parent = os.getpid()

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from sweep import run as names
+from sweep.keys import take_out
 from sweep.redact import hide_in_word
 from sweep.run import Run, UsageError, write_json, write_text
 from sweep.states import settle_abandoned, write_state
@@ -42,19 +43,9 @@ def signature(config: Mapping[str, Any]) -> str:
     """SHA-256 of the resolved config without places, in hex: what makes two runs the same run."""
     kept = dict(config)
     for place in names.PLACES:
-        _take_out(kept, place)
+        take_out(kept, place)
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _take_out(section: dict[str, Any], place: str) -> None:
-    """Take a key out of a mapping and, copying these, of the mappings in it."""
-    key, _, rest = place.partition(".")
-    if not rest:
-        section.pop(key, None)
-    elif isinstance(section.get(key), Mapping):
-        section[key] = dict(section[key])
-        _take_out(section[key], rest)
 
 
 def readable_name(swept: Mapping[str, str], longest: int = 120) -> str:

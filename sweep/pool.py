@@ -25,7 +25,7 @@ from sweep.failures import LOST, START
 from sweep.gpus import environment
 from sweep.local import SlotExecutor, SlotJob
 from sweep.logs import Capture
-from sweep.member import key_of
+from sweep.member import key_of, world_size
 from sweep.mpirun import MpiRun
 from sweep.nursery import Nurseries
 from sweep.processes import GRACE_S, kill_processes_of
@@ -222,10 +222,8 @@ class PackedExecutor(SlotExecutor):
             if world.open and world.key == key_of(task) and world.size >= task.workers:
                 return world
         alike = [each.workers for each in self._tasks() if key_of(each) == key_of(task)]  # and this one
-        side_by_side = self.places * max(alike)
-        if not self.slots.share_cores:
-            side_by_side = min(side_by_side, self.slots.total // task.threads_per_worker)
-        size = max(*alike, min(sum(alike), side_by_side))
+        room = 0 if self.slots.share_cores else self.slots.total
+        size = world_size(alike, room, task.threads_per_worker, self.places)
         folder = Path(self.folder) / FOLDER
         number = next(each for each in itertools.count(1) if not (folder / f"world-{each}").exists())
         self.worlds.append(self._new_world(task, size, folder / f"world-{number}"))

@@ -51,6 +51,15 @@ CORES_VARIABLE = "GRADSWEEP_CORES"
 GPUS_VARIABLE = "GRADSWEEP_GPUS"
 """Environment variable of a rank: the GPUs of its run among those that it sees, such as 0,2; empty: all of them."""
 
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+"""Environment variables by which numerical libraries, when they are loaded, know how many threads to have."""
+
 FORMAT = 1  # of the files above; a reader refuses what is newer than it knows
 
 PENDING, RUNNING, DONE = "pending", "running", "done"

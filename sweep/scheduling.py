@@ -16,6 +16,15 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Amounts = tuple[int, ...]
+UNLIMITED = 1 << 30
+"""Places, where only cores limit how many runs there are at a time."""
+
+
+def places(max_parallel: int | None, cores: int, share_cores: bool) -> int:
+    """Runs at the same time at most; those that share all cores are as many as there are cores."""
+    if max_parallel is not None:
+        return max_parallel
+    return cores if share_cores else UNLIMITED
 
 
 def fits(wanted: Amounts, free: Amounts) -> bool:

@@ -13,7 +13,7 @@ from sweep import run as names
 from sweep.directory import described
 from sweep.launchers import options_of
 from sweep.mpirun import MpiRun
-from sweep.run import Run
+from sweep.run import Run, UsageError
 from sweep.settings import settings_of
 
 
@@ -56,6 +56,19 @@ class Tasks:
             launcher=config["launcher"],
             gpus=options.gpus_of(config),
         )
+
+
+def check(run: Run, config: Mapping[str, Any]) -> None:
+    """See that a run that was laid out earlier can be started: how may have been edited, it is not in the signature.
+
+    Raises:
+        UsageError: with the path of the config.
+    """
+    try:
+        settings, _ = settings_of(config)
+        options_of(config["launcher"]).check_run(config, settings)
+    except UsageError as error:
+        raise UsageError(f"{run.path(names.CONFIG)}: {error}") from error
 
 
 def weight(config: Mapping[str, Any]) -> tuple[float, ...]:

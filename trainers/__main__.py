@@ -56,7 +56,9 @@ def pin(local_rank: int, threads: int) -> None:
 
 def limit_threads(threads: int) -> None:
     """Set what numerical libraries read when they are loaded: call before importing any."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    from sweep.run import THREAD_VARIABLES
+
+    for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
 
 

@@ -93,6 +93,7 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
     from sweep.launchers import options_of
     from sweep.output import Manner, manner
     from sweep.settings import settings_of
+    from sweep.tasks import check
 
     try:
         owned = {each: job for each in runs if (job := jobs.job_of(each)) is not None and not plan.is_complete(each)}
@@ -109,6 +110,8 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
             except UsageError as error:
                 print(error, file=sys.stderr)
                 damaged = True
+        for each, config in configs.items():
+            check(each, config)
         first = next(iter(configs.values()), None)
         how = Manner(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
         _say_what_is_not(sweep.directory, runs, wanted, how)

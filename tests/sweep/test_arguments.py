@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from sweep import compose
 from sweep.run import UsageError
@@ -33,10 +34,32 @@ def test_ceil_of_nonsense_is_refused() -> None:
         ("hydra.launcher.additional.reservation=x", "++hydra.launcher.additional.reservation=x"),
         ("+hydra.launcher.additional.reservation=x", "+hydra.launcher.additional.reservation=x"),
         ("hydra.launcher.additional={reservation:x}", "++hydra.launcher.additional={reservation:x}"),
+        ("sweep.on_end=[a, true ,-1]", 'sweep.on_end=[a, "true" ,"-1"]'),
+        (
+            """mpi.command=['a,1,b',"\\",1,",${oc.env:A,1,2},x1]""",
+            """mpi.command=['a,1,b',"\\",1,",${oc.env:A,1,2},x1]""",
+        ),
+        ("+mpi.environment.A=1e3", '+mpi.environment.A="1e3"'),
+        ("sweep.name=null", "sweep.name=null"),
+        ("seed=[1]", "seed=[1]"),
     ],
 )
 def test_arguments_as_hydra_wants_them(word: str, quoted: str) -> None:
     assert compose.for_hydra([word]) == [quoted]
+
+
+def test_words_of_a_program_stay_as_they_are_typed() -> None:
+    words = ["true", "False", "1e3", "007", "1_0", "-0.50", "inf", "NaN", "1.2.3", "a"]
+    (word,) = compose.for_hydra([f"sweep.on_end=[{','.join(words)}]"])
+    value = OverridesParser.create().parse_override(word).value()
+    assert isinstance(value, list) and [getattr(each, "text", each) for each in value] == words
+
+
+@pytest.mark.parametrize("typed", ["1_0", "TRUE", "0.10"])
+@pytest.mark.parametrize("key", ["sweep.name", "+mpi.environment.A"])
+def test_texts_that_look_like_something_else_stay_as_they_are_typed(key: str, typed: str) -> None:
+    value = OverridesParser.create().parse_override(compose.for_hydra([f"{key}={typed}"])[0]).value()
+    assert getattr(value, "text", value) == typed
 
 
 @pytest.mark.parametrize(

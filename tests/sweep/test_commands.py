@@ -142,10 +142,60 @@ def test_a_changed_config_is_not_run_by_a_launcher_either(
 ) -> None:
     failing, busy = driven("exit 1", SLEEP)
     eventually(lambda: failing.status() == names.FAILED)
-    failing.path(names.CONFIG).write_text(failing.path(names.CONFIG).read_text().replace("epochs: 4", "epochs: 5"))
+    edit(failing, "epochs: 4", "epochs: 5")
     assert resume(tmp_path) == 0
     assert "changed since" in (tmp_path / detached.LOG).read_text()
     assert failing.status() == names.FAILED and len(failing.state()["attempts"]) == 1
+
+
+def edit(run: Run, before: str, after: str) -> None:
+    path = run.path(names.CONFIG)
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize("wait", [[], ["--no-wait"]])
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ("environment: {}", "environment: {X_TOKEN: abc}", "mpi.environment.X_TOKEN=***: a secret, by its name, "),
+        ("environment: {}", "environment: {X: 1}", "mpi.environment.X=1: valid is a text, "),
+        ("cluster: local", "cluster: local\n  gpus_per_worker: -1", "hydra.launcher.gpus_per_worker=-1: valid is "),
+    ],
+)
+def test_a_resume_refuses_what_a_start_would_have_before_anything_starts(
+    tmp_path: Path,
+    resume: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    wait: list[str],
+    before: str,
+    after: str,
+    line: str,
+) -> None:
+    """Also where it stands in one config only."""
+    runs = lay_out(tmp_path, [SUCCEED] * 2)
+    described = (tmp_path / names.SWEEP).read_text()
+    edit(runs[1], before, after)
+    assert resume(tmp_path, *wait) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"{runs[1].path(names.CONFIG)}: {line}") and said.count("\n") == 1 and "abc" not in said
+    assert statuses(runs) == [names.PENDING] * 2 and (tmp_path / names.SWEEP).read_text() == described
+    edit(runs[1], after, before)
+    assert resume(tmp_path) == 0 and statuses(runs) == [names.DONE] * 2
+
+
+def test_a_launcher_that_is_asked_for_what_cannot_be_started_goes_on(
+    driven: Driven, tmp_path: Path, resume: Callable[..., int]
+) -> None:
+    failing, busy = driven("exit 1", SLEEP)
+    eventually(lambda: statuses([failing, busy]) == [names.FAILED, names.RUNNING])
+    launcher = launcher_of(tmp_path)
+    edit(failing, "environment: {}", "environment: {X_TOKEN: abc}")
+    assert resume(tmp_path) == 0
+    refused = f"{failing.path(names.CONFIG)}: mpi.environment.X_TOKEN=***: a secret"
+    assert refused in (tmp_path / detached.LOG).read_text()
+    assert launcher_of(tmp_path) == launcher and statuses([failing, busy]) == [names.FAILED, names.RUNNING]
 
 
 def test_resume_computes_what_is_missing(tmp_path: Path, resume: Callable[..., int]) -> None:

@@ -1,0 +1,26 @@
+"""Keys of a config by their paths, such as `optimizer.lr`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def look_up(config: Mapping[str, Any], path: str, missing: Any = None) -> Any:
+    """What stands at a path; `missing` where a config has no such key."""
+    value: Any = config
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return missing
+        value = value[key]
+    return value
+
+
+def take_out(section: dict[str, Any], path: str) -> None:
+    """Take a key out of a mapping and, copying these, of the mappings in it."""
+    key, _, rest = path.partition(".")
+    if not rest:
+        section.pop(key, None)
+    elif isinstance(section.get(key), Mapping):
+        section[key] = dict(section[key])
+        take_out(section[key], rest)
