@@ -26,8 +26,8 @@ class Allocation:
         nodes: how many.
         cpus: of all nodes together.
         confined: whether the cores that we may use are ours, one by one.
-        shared: whether other jobs may be on them: SLURM gave a part of the node and keeps nobody to his part
-            (task/none). As it is on the first node.
+        shared: whether other jobs may be on them. By the environment: SLURM gave a part of the node and keeps nobody
+            to his part (task/none). As it is on the first node.
         restarts: how often SLURM has queued it again.
     """
 
@@ -62,7 +62,7 @@ class Allocation:
     @property
     def cores(self) -> list[int]:
         """The cores to share out to the ranks; empty where others may have them too, or on several nodes."""
-        return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 else []
+        return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
     def environment(self, scratch: str) -> dict[str, str]:
         """Variables for what starts the ranks.
@@ -79,14 +79,18 @@ class Allocation:
         """What an attempt's record says of it."""
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
-    def describe(self, timeout: float = 2) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """What SLURM says of this job at this moment, by its names; empty where it does not answer in time."""
-        command = ["scontrol", "show", "job", self.job]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return {}
-        return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
+        return _shown("job", self.job)
+
+    def overcounted(self) -> bool:
+        """Whether SLURM hands out more CPUs of this node than there are (config_overrides), as far as it answers.
+
+        Then jobs that it keeps apart are on the same cores.
+        """
+        here = os.environ.get("SLURMD_NODENAME")
+        counted = _shown("node", here).get("CPUTot", "") if here else ""
+        return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
     def lost_nodes(self, timeout: float = 30) -> list[str]:
         """Those of several nodes on which nothing can be started any more; empty where this cannot be told.
@@ -113,6 +117,16 @@ class Allocation:
         except (OSError, subprocess.SubprocessError) as error:
             return str(error)
         return None if done.returncode == 0 else done.stderr.strip() or f"scontrol exited with {done.returncode}"
+
+
+def _shown(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
+    """What SLURM says of a job or a node, by its names; empty where it does not answer in time."""
+    try:
+        command = ["scontrol", "show", kind, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
 
 
 def _answers(nodes: Sequence[str], timeout: float) -> dict[str, bool]:

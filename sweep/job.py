@@ -155,8 +155,9 @@ def main(arguments: list[str]) -> int:
         print(f"{path}: there is no such batch", file=sys.stderr)
         return 2
     index, allocation = int(os.environ["SLURM_ARRAY_TASK_ID"]), Allocation.of(os.environ)
-    if (batch.get("resources") or {}).get("exclusive") is True:
-        allocation = dataclasses.replace(allocation, shared=False)
+    exclusive = (batch.get("resources") or {}).get("exclusive") is True
+    shared = not exclusive and (allocation.shared or allocation.overcounted())
+    allocation = dataclasses.replace(allocation, shared=shared)
     mine = batch["runs"][index]
     if isinstance(mine, list):
         from sweep.share_job import ShareInAllocation
