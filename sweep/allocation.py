@@ -15,6 +15,8 @@ from typing import Any
 
 CAME = "GRADSWEEP_SIGNALS"
 """In the environment of a job: names of the signals that came while the lines of its setup ran."""
+BESIDE = ("srun", "--overlap", "--mem=0", "--mpi=none", "--quiet")
+"""Starts a step that takes nothing from the others of its job."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,18 +99,23 @@ class Allocation:
 
         SLURM itself takes minutes to notice (SlurmdTimeout), while an mpirun that has lost a node ends at once.
         """
+        others = self.other_nodes(timeout)
+        here = os.environ.get("SLURMD_NODENAME", "")
+        # if that is silent, the others' silence says nothing, either
+        if not others or not _answers([here], timeout)[here]:
+            return []
+        return [node for node, answered in _answers(others, timeout).items() if not answered]
+
+    def other_nodes(self, timeout: float = 2) -> list[str]:
+        """The names of all nodes but this one; empty where they cannot be told."""
         if self.nodes < 2:
             return []
+        command = ["scontrol", "show", "hostnames", self.hosts]  # which asks nobody
         try:
-            command = ["scontrol", "show", "hostnames", self.hosts]
             nodes = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True).stdout.split()
         except (OSError, subprocess.SubprocessError):
             return []
-        here = os.environ.get("SLURMD_NODENAME", "")
-        if not _answers([here], timeout)[here]:  # then it says nothing that another one does not, either
-            return []
-        answers = _answers([node for node in nodes if node != here], timeout)
-        return [node for node, answered in answers.items() if not answered]
+        return [node for node in nodes if node != os.environ.get("SLURMD_NODENAME")]
 
     def requeue(self, timeout: float = 20) -> str | None:
         """Have SLURM end this job and queue it again; returns why it did not, else None."""
@@ -131,13 +138,12 @@ def _shown(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
 
 def _answers(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
     """Whether a command can be started on each of some nodes of this job."""
-    probe = ["srun", "--overlap", "--mem=0", "--mpi=none", "--quiet", "--nodes=1", "--ntasks=1"]
     nothing = subprocess.DEVNULL
     asked: dict[str, subprocess.Popen[bytes]] = {}
     answers = dict.fromkeys(nodes, False)
     try:
         for node in nodes:
-            command = [*probe, f"--nodelist={node}", "true"]
+            command = [*BESIDE, "--nodes=1", "--ntasks=1", f"--nodelist={node}", "true"]
             asked[node] = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
         deadline = time.monotonic() + timeout
         for node, process in asked.items():

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from sweep import failures, provenance
+from sweep import failures, nodes
 from sweep import run as names
 from sweep.allocation import Allocation
 from sweep.directory import LOCK
@@ -80,8 +80,8 @@ class RunInAllocation:
         return self._conclude(attempt)
 
     def _seen(self) -> MpiRun:
-        """The run, with what is so on this node in its provenance."""
-        found = provenance.of_node(self.task.command, self.allocation.cores)
+        """The run, with what is so on its nodes in its provenance."""
+        found = nodes.of_job(self.task.command, self.allocation)
         return dataclasses.replace(self.task, origin={**self.task.origin, **found})
 
     def _watch(self, attempt: Attempt) -> None:
