@@ -85,6 +85,13 @@ class Allocation:
         """What SLURM says of this job at this moment, by its names; empty where it does not answer in time."""
         return _shown("job", self.job)
 
+    def oversubscribed(self) -> bool:
+        """Whether SLURM may give our cores to other jobs as well, as far as it answers.
+
+        Because the partition says so (OverSubscribe=FORCE), whatever was asked for, or this job.
+        """
+        return self.describe().get("OverSubscribe") == "YES"
+
     def overcounted(self) -> bool:
         """Whether SLURM hands out more CPUs of this node than there are (config_overrides), as far as it answers.
 

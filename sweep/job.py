@@ -156,8 +156,8 @@ def main(arguments: list[str]) -> int:
         return 2
     index, allocation = int(os.environ["SLURM_ARRAY_TASK_ID"]), Allocation.of(os.environ)
     exclusive = (batch.get("resources") or {}).get("exclusive") is True
-    shared = not exclusive and (allocation.shared or allocation.overcounted())
-    allocation = dataclasses.replace(allocation, shared=shared)
+    beside_others = not exclusive and (allocation.shared or allocation.overcounted())
+    allocation = dataclasses.replace(allocation, shared=beside_others or allocation.oversubscribed())
     mine = batch["runs"][index]
     if isinstance(mine, list):
         from sweep.share_job import ShareInAllocation

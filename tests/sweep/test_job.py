@@ -373,6 +373,18 @@ def test_a_run_on_cores_that_slurm_counts_more_than_once_is_marked(
     assert state["attempts"][0]["cores"] == ([] if shared else sorted(os.sched_getaffinity(0)))
 
 
+@pytest.mark.parametrize(("says", "shared"), [("YES", True), ("NO", False), ("OK", False), ("USER", False)])
+def test_a_run_whose_cores_slurm_may_give_to_others_is_marked(
+    job: Job, fake: FakeSlurm, says: str, shared: bool
+) -> None:
+    (fake.here / "job").write_text(f"JobId=100 JobState=RUNNING\n   OverSubscribe={says} Contiguous=0\n")
+    assert job.end(job.start(SUCCEED, cpus="99", resources={"exclusive": True})) == 0
+    state = job.run.state()
+    assert state["shared_cores"] is shared
+    assert state["attempts"][0]["cores"] == ([] if shared else sorted(os.sched_getaffinity(0)))
+    assert job.run.records()[0]["calibration"]["core_was_free"] is (None if shared else True)
+
+
 def test_what_slurm_says_of_a_job() -> None:
     assert not preempted({}) and not preempted({"PreemptTime": "None"})
     assert preempted({"PreemptTime": "2026-01-01T00:00:00"})
