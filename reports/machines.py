@@ -24,17 +24,18 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns `cpu`, `gpu` and those of RATES of a run.
 
     Args:
-        records: provenance.json of the attempts that its figures come from; the calibration is that of the last.
+        records: provenance.json of the attempts that its figures come from; the calibration is that of the last, of
+            several nodes each rate of the slowest, for which the others wait.
     """
+    nodes = [node for record in records for node in rundir.nodes_of(record)]
     found: dict[str, Any] = {
-        "cpu": _joined(_mapping(record.get("cpu")).get("model") for record in records),
-        "gpu": _joined(gpu for record in records for gpu in _list(record.get("gpus"))),
+        "cpu": _joined(_mapping(node.get("cpu")).get("model") for node in nodes),
+        "gpu": _joined(gpu for node in nodes for gpu in _list(node.get("gpus"))),
     }
-    calibration = _mapping(records[-1].get("calibration")) if records else {}
+    calibrations = [_mapping(node.get("calibration")) for record in records[-1:] for node in rundir.nodes_of(record)]
     for name in RATES:
-        value = calibration.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e300:
-            found[name] = float(value)
+        if rates := [float(each[name]) for each in calibrations if _is_rate(each.get(name))]:
+            found[name] = min(rates)
     return found
 
 
@@ -62,8 +63,12 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     return said
 
 
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e300
+
+
 def _joined(words: Any) -> str | None:
-    return "; ".join(dict.fromkeys(clean(str(word)) for word in words if word)) or None
+    return "; ".join(sorted({clean(str(word)) for word in words if word})) or None  # whichever node is the first
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -15,6 +15,8 @@ from typing import Any
 
 CAME = "GRADSWEEP_SIGNALS"
 """In the environment of a job: names of the signals that came while the lines of its setup ran."""
+BESIDE = ("srun", "--overlap", "--mem=0", "--mpi=none", "--quiet")
+"""Starts a step that takes nothing from the others of its job."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Allocation:
         nodes: how many.
         cpus: of all nodes together.
         confined: whether the cores that we may use are ours, one by one.
-        shared: whether other jobs may be on them: SLURM gave a part of the node and keeps nobody to his part
-            (task/none). As it is on the first node.
+        shared: whether other jobs may be on them. By the environment: SLURM gave a part of the node and keeps nobody
+            to his part (task/none). As it is on the first node.
         restarts: how often SLURM has queued it again.
     """
 
@@ -62,7 +64,7 @@ class Allocation:
     @property
     def cores(self) -> list[int]:
         """The cores to share out to the ranks; empty where others may have them too, or on several nodes."""
-        return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 else []
+        return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
     def environment(self, scratch: str) -> dict[str, str]:
         """Variables for what starts the ranks.
@@ -79,32 +81,48 @@ class Allocation:
         """What an attempt's record says of it."""
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
-    def describe(self, timeout: float = 2) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """What SLURM says of this job at this moment, by its names; empty where it does not answer in time."""
-        command = ["scontrol", "show", "job", self.job]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return {}
-        return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
+        return _shown("job", self.job)
+
+    def oversubscribed(self) -> bool:
+        """Whether SLURM may give our cores to other jobs as well, as far as it answers.
+
+        Because the partition says so (OverSubscribe=FORCE), whatever was asked for, or this job.
+        """
+        return self.describe().get("OverSubscribe") == "YES"
+
+    def overcounted(self) -> bool:
+        """Whether SLURM hands out more CPUs of this node than there are (config_overrides), as far as it answers.
+
+        Then jobs that it keeps apart are on the same cores.
+        """
+        here = os.environ.get("SLURMD_NODENAME")
+        counted = _shown("node", here).get("CPUTot", "") if here else ""
+        return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
     def lost_nodes(self, timeout: float = 30) -> list[str]:
         """Those of several nodes on which nothing can be started any more; empty where this cannot be told.
 
         SLURM itself takes minutes to notice (SlurmdTimeout), while an mpirun that has lost a node ends at once.
         """
+        others = self.other_nodes(timeout)
+        here = os.environ.get("SLURMD_NODENAME", "")
+        # if that is silent, the others' silence says nothing, either
+        if not others or not _answers([here], timeout)[here]:
+            return []
+        return [node for node, answered in _answers(others, timeout).items() if not answered]
+
+    def other_nodes(self, timeout: float = 2) -> list[str]:
+        """The names of all nodes but this one; empty where they cannot be told."""
         if self.nodes < 2:
             return []
+        command = ["scontrol", "show", "hostnames", self.hosts]  # which asks nobody
         try:
-            command = ["scontrol", "show", "hostnames", self.hosts]
             nodes = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True).stdout.split()
         except (OSError, subprocess.SubprocessError):
             return []
-        here = os.environ.get("SLURMD_NODENAME", "")
-        if not _answers([here], timeout)[here]:  # then it says nothing that another one does not, either
-            return []
-        answers = _answers([node for node in nodes if node != here], timeout)
-        return [node for node, answered in answers.items() if not answered]
+        return [node for node in nodes if node != os.environ.get("SLURMD_NODENAME")]
 
     def requeue(self, timeout: float = 20) -> str | None:
         """Have SLURM end this job and queue it again; returns why it did not, else None."""
@@ -115,15 +133,24 @@ class Allocation:
         return None if done.returncode == 0 else done.stderr.strip() or f"scontrol exited with {done.returncode}"
 
 
+def _shown(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
+    """What SLURM says of a job or a node, by its names; empty where it does not answer in time."""
+    try:
+        command = ["scontrol", "show", kind, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
+
+
 def _answers(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
     """Whether a command can be started on each of some nodes of this job."""
-    probe = ["srun", "--overlap", "--mem=0", "--mpi=none", "--quiet", "--nodes=1", "--ntasks=1"]
     nothing = subprocess.DEVNULL
     asked: dict[str, subprocess.Popen[bytes]] = {}
     answers = dict.fromkeys(nodes, False)
     try:
         for node in nodes:
-            command = [*probe, f"--nodelist={node}", "true"]
+            command = [*BESIDE, "--nodes=1", "--ntasks=1", f"--nodelist={node}", "true"]
             asked[node] = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
         deadline = time.monotonic() + timeout
         for node, process in asked.items():

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from sweep import failures, provenance
+from sweep import failures, nodes
 from sweep import run as names
 from sweep.allocation import Allocation
 from sweep.directory import LOCK
@@ -80,8 +80,8 @@ class RunInAllocation:
         return self._conclude(attempt)
 
     def _seen(self) -> MpiRun:
-        """The run, with what is so on this node in its provenance."""
-        found = provenance.of_node(self.task.command, self.allocation.cores)
+        """The run, with what is so on its nodes in its provenance."""
+        found = nodes.of_job(self.task.command, self.allocation)
         return dataclasses.replace(self.task, origin={**self.task.origin, **found})
 
     def _watch(self, attempt: Attempt) -> None:
@@ -155,8 +155,9 @@ def main(arguments: list[str]) -> int:
         print(f"{path}: there is no such batch", file=sys.stderr)
         return 2
     index, allocation = int(os.environ["SLURM_ARRAY_TASK_ID"]), Allocation.of(os.environ)
-    if (batch.get("resources") or {}).get("exclusive") is True:
-        allocation = dataclasses.replace(allocation, shared=False)
+    exclusive = (batch.get("resources") or {}).get("exclusive") is True
+    beside_others = not exclusive and (allocation.shared or allocation.overcounted())
+    allocation = dataclasses.replace(allocation, shared=beside_others or allocation.oversubscribed())
     mine = batch["runs"][index]
     if isinstance(mine, list):
         from sweep.share_job import ShareInAllocation

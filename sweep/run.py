@@ -34,6 +34,7 @@ STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to 
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
 CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
+OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
@@ -361,6 +362,13 @@ def contributors(run: Run, attempts: Sequence[Mapping[str, Any]], result: Mappin
     numbers = [each["number"] for each in attempts if isinstance(each.get("number"), int)]
     earlier = numbers[:-1] if (result or {}).get("resumed_after") else []
     return [number for number in earlier if os.path.exists(run.attempt(number) / PROVENANCE)] + numbers[-1:]
+
+
+def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What an attempt has recorded of each node that it was on, the first one first; of one that said nothing: none."""
+    others = record.get(OTHER_NODES)
+    said = [node for node in others.values() if isinstance(node, dict)] if isinstance(others, dict) else []
+    return [{**record, **node} for node in ({}, *said)]
 
 
 def runs_of(sweep: Path) -> list[Run]:

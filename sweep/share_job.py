@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from sweep import failures, plan, provenance
+from sweep import failures, nodes, plan
 from sweep import run as names
 from sweep.allocated import AllocatedExecutor
 from sweep.allocation import Allocation
@@ -71,7 +71,7 @@ class ShareInAllocation:
             assert isinstance(options, SlurmOptions)
             self.options = options
             tasks.sort(key=lambda task: not task.run.state()["attempts"])  # what has begun is to go on first
-            found = provenance.of_node(tasks[0].command, self.allocation.cores)  # once, before any rank is here
+            found = nodes.of_job(tasks[0].command, self.allocation)  # once, before any rank is here
             tasks = [dataclasses.replace(task, origin={**task.origin, **found}) for task in tasks]
             executor = AllocatedExecutor(self.folder, self.allocation, options, self._claim, self._release)
             try:

@@ -93,12 +93,25 @@ def test_a_run_that_went_on_elsewhere_was_made_on_both(tmp_path: Path) -> None:
     assert "AMD EPYC; other (1 run)" in said(sweep)[0]
 
 
+def test_a_run_on_nodes_that_differ_is_seen(tmp_path: Path) -> None:
+    other = {"cpu": {"model": "another"}, "gpus": ["H200"], "calibration": SLOWER}
+    mixed = {**EPYC, "other_nodes": {"n2": {"calibration": EPYC["calibration"]}, "n3": other, "n4": None}}
+    sweep = sweep_of(tmp_path, qsgd=EPYC, svd=mixed, none={**EPYC, "other_nodes": {"n2": None}})
+    kinds, speeds = said(sweep)
+    assert "AMD EPYC (6 runs) and AMD EPYC; another with H200 (3 runs)" in kinds
+    assert "45.0 to 90.0 GFLOP/s" in speeds, "the slowest node counts, for which the others wait"
+    turned = {**other, "other_nodes": {"n2": EPYC}}  # begun on another one of the same nodes
+    assert said(sweep_of(tmp_path / "alike", qsgd=mixed, svd=turned, none=mixed)) == []
+
+
 @pytest.mark.parametrize(
     "record",
     [
         {},
         {"cpu": "x", "gpus": {"a": 1}, "calibration": []},
         {"cpu": {"model": None}, "gpus": [None, 0], "calibration": {"loop_mops": "fast", "copy_gb_s": -1}},
+        {"other_nodes": {"n2": {"cpu": "x", "calibration": 1}, "n3": 7}},
+        {"other_nodes": ["n2"]},
         {"cpu": {"model": ["x"]}, "gpus": ["\x1b[31m"], "calibration": {"matmul_gflop_s": True}},
     ],
 )

@@ -38,6 +38,27 @@ def test_a_grid_in_which_resources_depend_on_the_point(night: Night) -> None:
     assert len(list((night.folder / "sw %j ee%a p" / "slurm").glob("*_*.log"))) == 4
 
 
+def test_runs_on_cores_that_a_partition_hands_out_twice_are_marked(night: Night, slurm: Slurm) -> None:
+    """Also those that have asked for nodes of their own: such a partition does not care."""
+    slurm.ask("scontrol", "create", "PartitionName=twice", "Nodes=ALL", "OverSubscribe=FORCE:2")
+    try:
+        words = ("hydra.launcher.exclusive=true", "hydra.launcher.nodelist=n1", "hydra.launcher.mem_gb=1")
+        program = night.begin("seed=1,2", "workers=1", *words, "hydra.launcher.partition=twice")
+        runs = night.all_running(2)
+        assert {run.state()["attempts"][0]["nodes"] for run in runs} == {"n1"}
+        night.let_end()
+        code, out, err = program.end(240)
+        assert code == 0 and out.count("  shared cores\n") == 2, out + err
+        program = night.begin("seed=1,2,3", "workers=1", *words, "hydra.launcher.partition=debug", "sweep.resume=sweep")
+        code, out, err = program.end(240)
+        assert code == 0 and "shared cores\n" not in out, out + err
+        assert [run.state()["shared_cores"] for run in night.runs] == [True, True, False]
+    finally:
+        slurm.ask("scancel", "--partition=twice")
+        eventually(lambda: not slurm.queue(), 60)
+        slurm.ask("scontrol", "delete", "PartitionName=twice")
+
+
 def test_setup_is_seen_by_the_ranks(night: Night) -> None:
     night.script.write_text('echo "$FROM_SETUP" > "$5/seen"; echo \'{"status": "done"}\' > "$5/result.json"')
     setup = 'hydra.launcher.setup=["export FROM_SETUP=\\"a b\\" # as it is"]'

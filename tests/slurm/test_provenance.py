@@ -33,8 +33,8 @@ def record(run: Run) -> dict[str, Any]:
     return known
 
 
-def packed(night: Night) -> list[str]:
-    words = ["sweep.pack=true", f'mpi.command=[python,"{FAKE}","{{workers}}"]']
+def packed(night: Night, before: str = "") -> list[str]:
+    words = ["sweep.pack=true", f'mpi.command=[{before}python,"{FAKE}","{{workers}}"]']
     return [*words, f"+mpi.environment.FAKE_GO={night.script}.go"]
 
 
@@ -58,6 +58,42 @@ def test_each_run_tells_of_its_node(night: Night, is_packed: bool) -> None:
         assert known["command"] == sweep["command"] and known["git"]["commit"] == sweep["git"]["commit"]
     measured = {json.dumps(record(run)["calibration"]) for run in night.runs}  # at the same time, perhaps
     assert len(measured) == (1 if is_packed else 4), "once for each job"
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@as_root
+def test_each_run_tells_of_all_its_nodes(night: Night, tmp_path: Path, is_packed: bool) -> None:
+    """Here the second one has another MPI."""
+    mpi = tmp_path / "mpi"
+    mpi.write_text('#!/bin/sh\n[ "$1" != --version ] || exec echo "of $(hostname)"\nexec "$@"\n', encoding="utf-8")
+    mpi.chmod(0o755)
+    words = packed(night, f"{mpi},") if is_packed else [f'mpi.command=[{mpi},sh,{night.script},"{{workers}}"]']
+    night.let_end()
+    # one after the other: they would delay each other's nodes beyond what any waits for
+    grid = ("seed=range(3)", "workers=2", "hydra.launcher.nodes=2", "hydra.launcher.array_parallelism=1")
+    code, out, err = night.begin(*grid, *words).end(WAIT_S)
+    assert code == 0, out + err
+    told = [record(run) for run in night.runs]
+    assert [known["mpi"] for known in told] == [f"{mpi}: of n1"] * 3
+    others = [known["other_nodes"] for known in told]
+    assert [set(each) for each in others] == [{"n2"}] * 3
+    answered = [each["n2"] for each in others if each["n2"] is not None]
+    assert answered
+    for node in answered:
+        assert node["mpi"] == f"{mpi}: of n2" and node["calibration"]["loop_mops"] > 0
+        assert "packages" not in node and "host" not in node["calibration"]
+
+
+@as_root
+def test_a_node_that_cannot_be_asked_is_named_and_the_run_goes_on(night: Night, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    (tmp_path / "bin" / "srun").chmod(0o755)
+    setup = f'hydra.launcher.setup=["export PATH={tmp_path}/bin:$PATH"]'
+    night.let_end()
+    code, out, err = night.begin("seed=1", "workers=2", "hydra.launcher.nodes=2", setup).end(WAIT_S)
+    assert code == 0, out + err
+    assert record(night.runs[0])["other_nodes"] == {"n2": None}
 
 
 def test_what_nodes_of_another_partition_have_made_is_computed_again(night: Night) -> None:

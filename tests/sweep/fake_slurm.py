@@ -32,6 +32,8 @@ cat "$HERE/queue" 2>/dev/null || true""",
     "scontrol": """case "$*" in
 "show config") echo "MaxArraySize            = 3";;
 "show job"*) cat "$HERE/job" 2>/dev/null;;
+"show node"*) cat "$HERE/node" 2>/dev/null;;
+"show hostnames"*) cat "$HERE/hosts" 2>/dev/null;;
 "requeue"*) [ ! -e "$HERE/once" ] || { echo "Requested operation is presently disabled" >&2; exit 1; };;
 esac""",
 }

@@ -67,6 +67,7 @@ class Job:
             **os.environ,
             **{"PYTHONPATH": str(ROOT), "SLURM_ARRAY_JOB_ID": "100", "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_ID": "100"},
             **{"SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_JOB_NUM_NODES": "1"},
+            "SLURMD_NODENAME": "n1",
         }
         command = [sys.executable, "-m", "sweep.job", str(self.batch)]
         self.processes.append(
@@ -355,6 +356,33 @@ def test_a_run_whose_cores_others_may_have_is_marked(
     state = job.run.state()
     assert state["shared_cores"] is shared
     assert state["attempts"][0]["cores"] == ([] if cpus == "1" else sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(
+    ("counted", "exclusive", "shared"),
+    [(1, None, True), (1, True, False), (0, None, False)],  # more than there are, or as many
+)
+def test_a_run_on_cores_that_slurm_counts_more_than_once_is_marked(
+    job: Job, fake: FakeSlurm, counted: int, exclusive: bool | None, shared: bool
+) -> None:
+    there = os.cpu_count() or 1
+    (fake.here / "node").write_text(f"NodeName=n1 Arch=x86_64\n   CPUAlloc=1 CPUTot={there + counted}\n")
+    assert job.end(job.start(SUCCEED, cpus=str(there), resources={"exclusive": exclusive})) == 0
+    state = job.run.state()
+    assert state["shared_cores"] is shared
+    assert state["attempts"][0]["cores"] == ([] if shared else sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.parametrize(("says", "shared"), [("YES", True), ("NO", False), ("OK", False), ("USER", False)])
+def test_a_run_whose_cores_slurm_may_give_to_others_is_marked(
+    job: Job, fake: FakeSlurm, says: str, shared: bool
+) -> None:
+    (fake.here / "job").write_text(f"JobId=100 JobState=RUNNING\n   OverSubscribe={says} Contiguous=0\n")
+    assert job.end(job.start(SUCCEED, cpus="99", resources={"exclusive": True})) == 0
+    state = job.run.state()
+    assert state["shared_cores"] is shared
+    assert state["attempts"][0]["cores"] == ([] if shared else sorted(os.sched_getaffinity(0)))
+    assert job.run.records()[0]["calibration"]["core_was_free"] is (None if shared else True)
 
 
 def test_what_slurm_says_of_a_job() -> None:

@@ -108,6 +108,15 @@ def test_all_attempts_count_that_a_run_has_gone_on_from(make: Make) -> None:
     assert len(first.records()) == 2 and len(third.records()) == 1
 
 
+def test_all_nodes_count_that_a_run_was_made_on(make: Make) -> None:
+    alike, silent, mixed = make("10-00-00", [1, 2, 3])
+    finish(alike, other_nodes={"n2": {"calibration": {"loop_mops": 1.0}}, "n3": {"platform": "another"}})
+    finish(silent, other_nodes={"n2": None})
+    finish(mixed, other_nodes={"n2": {}, "n3": {"packages": {"torch": "1"}}})
+    first, second, _ = runs = make("11-00-00", [1, 2, 3])
+    assert take(runs) == [first, second]
+
+
 def test_a_run_that_does_not_say_where_it_was_made_is_not_taken(make: Make) -> None:
     run = next(iter(make("10-00-00", [1])))
     finish(run)
