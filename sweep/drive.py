@@ -25,7 +25,7 @@ from sweep.retries import Retries
 from sweep.run import Run, UsageError
 from sweep.settings import SweepSettings
 from sweep.signals import Interrupted, noticed
-from sweep.states import write_state
+from sweep.states import take_in, write_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +120,11 @@ class Drive:
         return {run: job for run, job in self.jobs.items() if not job.ended or run in self.waiting}
 
     def _queue(self, tasks: Mapping[Run, MpiRun]) -> None:
+        if not self.executor.can_leave:  # jobs of a scheduler may be adopted, and say themselves how they stand
+            for run in tasks:
+                with suppress(OSError):  # a full disk: the run says how it stood before
+                    if run.status() != names.PENDING:
+                        take_in(run, status=names.PENDING, reason=None)
         jobs = dict(zip(tasks, self.executor.submit_runs(list(tasks.values())), strict=True))
         self.jobs |= jobs
         self.unjudged |= jobs

@@ -7,8 +7,8 @@ mpirun for its point; the shell calls mpirun in a loop, or by `xargs -P`.
 Times: sweeps of `--points` and of twice as many, interleaved, medians of `--repeats` after one that is not counted. One
 more point is the median difference of both within a round by `--points`; beyond bare mpirun is the difference to the
 shell with as many at a time. CPU time is that of all processes, whoever has waited for them. "Most at once" is counted
-from what the ranks have written. Ranks that wait disturb each other little, so that more of them than cores cost nothing
-here.
+from what the ranks have written. Ranks that wait disturb each other little, so that more of them than cores cost
+nothing here.
 
 Behaviours, each tried once: the rank of one point fails; kill -9 of the launcher while its ranks run; the same command
 a second time after it has ended well; a value that stands in the grid twice.

@@ -75,7 +75,8 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
         return False
     if failed:
         cause = state["attempts"][-1].get("cause") if state["attempts"] else None
-        by_fault = status in (names.CANCELLED, names.PREEMPTED) and cause is not None
+        before = (names.CANCELLED, names.PREEMPTED, *([names.PENDING] if lost else []))  # its turn never came again
+        by_fault = status in before and cause is not None
         return by_fault or status in (names.FAILED, names.TIMEOUT) or (lost and status == names.RUNNING)
     return everything or not is_left_out(run)
 

@@ -21,6 +21,7 @@ from sweep.directory import LOCK, Sweep, holder
 from sweep.processes import processes_of
 from sweep.requests import CANCEL, RESUME, Inbox, Request
 from sweep.run import Run, UsageError, runs_of
+from sweep.states import write_state
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, SUCCEED, config, end_launcher, lay_out, write_run
 
@@ -265,6 +266,31 @@ def test_resume_of_some(tmp_path: Path, resume: Callable[..., int], capsys: pyte
     assert statuses(runs) == [names.DONE, names.DONE, names.CANCELLED]
     assert resume(tmp_path, "--all") == 0
     assert statuses(runs) == [names.DONE] * 3 and not unwanted.state()["left_out"]
+
+
+def test_what_waits_for_its_turn_again_says_so(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = lay_out(tmp_path, [SLEEP, SLEEP], max_parallel=1)
+    assert main(["cancel", str(tmp_path)]) == 0 and statuses(runs) == [names.CANCELLED] * 2
+    assert resume(tmp_path, "--no-wait") == 0
+    try:
+        eventually(lambda: sorted(statuses(runs)) == [names.PENDING, names.RUNNING])
+        (waiting,) = (run for run in runs if run.status() == names.PENDING)
+        assert waiting.state()["reason"] is None
+        capsys.readouterr()
+        assert main(["cancel", str(tmp_path), waiting.name]) == 0
+        assert capsys.readouterr().out == f"{waiting.name}: cancelled\n1 run of 2 cancelled\n"
+    finally:
+        end_launcher(tmp_path)
+
+
+def test_what_had_failed_and_never_had_its_turn_again_has_failed(tmp_path: Path, resume: Callable[..., int]) -> None:
+    runs = lay_out(tmp_path, [FAIL_FIRST, SUCCEED])
+    assert resume(tmp_path, "seed=0") == 1 and statuses(runs) == [names.FAILED, names.PENDING]
+    write_state(runs[0], status=names.PENDING)  # as a launcher leaves it that is killed before its turn
+    assert resume(tmp_path, "--failed") == 1
+    assert statuses(runs) == [names.DONE, names.PENDING]
 
 
 def test_resume_leaves_out_what_is_damaged_and_says_so(
