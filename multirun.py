@@ -24,6 +24,7 @@ from omegaconf import DictConfig  # noqa: E402
 
 from hydra_plugins.gradsweep import run_points  # noqa: E402
 from sweep import compose, flags  # noqa: E402
+from sweep.explain import explain  # noqa: E402
 from sweep.grammar import refuse_misread  # noqa: E402
 from sweep.grid import refuse_duplicates  # noqa: E402
 from sweep.signals import Interrupted, interruptible  # noqa: E402
@@ -56,7 +57,7 @@ def fail(error: Exception) -> int:
         raise interrupted
     launch = sys.modules.get("sweep.launch")
     has_executed = launch is not None and launch.has_executed()  # the sweeper has tripped over what came of it, say
-    line = compose.explain(error, sys.argv[1:])
+    line = explain(error, sys.argv[1:])
     if line is None or os.environ.get(TRACEBACK) == "1":
         traceback.print_exception(error)
     else:

@@ -1,4 +1,4 @@
-"""Hydra's side of a sweep: types of the config, names of directories, errors in one line."""
+"""Hydra's side of a sweep: types of the config, names of directories, what is typed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import dataclasses
 import io
 import os
 import re
-import traceback
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,14 @@ from typing import Any
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from sweep import quick, search
 from sweep.directory import last_sweep
-from sweep.grammar import as_typed, explain_grammar, valid_kind
+from sweep.grammar import as_typed
 from sweep.places import root_of
 from sweep.run import UsageError, bad_value
 from sweep.settings import MpiSettings, SweepSettings
-from sweep.text import did_you_mean
 
 LAUNCHER = "hydra/launcher"
 
@@ -37,7 +33,8 @@ _absent: list[Path] = []  # directories that were not there before Hydra has mad
 MEMBERS: dict[str, list[str]] = {}
 """The names that each group of a config has, as told to `register`."""
 
-_registered: list[tuple[str, type]] = []  # dataclasses by the prefix of their keys
+TYPES: list[tuple[str, type]] = []
+"""Likewise: dataclasses, by the prefix of their keys."""
 
 
 def schema(cls: type, name: str | None = None) -> type:
@@ -73,10 +70,10 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Tell Hydra the types: `run` is the whole config (`sweep` and `mpi` are added), `groups` its parts by name."""
     quick.patch()
     store = ConfigStore.instance()
-    _registered[:] = [("", run), ("sweep.", SweepSettings)]
+    TYPES[:] = [("", run), ("sweep.", SweepSettings)]
     for group, members in groups.items():
         MEMBERS[group] = list(members)
-        _registered.extend((f"{group}.", cls) for cls in members.values())
+        TYPES.extend((f"{group}.", cls) for cls in members.values())
     whole = [(field.name, field.type, field) for field in dataclasses.fields(schema(run)) if field.name not in groups]
     parts = [(group, Any, dataclasses.field(default="???")) for group in groups]
     own = [
@@ -188,62 +185,6 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("ceil", ceil, replace=True)
 
 
-def explain(error: Exception, arguments: Sequence[str]) -> str | None:
-    """One line for an error in what the user asked for; None where it is a fault of the program.
-
-    Args:
-        error: what composing the config, or checking it, has raised.
-        arguments: the overrides as typed, from which the line takes the value of a key.
-    """
-    causes: list[BaseException] = [error]
-    while (cause := causes[-1].__cause__) is not None:
-        causes.append(cause)
-    for cause in causes:
-        if isinstance(cause, UsageError):
-            return str(cause)
-        if isinstance(cause, OverrideParseException):
-            return explain_grammar(cause)
-        if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
-            group, _, option = cause.missing_cfg_file.rpartition("/")
-            options = _own_launchers(cause.options) if group == LAUNCHER else cause.options
-            line = f"{group}={option}: valid is one of {', '.join(options)}{did_you_mean(option, options)}"
-            return line + (search.HINT if group.startswith(search.GROUP) else "")
-    innermost = causes[-1]
-    if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
-        return _explain_key(innermost, arguments)
-    if isinstance(error, OSError) and error.filename is not None and not _passed_through(error, "sweep"):
-        return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
-    if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
-        return of_launcher
-    theirs = ("hydra", "omegaconf", "optuna")
-    if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):
-        return " ".join(str(innermost).split())
-    return None
-
-
-_INTERPOLATED = re.compile(r"^\w+ raised while resolving interpolation: ")
-_SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(.*)'$", re.DOTALL)
-
-
-def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
-    """What Hydra has against an option of the launcher, where it does not say which or why; else None."""
-    message = str(error).splitlines()[0] if str(error) else ""
-    if (swept := _SWEPT.match(str(error))) is not None:
-        key, _, value = swept[1].partition("=")
-        return f"{key}={value}: valid is one value; with a comma it is in quotes: '{key}=\"{value}\"'"
-    if not isinstance(error, InterpolationResolutionError):
-        return None
-    # Hydra makes the launcher before any point, and then the error does not know its key
-    typed = [word for word in arguments if "${" in word and word.lstrip("+").startswith("hydra.launcher.")]
-    named = re.search(r"'(.*)'|type (.*)|(\$\{\w+:)", message)
-    if len(typed) > 1 and named is not None:
-        typed = [word for word in typed if next(filter(None, named.groups())) in word]
-    if len(typed) != 1:
-        return None
-    key, _, value = typed[0].lstrip("+").partition("=")
-    return f"{key}={value.strip(chr(34))}: {_INTERPOLATED.sub('', message)}"
-
-
 def refuse_foreign_launcher(settings: Any) -> None:
     """Refuse launchers that come with Hydra or with other packages, which Hydra lists beside ours.
 
@@ -257,56 +198,10 @@ def refuse_foreign_launcher(settings: Any) -> None:
     if cluster is None:
         chosen = settings.runtime.choices.get(LAUNCHER)
         names = GlobalHydra.instance().config_loader().get_group_options(LAUNCHER)
-        raise bad_value(LAUNCHER, chosen, "one of " + ", ".join(_own_launchers(names)))
+        raise bad_value(LAUNCHER, chosen, "one of " + ", ".join(own_launchers(names)))
 
 
-def _own_launchers(names: Sequence[str]) -> list[str]:
+def own_launchers(names: Sequence[str]) -> list[str]:
     """Those that are files, in our conf/ or a user's; what packages bring is in Hydra's store of types."""
     foreign = {file.removesuffix(".yaml") for file in ConfigStore.instance().list(LAUNCHER)}
     return [name for name in names if name not in foreign]
-
-
-def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str:
-    key, message = error.full_key, str(error.msg or error).splitlines()[0]
-    typed = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") == key]
-    given = f"{key}={typed[-1]}" if typed else str(key)
-    if "not in" in message and error.parent_node is not None:
-        known = [str(name) for name in error.parent_node if name != "hydra"]
-        return f"{given}: unknown key; valid is one of {', '.join(known)}{did_you_mean(str(error.key), known)}"
-    valid = {words for prefix, cls in _registered for words in _valid(prefix, cls, str(key))}
-    if len(valid) == 1:  # several where members of a group differ
-        return f"{given}: valid is {''.join(valid)}"
-    if message.endswith("is not a valid bool (type str)"):
-        return f"{given}: valid is true or false"
-    if (kind := valid_kind(message)) is not None:
-        return f"{given}: valid is {kind}"
-    return f"{given}: {_INTERPOLATED.sub('', message)}"
-
-
-def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
-    """What a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
-    if not key.startswith(prefix):
-        return
-    hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from _valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
-        if prefix + field.name == key:
-            words = getattr(field.metadata.get("valid"), "words", None)
-            if words is None and hints[field.name] is bool:
-                words = "true or false"
-            if words is not None:
-                yield words
-
-
-def _passed_through(error: BaseException, package: str) -> bool:
-    return any(name.split(".")[0] == package for name in _modules(error))
-
-
-def _raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
-    modules = _modules(error)
-    return bool(modules) and modules[-1].split(".")[0] in packages
-
-
-def _modules(error: BaseException) -> list[str]:
-    return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]

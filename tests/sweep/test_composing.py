@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from sweep import compose
 from sweep.composing import Composer, plain
+from sweep.explain import explain
 from sweep.repository import Remembering, remembering
 from sweep.run import UsageError
 from tests.conftest import ROOT
@@ -187,7 +188,7 @@ def test_errors_are_hydras(loader: ConfigLoaderImpl, points: list[list[str]]) ->
     with pytest.raises(type(expected.value)) as raised:
         composer.compose(points)
     assert str(raised.value) == str(expected.value)
-    assert compose.explain(raised.value, points[-1]) == compose.explain(expected.value, points[-1])
+    assert explain(raised.value, points[-1]) == explain(expected.value, points[-1])
 
 
 def test_groups_of_another_search_path(loader: ConfigLoaderImpl, tmp_path: Path) -> None:
