@@ -109,11 +109,11 @@ class Drive:
         self.configs |= configs
         self._queue({run: self.task_of(run, config) for run, config in configs.items()})
 
-    def cancel(self, runs: Mapping[Run, RunJob], reason: str) -> None:
-        """End these runs, and wait for no retry of theirs."""
+    def ask_to_end(self, runs: Mapping[Run, RunJob], reason: str) -> None:
+        """Have these runs ended, and wait for no retry of theirs; their jobs tell when that has come about."""
         for run in runs:
             self._drop_retry(run, names.CANCELLED, reason)
-        self.executor.cancel(list(runs.values()), reason)
+        self.executor.ask_to_end(list(runs.values()), reason)
 
     def active(self) -> dict[Run, RunJob]:
         """The runs that are queued, running, or waiting for a retry, with their latest jobs."""

@@ -193,7 +193,7 @@ class RunExecutor(Executor, abc.ABC):
     def ask_to_end(self, jobs: Sequence[RunJob], reason: str) -> None:
         """Have these jobs ended as `cancel` does, where that takes long without waiting for it: `poll` tells of it.
 
-        What cannot be asked at the moment goes on.
+        Where a scheduler cannot be asked at the moment, it is asked again.
         """
         self.cancel(jobs, reason)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep import plan, tasks
@@ -13,6 +15,7 @@ from sweep.states import cancel_unwatched, leave_out, take_in
 
 if TYPE_CHECKING:
     from sweep.drive import Drive
+    from sweep.executor import RunJob
 
 
 class Heeding:
@@ -21,6 +24,7 @@ class Heeding:
     def __init__(self, drive: Drive) -> None:
         self.drive = drive
         self.inbox = Inbox(drive.directory)
+        self._ending: list[tuple[Path, Request, dict[Run, RunJob]]] = []  # what was asked for and is not through
 
     def __call__(self) -> None:
         for request in self.inbox.new():
@@ -30,6 +34,12 @@ class Heeding:
                 self._cancel(request)
             else:
                 self._take_up(request)
+        for each in list(self._ending):
+            path, request, theirs = each
+            if all(job.ended for job in theirs.values()):
+                self._ending.remove(each)
+                self._conclude(request, theirs)
+                self.inbox.heeded(path)
 
     def _asked(self, request: Request) -> list[Run]:
         """The runs of this sweep that a request is about; what it names besides is nobody's."""
@@ -37,14 +47,19 @@ class Heeding:
         return [run for run in runs_of(self.drive.directory) if wanted is None or run.name in wanted]
 
     def _cancel(self, request: Request) -> None:
-        asked = self._asked(request)
-        reason = f"cancelled by {request.by}"
+        """Have runs ended, while the others go on; a scheduler may take its time."""
         watched = self.drive.active()
-        theirs = {run: watched[run] for run in asked if run in watched}
+        theirs = {run: watched[run] for run in self._asked(request) if run in watched}
         say(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
-        self.drive.cancel(theirs, reason)
+        self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
+        self._ending.append((self.inbox.hold(), request, theirs))
+
+    def _conclude(self, request: Request, theirs: Mapping[Run, RunJob]) -> None:
+        """What is left to do of a request to cancel when all that ran has ended."""
+        asked = self._asked(request)
+        watched = {**theirs, **self.drive.active()}
         try:
-            cancel_unwatched((run for run in asked if run not in watched), reason)
+            cancel_unwatched((run for run in asked if run not in watched), f"cancelled by {request.by}")
         except UsageError as error:
             say(self.drive.console, str(error), "yellow")
         if request.runs is not None:

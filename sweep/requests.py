@@ -87,11 +87,12 @@ class Inbox:
         self.directory, self.every_s = directory, every_s
         self._next = 0.0
         self._seen: set[Path] = set()
+        self._latest: Path | None = None
 
     def new(self) -> Iterator[Request | str]:
         """What has come since: requests, and for each file that is none a line that says so.
 
-        A request is removed when the next is asked for, which is when it has been heeded.
+        A request is removed when the next is asked for, which is when it has been heeded, unless it is held.
         """
         now = time.monotonic()
         if now < self._next:
@@ -101,10 +102,22 @@ class Inbox:
             if path in self._seen:
                 continue
             self._seen.add(path)  # also where it cannot be removed
+            self._latest = path
             yield read(path) or f"{path}: not a request; it is ignored"
-            with contextlib.suppress(OSError):
-                path.unlink()
-            _tidy(path.parent)
+            if self._latest is not None:
+                self.heeded(path)
+
+    def hold(self) -> Path:
+        """Have the request that `new` gave last stay until it is `heeded`; returns its file."""
+        assert self._latest is not None
+        path, self._latest = self._latest, None
+        return path
+
+    def heeded(self, path: Path) -> None:
+        """Show who asked that it is done."""
+        with contextlib.suppress(OSError):
+            path.unlink()
+        _tidy(path.parent)
 
 
 def read(path: Path) -> Request | None:

@@ -23,6 +23,7 @@ from sweep.processes import GRACE_S
 from sweep.run import Run, UsageError
 from sweep.shares import beside_others, shared_out, take_out_all
 from sweep.slurm_batch import grouped, place_of, submit
+from sweep.slurm_ending import Endings
 from sweep.slurm_job import SlurmJob
 from sweep.slurm_jobs import Jobs
 from sweep.slurm_queue import Listed, SlurmSilent
@@ -56,6 +57,7 @@ class SlurmRunExecutor(RunExecutor):
         self._arrays: set[str] = set()  # submitted here, so that all their tasks are among our jobs
         self.trouble: str | None = None
         """What SLURM said instead of an answer, while it gives none."""
+        self._endings = Endings(poll_s)
         self._known = Jobs()  # as of the beginning, for what is found there
         self._look_at = self._ask_at = 0.0
         self._pause = poll_s
@@ -151,6 +153,8 @@ class SlurmRunExecutor(RunExecutor):
 
     def poll(self) -> None:
         now = time.monotonic()
+        if self._endings.poll():
+            self._ask_at = min(self._ask_at, now + GONE_S)
         if now < self._look_at:
             return
         waiting = [job for job in self.jobs if not job.ended]
@@ -162,9 +166,13 @@ class SlurmRunExecutor(RunExecutor):
         self._notice()
 
     def _silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
-        """What no file tells of: jobs that wait, or have fallen silent. A job of many runs is heard by any of them."""
+        """What no file tells of: jobs that wait, are to end, or have fallen silent.
+
+        A job of many runs is heard by any of them.
+        """
         last = now - SILENT * self.poll_s
-        heard = {job.slurm_id for job in jobs if job.status == names.RUNNING and job.heard >= last}
+        running = [job for job in jobs if job.status == names.RUNNING and job.cancel_reason is None]
+        heard = {job.slurm_id for job in running if job.heard >= last}
         return [job for job in jobs if not job.ended and job.slurm_id not in heard]
 
     def _look(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
@@ -248,7 +256,8 @@ class SlurmRunExecutor(RunExecutor):
     def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
         within_s = grace_s + ENDING_S if grace_s > 0 else 0.0
         try:
-            asked = self._ask_to_end(jobs, reason, within_s)
+            asked = self._meant(jobs, reason, within_s)
+            queue.cancel(self._fewest([job.slurm_id for job in asked]))
             if asked and within_s:
                 self._wait_for_end(asked, time.monotonic() + within_s)
         except SlurmSilent as silent:
@@ -262,15 +271,10 @@ class SlurmRunExecutor(RunExecutor):
         self._notice()
 
     def ask_to_end(self, jobs: Sequence[RunJob], reason: str) -> None:
-        with contextlib.suppress(SlurmSilent):
-            self._ask_to_end(jobs, reason, 0.0)
+        self._endings.ask(self._fewest([job.slurm_id for job in self._meant(jobs, reason, 0.0)]))
 
-    def _ask_to_end(self, jobs: Sequence[RunJob], reason: str, within_s: float) -> list[SlurmJob]:
-        """Have SLURM end jobs, and give those back; a run whose job others need is taken out of it, `within_s`.
-
-        Raises:
-            SlurmSilent: there was no answer.
-        """
+    def _meant(self, jobs: Sequence[RunJob], reason: str, within_s: float) -> list[SlurmJob]:
+        """Those of these jobs that SLURM is to end; a run whose job others need is taken out of it, `within_s`."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
@@ -279,9 +283,7 @@ class SlurmRunExecutor(RunExecutor):
         for job in asked:
             if job.mpi_run.run in out:
                 self._look(job, time.monotonic(), force=True)
-        asked = [job for job in asked if job.mpi_run.run not in out]
-        queue.cancel(self._fewest([job.slurm_id for job in asked]))
-        return asked
+        return [job for job in asked if job.mpi_run.run not in out]
 
     def _fewest(self, ids: Sequence[str]) -> list[str]:
         """These jobs; where they are all of an array that has not ended, the array."""

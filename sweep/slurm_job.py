@@ -28,8 +28,8 @@ class SlurmJob(RunJob):
 
     @property
     def is_ending(self) -> bool:
-        """Whether its end was asked for, and it has done what it could: SLURM is about to let it go."""
-        return self.cancel_reason is not None and self.left is not None
+        """Whether its end was asked for, and it does nothing (more): SLURM is about to let it go."""
+        return self.cancel_reason is not None and self.status == names.PENDING
 
     def conclude(self, listed: Listed | None) -> None:
         """Take it for ended: SLURM does not have it any more, as `listed` says, where SLURM still knows of it."""

@@ -73,6 +73,24 @@ def left_out(environment: Mapping[str, str], asked: Collection[str] = ()) -> lis
     return [name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)]
 
 
+def environment(asked: Collection[str] = ()) -> dict[str, str]:
+    """Ours, as far as commands of SLURM may see it; `asked` are options in the script for sbatch."""
+    hidden = set(left_out(os.environ, asked))
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def refusal(program: str, exit_code: int, said: str) -> str:
+    """Why a command of SLURM has failed, in one line, by what it said."""
+    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in said.splitlines()]
+    said = "; ".join(line for line in lines if line and not line.startswith("Try "))
+    return f"{program}: {said}" if said else f"{program} exited with {exit_code}"
+
+
+def is_gone(refused: str) -> bool:
+    """Whether scancel was refused because a job has ended already."""
+    return "nvalid job id" in refused or "already" in refused
+
+
 def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
     """The output of one of SLURM's commands.
 
@@ -82,12 +100,10 @@ def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str
     Raises:
         SlurmSilent: it is not there, failed, or said nothing for `timeout` seconds.
     """
-    hidden = set(left_out(os.environ, asked))
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
     try:
         done = subprocess.run(
             command,
-            env=environment,
+            env=environment(asked),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -99,9 +115,7 @@ def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str
     except OSError as error:
         raise SlurmSilent(f"{command[0]}: {error.strerror}") from None
     if done.returncode:
-        lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in done.stderr.splitlines()]
-        said = "; ".join(line for line in lines if line and not line.startswith("Try "))
-        raise SlurmSilent(f"{command[0]}: {said}" if said else f"{command[0]} exited with {done.returncode}")
+        raise SlurmSilent(refusal(command[0], done.returncode, done.stderr))
     return done.stdout
 
 
@@ -173,7 +187,7 @@ def _signal(ids: Sequence[str], *how: str) -> None:
     try:
         call("scancel", *how, *ids)
     except SlurmSilent as silent:
-        if "nvalid job id" not in str(silent) and "already" not in str(silent):
+        if not is_gone(str(silent)):
             raise
 
 

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -232,15 +233,19 @@ def test_a_lost_node_and_one_set_down_give_their_runs_to_another_one(night: Nigh
     assert [attempt["cause"] for attempt in runs["n2"].state()["attempts"]] == ["lost", None]
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.slow)])
-def test_slurmctld_down_for_a_while(night: Night, slurm: Slurm, seconds: float) -> None:
-    program = night.begin("seed=range(4)", "workers=1", "hydra.launcher.array_parallelism=2")
-    eventually(lambda: sum(map(night.began, night.runs)) == 2, WAIT_S)
-    # what it has not yet saved, it begins again after its restart (and the nodes refuse)
+def kill_slurmctld(slurm: Slurm) -> None:
+    """With what it knows saved: else it begins jobs again after its restart (and the nodes refuse)."""
     saved, now = slurm.directory / "state" / "job_state", time.time()
     slurm.ask("scontrol", "update", f"JobId={next(iter(slurm.queue())).partition('_')[0]}", "Comment=saved")
     eventually(lambda: saved.exists() and saved.stat().st_mtime > now, WAIT_S)
     os.kill(slurm.pid("slurmctld"), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.slow)])
+def test_slurmctld_down_for_a_while(night: Night, slurm: Slurm, seconds: float) -> None:
+    program = night.begin("seed=range(4)", "workers=1", "hydra.launcher.array_parallelism=2")
+    eventually(lambda: sum(map(night.began, night.runs)) == 2, WAIT_S)
+    kill_slurmctld(slurm)
     night.let_end()
     eventually(lambda: night.statuses().count(names.DONE) == 2, WAIT_S)
     time.sleep(seconds)  # some questions that nobody answers
@@ -249,6 +254,25 @@ def test_slurmctld_down_for_a_while(night: Night, slurm: Slurm, seconds: float) 
     code, out, err = program.end(WAIT_S)
     assert (code, night.statuses()) == (0, [names.DONE] * 4), out + err
     assert [night.began(run) for run in night.runs] == [1] * 4
+
+
+def test_a_cancel_while_slurmctld_is_down_waits_for_it_and_holds_up_nothing_else(night: Night, slurm: Slurm) -> None:
+    program = night.begin("seed=range(2)", "workers=1")
+    cancelled, other = night.all_running(2)
+    kill_slurmctld(slurm)
+    sweep = night.folder / "sweep"
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "sweep", "cancel", str(sweep), cancelled.name], stdout=subprocess.PIPE, text=True
+    )
+    eventually(lambda: list(sweep.glob("requests/*.json")), WAIT_S)
+    other.path("go").touch()
+    eventually(lambda: '"run_ended"' in (sweep / names.EVENTS).read_text(encoding="utf-8"), WAIT_S)
+    assert asking.poll() is None and cancelled.status() == names.RUNNING
+    slurm.cluster("up")
+    assert "1 run of 2 cancelled" in asking.communicate(timeout=WAIT_S)[0]
+    code, out, err = program.end(WAIT_S)
+    assert (code, night.statuses()) == (1, [names.CANCELLED, names.DONE]), out + err
+    assert "SLURM does not end jobs" in err and [night.began(run) for run in night.runs] == [1, 1]
 
 
 def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: Night, slurm: Slurm) -> None:

@@ -449,6 +449,11 @@ def test_a_request_is_there_until_it_has_been_heeded(tmp_path: Path) -> None:
     assert list(coming) == [] and not path.exists()
     requests.send(tmp_path, Request(RESUME, None))
     assert list(inbox.new()) == [Request(RESUME, None)]
+    path = requests.send(tmp_path, Request(CANCEL, None))
+    held = [inbox.hold() for _ in inbox.new()]
+    assert held == [path] and path.exists() and list(inbox.new()) == []
+    inbox.heeded(path)
+    assert not path.parent.exists()
 
 
 @pytest.mark.parametrize(

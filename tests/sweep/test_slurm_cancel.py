@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from sweep import plan
+from sweep import plan, requests
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.drive import Drive
@@ -15,6 +17,7 @@ from sweep.mpirun import MpiRun
 from sweep.run import UsageError, write_json
 from sweep.settings import SweepSettings
 from sweep.slurm import SlurmRunExecutor
+from tests.conftest import eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
 
 __all__ = ["executor", "fake", "make", "quick"]
@@ -36,7 +39,8 @@ def test_who_asks_for_an_end_need_not_wait_for_it(executor: SlurmRunExecutor, fa
     began(task, "100_0")
     polled(executor, lambda: job.status == names.RUNNING)
     executor.ask_to_end([job], "enough")
-    assert job.status == names.RUNNING and fake.asked("scancel") == ["100"]
+    assert job.status == names.RUNNING
+    eventually(lambda: fake.asked("scancel") == ["100"])
     began(task, "100_0", names.CANCELLED, reason="SLURM ended it")
     fake.queue(_100_0="COMPLETING")
     executor.poll_s = 60.0  # nobody waits so long for SLURM to let go of it
@@ -48,12 +52,82 @@ def test_who_asks_for_an_end_need_not_wait_for_it(executor: SlurmRunExecutor, fa
     assert (job.status, job.reason) == (names.CANCELLED, "enough")
 
 
-def test_nothing_is_asked_of_a_slurm_that_is_silent(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
-    task = make("a")
-    (job,) = submit(executor, task)
-    fake.refuses("scancel")
+def plays(fake: FakeSlurm, body: str) -> None:
+    """Have scancel do that, after it has noted that it was called."""
+    note = f'echo "scancel $*" >> "{fake.here}/asked"'
+    (fake.bin / "scancel").write_text(f"#!/bin/sh\n{note}\n{body}\n", encoding="utf-8")
+
+
+def test_a_silent_slurm_is_asked_again_until_it_ends_a_job(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job,) = submit(executor, make("a"))
+    fake.queue(_100_0="PENDING")
+    plays(fake, "echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1")
     executor.ask_to_end([job], "enough")
+    polled(executor, lambda: len(fake.asked("scancel")) > 2)
     assert not job.ended
+    plays(fake, f"echo '100_0|name|CANCELLED|None' > {fake.here}/queue; echo 'Job is already completed' >&2; exit 1")
+    polled(executor, lambda: job.ended)
+    assert (job.status, job.reason) == (names.CANCELLED, "enough")
+    asked = len(fake.asked("scancel"))
+    for _ in range(10):
+        time.sleep(executor.poll_s)
+        executor.poll()
+    assert len(fake.asked("scancel")) == asked
+    said = "SLURM does not end jobs (scancel: Unable to contact slurm controller); it is asked again every 0.05 s\n"
+    assert capsys.readouterr().err == said, "once"
+
+
+def test_a_scancel_that_hangs_holds_nothing_up(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, tmp_path: Path
+) -> None:
+    """Other runs are looked after, and there is one of it, whatever else is asked for meanwhile."""
+    tasks = [make("a"), make("b"), make("c")]
+    first, second, third = submit(executor, *tasks)
+    fake.queue(_100_0="RUNNING", _100_1="RUNNING", _100_2="RUNNING")
+    plays(fake, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    executor.ask_to_end([first], "enough")
+    executor.ask_to_end([second], "enough")
+    began(tasks[2], "100_2", names.DONE)
+    polled(executor, lambda: third.status == names.DONE)
+    eventually((tmp_path / "pid").exists)
+    assert fake.asked("scancel") == ["100_0"] and not first.ended
+    plays(fake, f"printf '100_0|n|CANCELLED|None\\n100_1|n|CANCELLED|None\\n' > {fake.here}/queue")
+    executor._endings._until = 0.0  # a minute later
+    polled(executor, lambda: first.ended and second.ended)
+    pid = int((tmp_path / "pid").read_text(encoding="ascii"))
+    with pytest.raises(ProcessLookupError):  # it was killed, and asked for
+        os.kill(pid, 0)
+
+
+def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
+    executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is heeded when its runs have ended; meanwhile another one comes to its end."""
+    good, bad = make("good"), make("bad")
+    fake.queue(_100_0="RUNNING", _100_1="RUNNING")
+    asked = requests.send(executor.folder, requests.Request(requests.CANCEL, ("bad",), "me"))
+    look, seen = executor.poll, []
+
+    def poll() -> None:
+        if (good.run.status(), fake.asked("scancel")) == (names.PENDING, ["100_1"]):
+            write_json(good.run.path(names.RESULT), {"status": names.DONE, "accuracy": 0.9})
+            began(good, "100_0", names.DONE)
+        elif executor.jobs[0].status == names.DONE and bad.run.status() == names.PENDING:
+            seen.append(asked.exists())
+            fake.queue(_100_0="COMPLETED", _100_1="CANCELLED")
+        look()
+
+    monkeypatch.setattr(executor, "poll", poll)
+    monkeypatch.setattr(executor, "_wait_for_end", lambda *args: pytest.fail("it waits"))
+    tasks = {task.run: task for task in (good, bad)}
+    configs = {run: {"epochs": 9, "max_steps": None} for run in tasks}
+    Drive(executor.folder, configs, lambda run, config: tasks[run], executor, SweepSettings()).run()
+    assert set(seen) == {True} and not asked.exists()
+    state = bad.run.state()
+    assert (good.run.status(), state["status"], state["reason"]) == (names.DONE, names.CANCELLED, "cancelled by me")
+    assert state["left_out"] is True
 
 
 def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
