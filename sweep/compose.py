@@ -283,6 +283,9 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     return f"{given}: {_INTERPOLATED.sub('', message)}"
 
 
+_KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+
+
 def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
     """What a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
     if not key.startswith(prefix):
@@ -293,8 +296,7 @@ def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
             yield from _valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
         if prefix + field.name == key:
             words = getattr(field.metadata.get("valid"), "words", None)
-            if words is None and hints[field.name] is bool:
-                words = "true or false"
+            words = words or _KINDS.get(hints[field.name])
             if words is not None:
                 yield words
 
