@@ -77,7 +77,8 @@ class Cost:
             return ["estimated: nothing to do"]
         if self.unknown == self.runs:
             where = " or ".join(map(str, roots))
-            return [f"estimated: unknown; no finished run below {where} has this model and data"]
+            cut = "those that max_steps has cut short tell nothing of whole epochs"
+            return [f"estimated: unknown; no finished run below {where} has this model and data ({cut})"]
         parts = [f"{duration(self.run_s)} of runs", f"{self.core_hours:.3g} core-hours"]
         if self.wall_s is not None and self.cores is not None:
             parts.insert(0, f"{duration(self.wall_s)} with {plural(self.cores, 'core')}")

@@ -124,22 +124,27 @@ class Estimator:
         return found
 
     def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
-        """From the finished runs that are most like this one; None where none has its model and data.
+        """From the finished runs that are most like this one; None where none has its model and data, or only such as
+        max_steps has cut short, which tell nothing of whole epochs.
 
-        Of other numbers of workers, the nearest count, scaled.
+        Of other numbers of workers, the nearest of which something is known count, scaled.
         """
+        workers = int(config["workers"])
         for level, (likeness, key) in enumerate(zip(LIKENESS, _keys(config), strict=True)):
-            found = _nearest(self._like.get((level, key), []), int(config["workers"]))
-            scaled = bool(found) and found[0].workers != config["workers"]
-            if scaled:
-                crew = Crew.of(config, self._cores(config["launcher"]))
-                shared = look_up(config, "batch.per") == "global"
-                found = [one.scaled(crew, shared) for one in found]
-            for usable in ([one for one in found if one.whole], found):
-                seconds = _duration(config, usable)
+            like = self._like.get((level, key), [])
+            whole = [one for one in like if one.whole]
+            nearest = _nearest(like, workers)
+            for found in ([one for one in nearest if one.whole], nearest, _nearest(whole, workers)):
+                scaled = bool(found) and found[0].workers != workers
+                seconds = _duration(config, self._for(config, found) if scaled else found)
                 if seconds is not None:
-                    return Estimate(seconds, len(usable), likeness, scaled)
+                    return Estimate(seconds, len(found), likeness, scaled)
         return None
+
+    def _for(self, config: Mapping[str, Any], found: Sequence[Finished]) -> list[Finished]:
+        """What runs with another number of workers tell of this one."""
+        crew = Crew.of(config, self._cores(config["launcher"]))
+        return [one.scaled(crew, look_up(config, "batch.per") == "global") for one in found]
 
     def _cores(self, launcher: Mapping[str, Any]) -> int | None:
         """The cores that a run will have at most; None: a scheduler gives it what it asks for."""

@@ -6,9 +6,11 @@ import dataclasses
 import re
 import traceback
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from sweep import search
@@ -79,7 +81,10 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     given = f"{key}={typed[-1]}" if typed else str(key)
     if "not in" in message and error.parent_node is not None:
         known = [str(name) for name in error.parent_node if name != "hydra"]
-        return f"{given}: unknown key; valid is one of {', '.join(known)}{did_you_mean(str(error.key), known)}"
+        valid_keys = f"one of {', '.join(known)}" if known else ""
+        if OmegaConf.get_type(error.parent_node) is dict:  # no type says which keys it has
+            valid_keys += (", or " if known else "") + "a new one with + before it"
+        return f"{given}: unknown key; valid is {valid_keys}{did_you_mean(str(error.key), known)}"
     valid = {words for prefix, cls in TYPES for words in _valid(prefix, cls, str(key))}
     if len(valid) == 1:  # several where members of a group differ
         return f"{given}: valid is {''.join(valid)}"
@@ -88,6 +93,9 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     if (kind := valid_kind(message)) is not None:
         return f"{given}: valid is {kind}"
     return f"{given}: {_INTERPOLATED.sub('', message)}"
+
+
+_KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
 
 def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
@@ -100,8 +108,7 @@ def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
             yield from _valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
         if prefix + field.name == key:
             words = getattr(field.metadata.get("valid"), "words", None)
-            if words is None and hints[field.name] is bool:
-                words = "true or false"
+            words = words or _KINDS.get(hints[field.name])
             if words is not None:
                 yield words
 

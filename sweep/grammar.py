@@ -38,6 +38,9 @@ _KINDS = (
     ("is not Optional", "anything but null"),
 )
 
+_CHOSEN = ("hydra.launcher", "hydra.sweeper")
+"""Groups whose options stand under the same name with a dot."""
+
 
 def valid_kind(message: str) -> str | None:
     """What a key accepts whose value has the wrong type, by what OmegaConf says of it; None: that does not tell."""
@@ -77,13 +80,16 @@ def as_typed(word: str) -> str:
 
 
 def refuse_misread(words: Sequence[str]) -> None:
-    """See that no text for the launcher is taken for a number: account=2024_08 is 202408 to Hydra.
+    """See that no text for the launcher is taken for a number (account=2024_08 is 202408 to Hydra), or for its options.
 
     Raises:
         UsageError: the line says how to type it.
     """
     for word in words:
         key, equals, value = word.lstrip("+").partition("=")
+        if equals and key in _CHOSEN and not value.startswith("{"):
+            group = key.replace(".", "/")
+            raise UsageError(f"{word}: valid is {group}=NAME to choose one, {key}.KEY=VALUE for its options")
         if not (equals and key.startswith("hydra.launcher.") and _NUMBER.fullmatch(value)) or _is_numeric(key):
             continue
         parsed = _parses(f"{key}={value}")

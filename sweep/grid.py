@@ -48,9 +48,12 @@ def points(
         parser: Hydra's, which knows the choices that glob() may mean.
 
     Raises:
-        UsageError: what is in `zipped` does not fit the keys, or there are values that a grid has not.
+        UsageError: `params` is no mapping, what is in `zipped` does not fit the keys, or there are values that a grid
+            has not.
         HydraException: an override is not in Hydra's grammar.
     """
+    if not isinstance(params, Mapping):
+        raise bad_value("hydra.sweeper.params", params, "a mapping of keys to their values, such as {workers: '2,4'}")
     given = [f"{key}={value}" for key, value in params.items() if value is not None]
     axes: dict[tuple[str, str | None, bool], list[str]] = {}
     for override in (*parser.parse_overrides(given), *parser.parse_overrides(list(arguments))):

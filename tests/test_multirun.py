@@ -98,6 +98,12 @@ BAD_INPUT = [
         "hydra/launcher=slurm hydra.launcher.cluster=local",
         ".*cluster=local: valid is slurm with hydra/launcher=slurm; .*",
     ),
+    ("-m hydra.launcher=slurm", "hydra.launcher=slurm: valid is hydra/launcher=NAME to choose one, .*"),
+    ("hydra.launcher=null", "hydra.launcher=null: valid is hydra/launcher=NAME .*, hydra.launcher.KEY=VALUE .*"),
+    ("-m hydra.sweeper=optuna", "hydra.sweeper=optuna: valid is hydra/sweeper=NAME to choose one, .*"),
+    ("-m hydra.sweeper.params=workers", "hydra.sweeper.params=workers: valid is a mapping of keys to their values, .*"),
+    ("sweep.retries=null", "sweep.retries=null: valid is an integer"),
+    ("sweep.metric=null", "sweep.metric=null: valid is a text"),
     ("hydra.launcher.cluster=moon", "hydra.launcher.cluster=moon: valid is one of local, slurm"),
     (
         "compressor=qsgd exchange=allreduce",

@@ -159,6 +159,14 @@ def test_runs_that_were_cut_short_tell_of_steps_only(tmp_path: Path) -> None:
     assert seconds(tmp_path, max_steps=10**6, epochs=8) == 2 + 22  # the epochs are over first
 
 
+def test_runs_that_were_cut_short_do_not_hide_whole_ones_of_other_workers(tmp_path: Path) -> None:
+    finished(tmp_path, "cut", config(workers=1, max_steps=100), 11.0)
+    finished(tmp_path, "whole", config(workers=2), 12.0)
+    found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(workers=1))
+    assert found is not None and found.scaled and found.seconds == 2 + 24
+    assert seconds(tmp_path, workers=1, max_steps=50) == pytest.approx(2 + 50 * 0.1)  # steps are known
+
+
 def test_only_the_latest_runs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         run = finished(tmp_path, str(number), config(seed=number), 8.0 + number)
