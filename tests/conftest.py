@@ -27,7 +27,7 @@ ENDLESS = ("experiment=quick", "epochs=1000000")
 
 NO_REPORT = ("report",)
 PLAYED = ("data", "report")
-"""What `without` leaves out where a test looks at no report, and where no real rank wants the data either."""
+"""What `without` leaves out where a test looks at no report, and where no rank wants the data or `digits` has them."""
 
 
 def written_presets(group: str) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -78,6 +78,17 @@ def slots_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slots_of_a_test(slots_of_the_tests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test does not wait for what an earlier one has not quite ended."""
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(slots_of_the_tests / secrets.token_hex(4)))
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A `data.root` with the digits prepared: once for all tests, each of which would load torch for it."""
+    from trainers.config import GROUPS
+    from trainers.data import prepare
+
+    root = tmp_path_factory.mktemp("digits")
+    prepare(GROUPS["dataset"]["digits"](), root)
+    return root
 
 
 @pytest.fixture

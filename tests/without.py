@@ -26,6 +26,7 @@ def main() -> None:
         else:
             raise SystemExit(f"without: {what}: valid is data or report")
     sys.argv = [str(PROGRAM), *words]
+    sys.orig_argv[1:] = sys.argv  # which is what a sweep says it was started with
     runpy.run_path(str(PROGRAM), run_name="__main__")
 
 

@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,23 @@ class StandIn:
     Args:
         directory: of the sweep.
         script: for sh; the run's directory is "$4".
+        environment: of the ranks of all runs, or of those of each.
         sweep: settings of the section `sweep`.
     """
 
     def __init__(
-        self, directory: Path, script: str, points: int = 1, environment: Mapping[str, str] | None = None, **sweep: Any
+        self,
+        directory: Path,
+        script: str,
+        points: int = 1,
+        environment: Mapping[str, str] | Sequence[Mapping[str, str]] = (),
+        **sweep: Any,
     ) -> None:
         self.directory, self.temporary = directory, directory.parent / "tmp"
         self.temporary.mkdir(exist_ok=True)
         self.environment = {"TMPDIR": str(self.temporary)}
         self.processes: list[subprocess.Popen[str]] = []
+        environments = [environment] * points if isinstance(environment, Mapping) else environment or [{}] * points
         self.configs = [
             {
                 "seed": seed,
@@ -60,10 +67,10 @@ class StandIn:
                 "epochs": 1,
                 "max_steps": None,
                 "launcher": {"cluster": "local"},
-                "mpi": {"command": ["sh", "-c", script, "{workers}"], "environment": dict(environment or {})},
+                "mpi": {"command": ["sh", "-c", script, "{workers}"], "environment": dict(variables)},
                 "sweep": {"backoff_s": 0, "snapshot": False, **sweep},
             }
-            for seed in range(points)
+            for seed, variables in zip(range(points), environments, strict=True)
         ]
         directory.mkdir()
         self.lay_out()

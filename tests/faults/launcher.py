@@ -1,4 +1,4 @@
-"""The launcher of a sweep that is laid out, without Hydra, data and reports: `python launcher.py SWEEP_DIR`.
+"""The launcher of a sweep that is laid out, without Hydra, data, calibration, reports: `python launcher.py SWEEP_DIR`.
 
 What `python multirun.py` does from the open directory on, in a tenth of the time, so that it can be killed often.
 """
@@ -34,6 +34,7 @@ def main(directory: Path) -> int:
 
 
 if __name__ == "__main__":
+    launch.calibrate = dict  # nothing was measured
     if "GRACE_S" in os.environ:  # how long a run that is cancelled may take to end by itself
         SlotExecutor.cancel.__defaults__ = (float(os.environ["GRACE_S"]),)
     with interruptible():

@@ -15,7 +15,7 @@ import pytest
 from sweep import failures, snapshot
 from sweep import run as names
 from sweep.run import UsageError, runs_of
-from tests.conftest import NO_REPORT, QUICK, Program
+from tests.conftest import PLAYED, QUICK, Program
 from tests.faults.conftest import StandInOf, ranks
 from trainers.causes import cause_of
 
@@ -72,6 +72,9 @@ def quota(tmp_path: Path) -> Iterator[Mount]:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+BEGUN = 'until grep -q running "$GRADSWEEP_ATTEMPT/../state.json"; do sleep 0.05; done; '
+"""In a script: waits until its run is known to run. Where there is no room for that, it could not be started."""
+
 FILL = {
     "size=3m": 'head -c 100000000 /dev/zero > "$4/../../fill"',
     "quota": 'head -c 100000000 /dev/zero > "$4/../../fill"',
@@ -85,7 +88,7 @@ def test_a_full_disk_fails_what_cannot_be_written_and_a_resume_computes_it(
 ) -> None:
     """The first runs fill the disk while the sweep goes on; then somebody makes room."""
     disk = quota("3M") if options == "quota" else mount(options)
-    fill = f"if [ ! -e {shlex.quote(str(tmp_path / 'room'))} ]; then {FILL[options]} || exit 1; fi; "
+    fill = f"if [ ! -e {shlex.quote(str(tmp_path / 'room'))} ]; then {BEGUN}{FILL[options]} || exit 1; fi; "
     sweep = stand_in(fill + ranks(5, 0), points=6, directory=disk / "sweep", retries=1)
     sweep.temporary = tmp_path / "tmp"
     sweep.temporary.mkdir()
@@ -122,13 +125,21 @@ def test_logs_go_on_when_there_is_room_again(stand_in: StandInOf, mount: Mount) 
 
 
 @pytest.mark.mpi
-def test_a_training_on_a_full_disk(start: Callable[..., Program], mount: Mount) -> None:
+def test_a_training_on_a_full_disk(start: Callable[..., Program], mount: Mount, digits: Path) -> None:
     """Ranks of torch, whose own reasons find no room either."""
     disk = mount("size=3m")
-    grid = ("-m", f"hydra.sweep.dir={disk}/sweep", *QUICK, "seed=1,2", "workers=2", "sweep.snapshot=false")
-    fill = f'head -c 100000000 /dev/zero > {disk}/fill; exec "$0" "$@"'
+    grid = (
+        "-m",
+        f"hydra.sweep.dir={disk}/sweep",
+        *QUICK,
+        "seed=1,2",
+        "workers=2",
+        "sweep.snapshot=false",
+        f"data.root={digits}",
+    )
+    fill = f'{BEGUN}head -c 100000000 /dev/zero > {disk}/fill; exec "$0" "$@"'
     mpi = f"mpi.command=[sh,-c,'{fill}',mpirun,--oversubscribe,-n,'{{workers}}']"
-    code, out, err = start(*grid, mpi, "sweep.retries=0", without=NO_REPORT).end(240)
+    code, out, err = start(*grid, mpi, "sweep.retries=0", without=PLAYED).end(240)
     assert code == 1 and "Traceback (most recent call last)" not in err
     for run in runs_of(disk / "sweep"):
         assert run.result() is None
@@ -138,7 +149,7 @@ def test_a_training_on_a_full_disk(start: Callable[..., Program], mount: Mount) 
 def test_a_disk_that_can_only_be_read(start: Callable[..., Program], mount: Mount) -> None:
     disk = mount("size=1m")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    code, out, err = start("-m", f"hydra.sweep.dir={disk}/sweep", *QUICK).end(100)
+    code, out, err = start("-m", f"hydra.sweep.dir={disk}/sweep", *QUICK, without=PLAYED).end(100)
     assert (code, out) == (2, "")
     assert err == f"hydra.sweep.dir={disk}/sweep: Read-only file system; valid is a directory that can be written\n"
 

@@ -11,7 +11,7 @@ import pytest
 
 from sweep import failures
 from sweep import run as names
-from tests.conftest import NO_REPORT, Program
+from tests.conftest import PLAYED, Program
 from tests.faults.conftest import StandInOf, attempts, ranks
 from tests.faults.test_signals import SWEEP, training
 
@@ -76,10 +76,10 @@ def test_a_clock_that_jumps_back_a_day(stand_in: StandInOf, jumping: dict[str, s
 
 @pytest.mark.mpi
 def test_a_training_under_a_clock_that_jumps(
-    start: Callable[..., Program], jumping: dict[str, str], tmp_path: Path
+    start: Callable[..., Program], jumping: dict[str, str], tmp_path: Path, digits: Path
 ) -> None:
     command = ("-m", SWEEP, "experiment=quick", "epochs=40", "workers=2", "checkpoint.every_minutes=0.02")
-    program = start(*command, without=NO_REPORT, **jumping)
+    program = start(*command, f"data.root={digits}", without=PLAYED, **jumping)
     run = training(tmp_path, "")
     (tmp_path / "jump").touch()
     code, out, err = program.end(240)

@@ -19,7 +19,7 @@ from sweep.mpirun import MpiRun
 from sweep.retries import LONGEST_S, Retries
 from sweep.settings import SweepSettings
 from tests.conftest import eventually
-from tests.faults.conftest import StandInOf, attempts, ranks
+from tests.faults.conftest import StandIn, StandInOf, attempts, ranks
 
 FIRST = '[ ! -e "$4/attempt-2" ]'  # in a script: whether this is the first attempt
 ROW = 'printf "step,epoch\\n1,1\\n" > "$4/steps.csv"'
@@ -31,34 +31,39 @@ def told(cause: str) -> str:
     return f"echo '{report}' > $GRADSWEEP_ATTEMPT/failure-0.json; exit 1"
 
 
-@pytest.mark.parametrize(
-    ("script", "cause"),
-    [
-        ("kill -9 $$", failures.KILLED),
-        ("exit 137", failures.KILLED),
-        (told("disk"), failures.DISK),
-        (told("memory"), failures.MEMORY),
-        (f"{ROW}; exit 0", failures.UNKNOWN),
-        (f"{ROW}; exit 1", failures.UNKNOWN),
-    ],
-)
-def test_what_may_pass_is_tried_again(stand_in: StandInOf, script: str, cause: str) -> None:
-    sweep = stand_in(f"if {FIRST}; then {script}; fi; {ranks(2, 0)}")
+def by_seed(*scripts: str) -> str:
+    """A script: each run does its own."""
+    cases = "".join(f"*/seed={seed}-*) {script};; " for seed, script in enumerate(scripts))
+    return f'case "$4" in {cases}esac'
+
+
+def attempts_by_seed(sweep: StandIn) -> list[list[tuple[str, str | None]]]:
+    assert len(sweep.runs) < 10  # so that their names are in order
+    return [attempts(run) for run in sweep.runs]
+
+
+def test_what_may_pass_is_tried_again(stand_in: StandInOf) -> None:
+    causes = {
+        "kill -9 $$": failures.KILLED,
+        "exit 137": failures.KILLED,
+        told("disk"): failures.DISK,
+        told("memory"): failures.MEMORY,
+        f"{ROW}; exit 0": failures.UNKNOWN,
+        f"{ROW}; exit 1": failures.UNKNOWN,
+    }
+    sweep = stand_in(f"if {FIRST}; then {by_seed(*causes)}; fi; {ranks(2, 0)}", len(causes))
     code, out = sweep.finish()
-    assert code == 0 and "retry 1 of 2 in 0 s" in out
-    assert attempts(sweep.run) == [("failed", cause), ("done", None)]
+    assert code == 0 and out.count("retry 1 of 2 in 0 s") == len(causes), out
+    assert attempts_by_seed(sweep) == [[("failed", cause), ("done", None)] for cause in causes.values()]
 
 
-@pytest.mark.parametrize(
-    ("script", "cause"),
-    [(told("input"), failures.INPUT), (told("error"), failures.ERROR), ("exit 1", failures.UNKNOWN)],
-)
-def test_what_will_not_pass_is_not(stand_in: StandInOf, script: str, cause: str) -> None:
+def test_what_will_not_pass_is_not(stand_in: StandInOf) -> None:
     """The last: an MPI that cannot start, most often for a wrong command."""
-    sweep = stand_in(script)
+    causes = {told("input"): failures.INPUT, told("error"): failures.ERROR, "exit 1": failures.UNKNOWN}
+    sweep = stand_in(by_seed(*causes), len(causes))
     code, out = sweep.finish()
-    assert code == 1 and "retry" not in out and f"({cause}: " in out
-    assert attempts(sweep.run) == [("failed", cause)]
+    assert code == 1 and "retry" not in out and all(f"({cause}: " in out for cause in causes.values())
+    assert attempts_by_seed(sweep) == [[("failed", cause)] for cause in causes.values()]
 
 
 def test_what_a_killed_rank_was_writing_is_gone_with_its_attempt(stand_in: StandInOf) -> None:
@@ -132,8 +137,8 @@ def test_fail_fast(stand_in: StandInOf) -> None:
 
 
 def test_max_failures(stand_in: StandInOf) -> None:
-    fails = 'case "$4" in *seed=[02]*) exit 3;; esac'
-    sweep = stand_in(f"{fails}; {ranks(1, 0)}", points=6, max_failures=2)
+    fails = 'case "$4" in *seed=[01]*) exit 3;; esac'
+    sweep = stand_in(f"{fails}; {ranks(1000, 0.1)}", points=6, max_failures=2)
     code, out = sweep.finish()
     assert code == 1 and "sweep.max_failures=2: " in out
     assert sum(run.status() == names.FAILED for run in sweep.runs) == 2

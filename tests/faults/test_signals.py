@@ -12,7 +12,8 @@ import pytest
 from sweep import run as names
 from sweep.processes import processes_of
 from sweep.run import Run, runs_of
-from tests.conftest import ENDLESS, NO_REPORT, QUICK, Program, eventually
+from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
+from tests.faults.conftest import ranks
 
 pytestmark = pytest.mark.mpi
 
@@ -22,9 +23,9 @@ SWEEP = "hydra.sweep.dir=sweep"
 
 
 @pytest.fixture
-def start(start: Start) -> Start:
+def start(start: Start, digits: Path) -> Start:
     """Nobody looks at the reports of what was killed."""
-    return lambda *arguments: start(*arguments, without=NO_REPORT)
+    return lambda *arguments: start(*arguments, f"data.root={digits}", without=PLAYED)
 
 
 def run_named(tmp_path: Path, part: str) -> Run | None:
@@ -154,9 +155,11 @@ def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(multirun: Multirun
 
 
 def test_two_sweeps_in_one_directory_are_refused(start: Start, tmp_path: Path) -> None:
-    program = start("-m", SWEEP, *ENDLESS, "workers=2")
+    (tmp_path / "rank.sh").write_text(ranks(1000, 0.1).replace("$4", "$5"))
+    played = f"mpi.command=[sh,{tmp_path}/rank.sh,'{{workers}}']"
+    program = start("-m", SWEEP, *ENDLESS, "workers=2", played)
     training(tmp_path, "")
-    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2").end(240)
+    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2", played).end(240)
     assert code == 2
     assert err.count("\n") == 1 and "another process is running this sweep" in err
     program.process.send_signal(signal.SIGINT)

@@ -24,7 +24,7 @@ from sweep import run as names
 from sweep.mpirun import MpiRun
 from sweep.run import Run, runs_of
 from sweep.settings import MpiSettings
-from tests.conftest import NO_REPORT, PLAYED, Program, eventually
+from tests.conftest import PLAYED, Program, eventually
 from tests.slurm.conftest import CPUS, MAX_ARRAY, NODES, Slurm
 from tests.slurm.test_cluster import as_root
 
@@ -395,11 +395,11 @@ def test_preempted_where_jobs_are_ended_and_not_queued_again(night: Night, slurm
 
 
 @as_root
-def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm) -> None:
+def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm, digits: Path) -> None:
     """What SLURM sends before a time limit, or to preempt, saves the run; its job is queued again and goes on."""
     training = ("epochs=80", "compressor=topk", "memory=residual", "workers=2", "checkpoint.final=true")
     program = night.begin(
-        *training, "hydra.launcher.nodes=2", "mpi=openmpi", "mpi.command=" + MPIRUN, without=NO_REPORT
+        *training, f"data.root={digits}", "hydra.launcher.nodes=2", "mpi=openmpi", "mpi.command=" + MPIRUN
     )
     eventually(lambda: night.runs and names.last_row(night.runs[0].path(names.STEPS)), WAIT_S)
     (run,) = night.runs

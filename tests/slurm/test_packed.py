@@ -19,7 +19,7 @@ import pytest
 from sweep import run as names
 from sweep.processes import processes_of
 from sweep.run import Run, runs_of
-from tests.conftest import NO_REPORT, PLAYED, QUICK, Program, eventually
+from tests.conftest import PLAYED, QUICK, Program, eventually
 from tests.slurm.conftest import CPUS, NODES, Slurm
 from tests.slurm.test_cluster import as_root
 from tests.slurm.test_faults import WAIT_S, Night, processes_with
@@ -251,7 +251,7 @@ def test_a_second_node_lost_is_no_end_of_the_runs(night: PackedNight, slurm: Slu
 @as_root
 @pytest.mark.parametrize(("mpi", "nodes"), [("openmpi", 2), ("srun_pmix", 1)])
 def test_the_numbers_are_those_of_runs_of_their_own(
-    slurm: Slurm, start: Callable[..., Program], tmp_path: Path, mpi: str, nodes: int
+    slurm: Slurm, start: Callable[..., Program], tmp_path: Path, digits: Path, mpi: str, nodes: int
 ) -> None:
     """Real ranks, started by mpirun on two nodes and by srun."""
     grid = ("compressor=topk,qsgd", "memory=residual", "workers=2", f"hydra.launcher.nodes={nodes}")
@@ -259,8 +259,8 @@ def test_the_numbers_are_those_of_runs_of_their_own(
     found: dict[str, Any] = {}
     for pack in ("true", "false") if nodes > 1 else ("true",):
         folder = f"hydra.sweep.dir=pack-{pack}"
-        command = ("-m", *QUICK, folder, *launcher, *grid, f"sweep.pack={pack}")
-        code, out, err = start(*command, without=NO_REPORT).end(2 * WAIT_S)
+        command = ("-m", *QUICK, folder, f"data.root={digits}", *launcher, *grid, f"sweep.pack={pack}")
+        code, out, err = start(*command, without=PLAYED).end(2 * WAIT_S)
         assert code == 0, out + err
         found[pack] = {run.name: numbers(run) for run in runs_of(tmp_path / f"pack-{pack}")}
     packed = runs_of(tmp_path / "pack-true")

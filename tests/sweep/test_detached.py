@@ -19,6 +19,7 @@ from sweep.run import runs_of
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, end_launcher
 
+PROGRAM = [sys.executable, str(ROOT / "tests/without.py"), "data"]
 GRID = ["-m", "hydra.sweep.dir=sweep", "experiment=quick", "seed=1,2", "workers=1", "sweep.wait=false"]
 
 
@@ -40,7 +41,7 @@ def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     (tmp_path / "rank.sh").write_text(f"{SLEEP}\n")
     ours, theirs = pty.openpty()
     program = subprocess.Popen(
-        [sys.executable, str(ROOT / "multirun.py"), *GRID, 'mpi.command=[sh,rank.sh,"{workers}"]'],
+        [*PROGRAM, *GRID, 'mpi.command=[sh,rank.sh,"{workers}"]'],
         cwd=tmp_path,
         stdin=theirs,
         stdout=theirs,
@@ -61,9 +62,7 @@ def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     by = holder(tmp_path / "sweep")
     assert by is not None and f"pid {by['pid']}" in text and by["pid"] != program.pid
 
-    again = subprocess.run(
-        [sys.executable, str(ROOT / "multirun.py"), *GRID[:-1]], cwd=tmp_path, capture_output=True, text=True
-    )
+    again = subprocess.run([*PROGRAM, *GRID[:-1]], cwd=tmp_path, capture_output=True, text=True)
     assert again.returncode == 2 and "another process is running this sweep" in again.stderr
     cancelled = commands(tmp_path, "cancel", "sweep")
     assert (cancelled.returncode, cancelled.stderr) == (0, "")

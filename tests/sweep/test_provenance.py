@@ -17,7 +17,7 @@ from sweep import checkout, provenance, snapshot
 from sweep import run as names
 from sweep.calibration import on_own
 from sweep.run import Run, runs_of
-from tests.conftest import ROOT
+from tests.conftest import PLAYED, ROOT
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -63,7 +63,7 @@ def test_a_sweep_and_each_of_its_runs_say_all_that_is_to_be_known(
     typed += commands(tmp_path, packed)
     (tmp_path / "go").touch()
     shell = {"OMP_SCHEDULE": "static", "NCCL_SECRET": "hush", "MINE": "mine", "FAKE_GO": str(tmp_path / "go")}
-    code, out, err = multirun(*typed, **shell)
+    code, out, err = multirun(*typed, without=PLAYED, **shell)
     assert code == 0, out + err
     sweep, runs = load(tmp_path / "s"), runs_of(tmp_path / "s")
     assert len(runs) == 2
@@ -94,8 +94,8 @@ def test_a_sweep_and_each_of_its_runs_say_all_that_is_to_be_known(
 
 def test_a_resume_is_described_and_calibrated_by_itself(multirun: Multirun, tmp_path: Path) -> None:
     typed = ["-m", "experiment=quick", "workers=1", "hydra.sweep.dir=s", *commands(tmp_path, False)]
-    assert multirun(*typed, "seed=1")[0] == 0
-    assert multirun(*typed, "seed=1,2", OMP_SCHEDULE="static")[0] == 0
+    assert multirun(*typed, "seed=1", without=PLAYED)[0] == 0
+    assert multirun(*typed, "seed=1,2", without=PLAYED, OMP_SCHEDULE="static")[0] == 0
     sweep, (first, second) = load(tmp_path / "s"), runs_of(tmp_path / "s")
     (again,) = sweep["resumed"]
     assert "OMP_SCHEDULE" not in sweep["environment"] and again["environment"]["OMP_SCHEDULE"] == "static"

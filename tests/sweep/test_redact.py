@@ -130,7 +130,7 @@ def test_a_secret_of_the_environment_gets_to_the_ranks_and_into_no_file(multirun
     )
     rank.chmod(0o755)
     typed = (f'mpi.command=["{rank}","{{workers}}"]', "experiment=quick", "workers=1", "hydra.sweep.dir=s")
-    code, out, err = multirun(*typed, f"+hydra.job.env_set.Y_TOKEN={SECRET}2", X_TOKEN=f"{SECRET}1")
+    code, out, err = multirun(*typed, f"+hydra.job.env_set.Y_TOKEN={SECRET}2", without=["data"], X_TOKEN=f"{SECRET}1")
     assert code == 0, out + err
     (run,) = runs_of(tmp_path / "s")
     command = names.read_json(run.attempt(1) / names.PROVENANCE)["command"]  # type: ignore[index]

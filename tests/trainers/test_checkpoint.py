@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from sweep import run as names
 from sweep.mpirun import Attempt, MpiRun
 from sweep.run import Run, UsageError, keep_rows, runs_of
 from sweep.settings import MpiSettings
-from tests.conftest import NO_REPORT, ROOT, Program, eventually
+from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
@@ -50,14 +48,13 @@ def steps_of(run: Run) -> int:
 
 
 @pytest.mark.mpi
-def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path) -> None:
+def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: Path) -> None:
     """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""
-    subprocess.run([sys.executable, "-m", "trainers.data", "--root", str(tmp_path), "digits"], cwd=ROOT, check=True)
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
 
     def attempt(name: str, **settings: Any) -> Attempt:
         given = composed(
-            epochs=80, compressor="topk", memory="residual", data={"root": str(tmp_path)}, checkpoint=settings
+            epochs=40, compressor="topk", memory="residual", data={"root": str(digits)}, checkpoint=settings
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
         (run,) = plan.lay_out(tmp_path / name, [plan.Point(config, {})])
@@ -91,14 +88,15 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path) -> None:
     whole = attempt("whole", every_minutes=None)
     assert eventually(whole.poll, 120) == names.DONE
     assert whole.run.signature == run.signature, "checkpoints are no part of what a run computes"
-    assert losses(whole.run) == losses(run) and len(losses(run)) == 960
+    assert losses(whole.run) == losses(run) and len(losses(run)) == 480
 
 
 @pytest.mark.mpi
 def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
-    start: Callable[..., Program], tmp_path: Path
+    start: Callable[..., Program], tmp_path: Path, digits: Path
 ) -> None:
-    program = start(*GRID, "workers=2", "seed=1,2", "sweep.max_parallel=1", without=NO_REPORT)
+    grid = (*GRID, f"data.root={digits}", "workers=2")
+    program = start(*grid, "seed=1,2", "sweep.max_parallel=1", without=PLAYED)
     eventually(lambda: any(map(steps_of, runs_of(tmp_path / "sweep"))), 90)
     program.process.send_signal(signal.SIGUSR1)
     code, out, err = program.end(120)
@@ -107,7 +105,7 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     assert (first.status(), second.status()) == (names.PREEMPTED, names.CANCELLED)
     assert f"saved at step {steps_of(first)}" in out and "SIGUSR1 came before its turn" in out
     assert not second.attempt_numbers()
-    again = start(*GRID, "workers=2", "seed=1", "sweep.resume=sweep", without=NO_REPORT)
+    again = start(*grid, "seed=1", "sweep.resume=sweep", without=PLAYED)
     code, out, err = again.end(200)
     assert (code, first.status()) == (0, names.DONE), out + err
 
