@@ -113,6 +113,8 @@ BAD_INPUT = [
     ("compressor=null", ".*Got NoneType"),
     ("-m seed=range(0)", "the grid has no points: .*"),
     ("+sweep.foo=1", "sweep.foo: unknown key; valid is one of name, resume, .*"),
+    ("mpi.environment.A=b", "mpi.environment.A.*: unknown key; valid is one of OMPI_.*, or a new one with . before it"),
+    ("hydra.job.env_set.A=b", "hydra.job.env_set.A.*: unknown key; valid is a new one with . before it"),
     ("sweep.wait=perhaps", "sweep.wait=perhaps: valid is true or false"),
     ("-m workers=0 sweep.wait=false", "workers=0: valid is an integer from 1 to 4096"),
     ("workers=1 --jsn seed=2", "--jsn: unknown; valid is key=value, --quiet, --json and the flags of --hydra-help"),
