@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from compressors.kernels.cpu.jit import helper, kernel
 
-_INNER = numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-"""A helper whose sums SIMD may reorder: what comes of it is the same every time, on one kind of processor."""
+_INNER = numba.njit(nogil=True, error_model="numpy", forceinline=True, fastmath={"reassoc", "contract", "nsz"})
+"""A helper whose sums SIMD may reorder: what comes of it is the same every time, on one kind of processor. It is always
+inlined: else the process that compiles a kernel shares one copy between all of them, and one that loads it does not."""
 
 
 @_INNER
