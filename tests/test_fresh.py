@@ -40,6 +40,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     names_of_files = " ".join(f"{name}.py" for name in files.split())
     slow = "tests/test_docs.py::test_names_in_other_systems_are_commands"
     environment["PYTEST_ADDOPTS"] = f'-o python_files="{names_of_files}" --deselect {slow}'
+    environment["PROCESSES"] = "1"  # each of which would load torch
     environment["MYPY_CACHE_DIR"] = str(ROOT / ".mypy_cache")
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     environment["PYTHON"] = str(base if base.exists() else sys.executable)

@@ -35,6 +35,12 @@ def ranks(rows: int, seconds: float, workers: int = 1) -> str:
     return begin + trap + "; ".join(f"wait $r{rank} || exit $?" for rank in range(workers))
 
 
+def by_seed(*scripts: str) -> str:
+    """A script: each run does its own."""
+    cases = "".join(f"*/seed={seed}-*) {script};; " for seed, script in enumerate(scripts))
+    return f'case "$4" in {cases}esac'
+
+
 class StandIn:
     """A sweep directory with `points` runs of a `script`, and its launcher.
 

@@ -19,7 +19,7 @@ from sweep.mpirun import MpiRun
 from sweep.retries import LONGEST_S, Retries
 from sweep.settings import SweepSettings
 from tests.conftest import eventually
-from tests.faults.conftest import StandIn, StandInOf, attempts, ranks
+from tests.faults.conftest import StandIn, StandInOf, attempts, by_seed, ranks
 
 FIRST = '[ ! -e "$4/attempt-2" ]'  # in a script: whether this is the first attempt
 ROW = 'printf "step,epoch\\n1,1\\n" > "$4/steps.csv"'
@@ -29,12 +29,6 @@ def told(cause: str) -> str:
     """A script: a rank leaves a reason with this cause and fails."""
     report = json.dumps({"rank": 0, "reason": "as told", "cause": cause, "time": "1"})
     return f"echo '{report}' > $GRADSWEEP_ATTEMPT/failure-0.json; exit 1"
-
-
-def by_seed(*scripts: str) -> str:
-    """A script: each run does its own."""
-    cases = "".join(f"*/seed={seed}-*) {script};; " for seed, script in enumerate(scripts))
-    return f'case "$4" in {cases}esac'
 
 
 def attempts_by_seed(sweep: StandIn) -> list[list[tuple[str, str | None]]]:

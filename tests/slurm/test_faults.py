@@ -380,7 +380,7 @@ def test_preempted_where_jobs_are_ended_and_not_queued_again(night: Night, slurm
         )
         other = slurm.ask("sbatch", "--parsable", *wanted).strip()
         eventually(lambda: slurm.queue().get(other) == "RUNNING", WAIT_S)
-        eventually(lambda: night.began(run) == 2, WAIT_S)
+        eventually(lambda: night.is_running(run, 2), WAIT_S)
         assert night.job(run) != first and slurm.states()[first] == "PREEMPTED"
         night.let_end()
         code, out, err = program.end(WAIT_S)
