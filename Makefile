@@ -4,14 +4,14 @@
 # PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)
 # PIP_ARGS="..."             more arguments for pip, such as the index of PyTorch's CPU builds
 # ARGS="epochs=5 seed=1,2"   more overrides for the sweep
-# PROCESSES=1                how many tests run at once; where cores are few, two more than these: many tests mostly wait
+# PROCESSES=1                how many tests run at once; where cores are few, one more than these: many tests mostly wait
 
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
 ARGS ?=
 CORES = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0))
-PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, min(n + 2, 6))))')
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, min(n + 1, 5))))')
 
 .PHONY: install sweep test lint format clean
 

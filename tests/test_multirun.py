@@ -144,7 +144,6 @@ BAD_INPUT = [
     ("sweep.on_end={a:b}", r"sweep.on_end=\{a:b\}: valid is a list, such as \[a,b\]"),
     ("sweep.name=[a]", r"sweep.name=\[a\]: valid is a text"),
     ("-m 'sweep.prune={a:1}'", r"sweep.prune=\{a:1\}: valid is a text"),
-    ("sweep.metric=null", r"sweep.metric=null: valid is anything but null"),
     ("sweep=3", r"sweep=3: valid is a mapping, such as \{key:value\}"),
     ("mpi.environment=3", r"mpi.environment=3: valid is a mapping, such as \{NAME:text\}"),
     ("workers=choice\\(\\)", r"workers=choice\(\): empty choice is not legal"),
