@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sweep import failures, plan
@@ -77,6 +77,8 @@ class Try(abc.ABC):
         self.cause: str | None = None
         self.exit_code: int | None = None
         self.unsaved = False  # asked to save before it had begun, and ended by that
+        self.told: Callable[[], tuple[str, str, str | None] | None] = lambda: None
+        """What those who watch it know of an end that nothing else explains: status, reason and cause."""
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
@@ -205,6 +207,8 @@ class Try(abc.ABC):
             reason = "SIGUSR1 came before it had begun"
         elif (wrong := plan.unfit(self.run)) is not None:
             self.status, reason, self.cause = names.FAILED, wrong, failures.INPUT
+        elif code and (told := self.told()) is not None:
+            self.status, reason, self.cause = told
         else:
             self.status = names.FAILED
             reason, self.cause = failures.explain(self.directory, code, out_of_memory=self._killed_for_memory.recent())

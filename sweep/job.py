@@ -29,6 +29,8 @@ from sweep.states import finish_attempt, write_state
 
 KILL_AFTER_S = 20.0  # TERM comes; SLURM kills the job 30 s later, unless a site has it otherwise
 POLL_S = 0.1
+SPREAD_S = 1.0
+"""In which the signals that SLURM sends to all processes of a job have come to all of them."""
 
 
 class RunInAllocation:
@@ -73,6 +75,7 @@ class RunInAllocation:
                 write_state(self.run, status=names.FAILED, reason=reason)
             print(reason, file=sys.stderr)
             return 1
+        attempt.told = self._told
         try:
             self._watch(attempt)
         finally:
@@ -102,6 +105,13 @@ class RunInAllocation:
                 self._why = self.signals.why(self.allocation, self.options)
             self._beat()
             time.sleep(POLL_S)
+
+    def _told(self) -> tuple[str, str, str | None] | None:
+        """That SLURM ends the job, of which mpirun may hear a moment before this process does."""
+        deadline = time.monotonic() + SPREAD_S
+        while not self.signals.end() and time.monotonic() < deadline:
+            time.sleep(POLL_S / 2)
+        return (names.CANCELLED, *self.signals.why_ended(self.allocation)) if self.signals.end() else None
 
     def _beat(self) -> None:
         """Show that this job is alive, in the time of state.json."""

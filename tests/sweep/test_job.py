@@ -9,13 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweep import failures
+from sweep import failures, sent_away
 from sweep import run as names
 from sweep.allocation import Allocation, _physical, cpus_of, preempted, seconds_left
 from sweep.commands.resume import is_wanted
@@ -200,6 +201,17 @@ def test_what_a_preemption_without_notice_has_ended_was_ended_by_a_fault(
     assert state["reason"].startswith("SLURM preempted it" if preempted else "SLURM ended it")
     assert is_wanted(job.run, everything=False, failed=True) == preempted
     assert len([asked for asked in fake.asked("scontrol") if asked.startswith("show job")]) == 1
+
+
+def test_an_mpirun_that_hears_of_scancel_first_has_not_failed(job: Job, fake: FakeSlurm) -> None:
+    process = job.start(SLEEPS)
+    job.began(process)
+    eventually(lambda: job.run.status() == names.RUNNING)
+    os.kill(job.run.state()["attempts"][0]["pid"], signal.SIGTERM)
+    time.sleep(0.4)  # in which the job has seen that it is gone
+    process.send_signal(signal.SIGTERM)
+    assert job.end(process) == 1
+    assert (job.run.status(), job.run.state()["reason"]) == (names.CANCELLED, sent_away.ENDED)
 
 
 def test_asked_by_the_launcher_a_run_stops_and_stays(job: Job, fake: FakeSlurm) -> None:
