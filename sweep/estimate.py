@@ -28,10 +28,11 @@ LIKENESS = {
     "the same": (
         *("model", "dataset", "workers", "threads_per_worker", "compressor", "memory", "exchange", "algorithm"),
         *("optimizer.name", "batch", "phases", "precision", "device", "channels_last", "compile", "batch_norm"),
-        *("kernels", "policy", "launcher.cluster"),
+        *("kernels", "policy", "launcher.cluster", "sweep.pack"),  # a packed run has no start of its own
     ),
     "alike": (
         *("model", "dataset", "workers", "batch", "phases", "precision", "device", "compressor.name", "exchange.name"),
+        "sweep.pack",
     ),
     "similar": ("model", "dataset", "device"),
 }

@@ -29,9 +29,10 @@ def refuse_duplicates(words: Sequence[str]) -> None:
             continue
         key = word.partition("=")[0].lstrip("+~")
         if key in first and not (first[key].startswith("~") and word.startswith("+")):
+            values = dict.fromkeys(each.partition("=")[2] for each in (first[key], word) if "=" in each)
             raise UsageError(
                 f"{first[key]} and {word}: give {key} twice; valid is to give it once, a grid's with all values "
-                f"({key}=1,2)"
+                f"({key}={','.join(values)})"
             )
         first[key] = word
 

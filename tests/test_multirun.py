@@ -119,7 +119,7 @@ BAD_INPUT = [
     ("-m workers=0 sweep.wait=false", "workers=0: valid is an integer from 1 to 4096"),
     ("workers=1 --jsn seed=2", "--jsn: unknown; valid is key=value, --quiet, --json and the flags of --hydra-help"),
     ("seed=1 -m workers=0,0", "workers=0: valid is an integer from 1 to 4096"),
-    ("workers=1 workers=2", "workers=1 and workers=2: give workers twice; valid is to give it once, .*"),
+    ("seed=2 seed=1,3", r"seed=2 and seed=1,3: give seed twice; valid is to give it once, .* \(seed=2,1,3\)"),
     ("-m workers=1 +workers=2,3", r"workers=1 and .workers=2,3: give workers twice; .*"),
     ("-m workers=1,2 sweep.zip=[[workers,sed]]", r"sweep.zip=..workers,sed..: sed is no key of this grid; .*workers"),
     ("-m workers=1,2 'sweep.exclude=[\"wrokers > 2\"]'", ".*: column 1: wrokers: unknown key; valid .*workers.*"),

@@ -108,6 +108,13 @@ def test_the_most_alike_count(tmp_path: Path) -> None:
     assert like(compressor={"name": "topk"}, workers=12) == (30.0 + 2 * (12 / 16 - 1), "similar")
 
 
+def test_a_packed_run_is_not_like_one_that_has_to_start(tmp_path: Path) -> None:
+    finished(tmp_path, "packed", config(sweep={"pack": True}), 4.0, 0.0)
+    finished(tmp_path, "own", config(compressor={"name": "qsgd", "levels": 1}, sweep={"pack": False}), 4.0, 3.0)
+    found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(sweep={"pack": False}))
+    assert found is not None and (found.seconds, found.likeness) == (7.0, "alike")
+
+
 def scaled(of: dict[str, Any], **changes: Any) -> tuple[float, float]:
     """What a finished run of four epochs, 8 s and a start of 2 s tells of another: its start, and all the rest."""
     one = estimate.Finished((), of["workers"], Crew.of(of, min(2, of["workers"])), True, 0.07, 2.0, 2.0)
