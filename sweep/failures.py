@@ -23,6 +23,7 @@ UNKNOWN = "unknown"  # an exit status that says nothing
 
 ROOM = 64 * 1024
 """Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 ANYTHING = (KILLED, UNKNOWN)
 """Causes that say how something ended, not why: a node may have been lost, too."""
@@ -59,6 +60,11 @@ def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tu
     return reason, UNKNOWN
 
 
+def of_start(error: OSError) -> tuple[str, str]:
+    """Why a run could not be started: the reason for people, and the cause."""
+    return f"could not be started: {error}", DISK if error.errno in FULL else START
+
+
 def is_full(directory: Path) -> bool:
     """Whether nothing more can be written there: no space, no file, or a quota is used up."""
     try:
@@ -70,5 +76,5 @@ def is_full(directory: Path) -> bool:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return error.errno in FULL
     return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from sweep import run as names
 from sweep.attempt import Try
 from sweep.executor import RunExecutor, RunJob, note
-from sweep.failures import START
+from sweep.failures import of_start
 from sweep.mpirun import MpiRun
 from sweep.processes import GRACE_S
 from sweep.run import UsageError
@@ -161,7 +161,7 @@ class SlotExecutor(RunExecutor):
             job.attempt = self._begin(job, lease)
             job.status = names.RUNNING
         except OSError as error:  # this run cannot start (a full disk, say); others may
-            self._ended(job, names.FAILED, f"could not be started: {error}", START)
+            self._ended(job, names.FAILED, *of_start(error))
             note(job)
         return True
 

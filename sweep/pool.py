@@ -21,7 +21,7 @@ from sweep import provenance, signals
 from sweep import run as names
 from sweep.attempt import Try
 from sweep.executor import note
-from sweep.failures import LOST, START
+from sweep.failures import LOST, START, of_start
 from sweep.gpus import environment
 from sweep.local import SlotExecutor, SlotJob
 from sweep.logs import Capture
@@ -268,7 +268,7 @@ class PackedExecutor(SlotExecutor):
             job.attempt = self._begin(job, job.lease)
             job.status = names.RUNNING
         except OSError as error:
-            self._ended(job, names.FAILED, f"could not be started: {error}", START)
+            self._ended(job, names.FAILED, *of_start(error))
             note(job)
 
     def cancel_all(self, reason: str) -> None:

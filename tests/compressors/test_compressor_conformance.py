@@ -410,7 +410,8 @@ def test_other_dtypes_travel_as_float32(compressor: Compressor, dtype: torch.dty
     assert out.dtype is dtype
     expected = torch.ones(MATRIX)
     compressor.decompress_add(payload, expected, key(), 0.5)
-    assert torch.allclose(out.float(), expected.to(dtype).float(), atol=1e-6)
+    once = max(1e-5, torch.finfo(dtype).eps)  # a last bit of float32 may decide how the sum is rounded
+    assert torch.allclose(out.float(), expected.to(dtype).float(), rtol=once, atol=1e-6)
 
 
 # Values

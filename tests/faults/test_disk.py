@@ -114,6 +114,7 @@ def test_logs_go_on_when_there_is_room_again(stand_in: StandInOf, mount: Mount) 
     disk = mount("size=3m")
     script = (
         'echo begun; while [ ! -s "$GRADSWEEP_ATTEMPT/stdout.log" ]; do sleep 0.05; done; '
+        f"{BEGUN}"
         'head -c 100000000 /dev/zero > "$4/../../fill"; head -c 100000 /dev/zero | tr "\\0" x; '
         'sleep 0.5; rm "$4/../../fill"; sleep 0.2; echo; echo room; '
     )
@@ -177,6 +178,11 @@ def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path
     with pytest.raises(UsageError, match=expected):
         snapshot.take(snapshot.read(code), disk / ".code")
     assert not list((disk / ".code").glob(".*/"))  # nothing half is left
+
+
+def test_what_finds_no_room_to_start_has_failed_for_the_disk() -> None:
+    full, missing = (OSError(number, os.strerror(number)) for number in (errno.EDQUOT, errno.ENOENT))
+    assert failures.of_start(full)[1] == failures.DISK and failures.of_start(missing)[1] == failures.START
 
 
 def test_a_disk_is_full_when_nothing_can_be_added(mount: Mount, tmp_path: Path) -> None:
