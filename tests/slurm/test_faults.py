@@ -272,7 +272,7 @@ def test_a_cancel_while_slurmctld_is_down_waits_for_it_and_holds_up_nothing_else
     assert "1 run of 2 cancelled" in asking.communicate(timeout=WAIT_S)[0]
     code, out, err = program.end(WAIT_S)
     assert (code, night.statuses()) == (1, [names.CANCELLED, names.DONE]), out + err
-    assert "SLURM does not end jobs" in err and [night.began(run) for run in night.runs] == [1, 1]
+    assert [night.began(run) for run in night.runs] == [1, 1]
 
 
 def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: Night, slurm: Slurm) -> None:
