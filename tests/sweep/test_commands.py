@@ -360,6 +360,7 @@ def test_to_end_watching_does_not_end_the_sweep(driven: Driven, tmp_path: Path) 
     watching = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout is not None and "run by pid" in watching.stdout.readline()
     eventually(lambda: run.status() == names.RUNNING)
+    time.sleep(1)  # it waits for its next look: a moment earlier one SIGINT of many was not heeded
     watching.send_signal(signal.SIGINT)
     out, err = watching.communicate(timeout=30)
     assert watching.returncode == 130 and err == ""
