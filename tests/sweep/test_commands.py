@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
