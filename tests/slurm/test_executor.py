@@ -134,8 +134,9 @@ def test_ranks_started_by_srun_are_saved_at_a_signal(night: Night, slurm: Slurm)
     eventually(lambda: night.runs and night.is_running(night.runs[0], 2), 240)
     (run,) = night.runs
     slurm.ask("scancel", "--batch", "--signal=USR2", night.job(run))
-    eventually(lambda: run.status() == names.PREEMPTED, 240)
-    assert run.state()["reason"] == "asked by SIGUSR2; saved"
+    # what the ranks have written comes first, then why they were asked to
+    eventually(lambda: run.state()["reason"] == "asked by SIGUSR2; saved", 240)
+    assert run.status() == names.PREEMPTED
     program.process.send_signal(signal.SIGTERM)  # how it goes on is in test_faults.py
     code, out, err = program.end(240)
     assert (code, run.status()) == (128 + signal.SIGTERM, names.CANCELLED), out + err
