@@ -77,8 +77,8 @@ def summaries(groups: Sequence[Iterable[float]]) -> list[Summary]:
     for places, block in _by_length(cells):
         low, high = _student(block)
         boot_low, boot_high = _bootstrap(block)
-        columns = (block.mean(1), block.std(1, ddof=1), low, high, boot_low, boot_high)
-        columns += (np.median(block, 1), block.min(1), block.max(1))
+        columns = [block.mean(1), block.std(1, ddof=1), low, high, boot_low, boot_high]
+        columns += [np.median(block, 1), block.min(1), block.max(1)]
         for place, *numbers in zip(places, *(column.tolist() for column in columns), strict=True):
             found[place] = Summary(block.shape[1], *numbers)
     return [found[place] for place in range(len(cells))]
@@ -162,7 +162,7 @@ def _finite(values: Iterable[float]) -> np.ndarray:
 
 def _single(cell: np.ndarray) -> Summary:
     value = float(cell[0]) if len(cell) else _NAN
-    return Summary(len(cell), value, *[_NAN] * 5, value, value, value)
+    return Summary(len(cell), value, _NAN, _NAN, _NAN, _NAN, _NAN, value, value, value)
 
 
 def _by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndarray]]:
