@@ -342,9 +342,9 @@ def test_a_sweep_is_followed_and_ctrl_c_ends_it(serving: tuple[subprocess.Popen[
     before = sorted(sweep.rglob("*"))
     until(lambda: version(client))
     first = version(client)
-    assert b"qsgd" not in client("/report.html").body
+    assert b"compressor=qsgd,workers=4" not in client("/report.html").body
     fabricate.run(sweep, fabricate.config("qsgd", 4))
-    until(lambda: version(client) != first and b"qsgd" in client("/report.html").body)
+    until(lambda: version(client) != first and b"compressor=qsgd,workers=4" in client("/report.html").body)
     assert [path for path in before if not path.exists()] == []
     assert not (sweep / "report.html").exists() and not (sweep / "summary.csv").exists(), "it only reads"
     process.send_signal(signal.SIGINT)
