@@ -64,6 +64,7 @@ def loaded_by(statement: str) -> set[str]:
     ("statement", "not_loaded"),
     [
         ("import reports", {"torch", "mpi4py", "hydra", "matplotlib"}),
+        ("import reports.__main__, reports.commands.build", {"pandas", "numpy", "yaml", "rich", "jinja2"}),
         ("import compressors; compressors.registry()", {"torch", "numba"}),
         ("import trainers.config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
         ("import sweep.run", {"numpy", "yaml", "rich"}),
