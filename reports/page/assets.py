@@ -64,6 +64,12 @@ def scripts() -> tuple[Script, Script]:
     return _script(get_plotlyjs()), _script(f'(() => {{\n"use strict";\n{own}\n}})();\n')
 
 
+@functools.cache
+def head() -> Script:
+    """What runs before the page is shown."""
+    return _script((_HERE / "head.js").read_text(encoding="utf-8"))
+
+
 def _script(text: str) -> Script:
     """A script that no sequence of letters in it ends, and whose hash no line ending changes."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")

@@ -5,7 +5,7 @@ function breakdownPlot(host) {
   const groups = settings(timed);
   if (!timed.length) return;
   const off = new Set();
-  let [setting, share] = [[...groups.keys()][0], "ms"];
+  let [setting, share] = [fullest(groups), "ms"];
   const controls = [
     select("Value", [["ms", "time [ms]"], ["%", "share [%]"]], share, (chosen) => {
       share = chosen;

@@ -58,8 +58,17 @@ function swatch(fill) {
   return element;
 }
 
+const GLYPHS = { o: "●", s: "■", "^": "▲", D: "◆", v: "▼", P: "✚", h: "⬢", p: "⬟", X: "✖", "*": "★", "<": "◀", ">": "▶" };
+
+// The mark that a compressor has in the plots, for who cannot tell its colour from another's.
+function glyph(label) {
+  const element = make("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[LOOKS.get(label)?.marker] ?? "●");
+  element.style.color = lineColour(label);
+  return element;
+}
+
 function labelLegend(host) {
-  legend(host, drawn.map((label) => [label, swatch(lineColour(label))]), isShown, toggleLabel);
+  legend(host, drawn.map((label) => [label, glyph(label)]), isShown, toggleLabel);
   if (LOOKS.size > drawn.length) {
     host.append(
       make(

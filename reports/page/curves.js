@@ -23,7 +23,7 @@ function curvesPlot(host, title, from, xs, ys) {
   const available = ys.filter((name) => CELLS.some((cell) => cell[from]?.[name]));
   const groups = settings(CELLS.filter((cell) => cell[from]));
   if (!available.length) return;
-  let [x, y, setting] = [xs[0], available[0], [...groups.keys()][0]];
+  let [x, y, setting] = [xs[0], available[0], fullest(groups)];
   const controls = [];
   const draws = (change) => (value) => {
     change(value);

@@ -26,7 +26,7 @@ function settingOf(cell, withWorkers = true) {
   return texts.join(", ");
 }
 
-// Cells by what they are set to; the setting with most to show is first.
+// Cells by what they are set to.
 function settings(cells, withWorkers = true) {
   const groups = new Map();
   for (const cell of cells) {
@@ -35,6 +35,12 @@ function settings(cells, withWorkers = true) {
     groups.get(name).push(cell);
   }
   return groups;
+}
+
+// The setting with the most cells.
+function fullest(groups) {
+  const names = [...groups.keys()];
+  return names.reduce((best, name) => (groups.get(name).length > groups.get(best).length ? name : best), names[0]);
 }
 
 function mean(cell, measure) {

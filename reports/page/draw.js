@@ -21,15 +21,16 @@ const inView = new IntersectionObserver(
 function plot(host, title, controls, content, makeLegend = labelLegend) {
   const keys = make("div", { class: "legend", role: "group", "aria-label": `Shown in: ${title}` });
   const canvas = make("div", { class: "canvas", role: "img", "aria-label": title });
-  host.append(make("h3", {}, title), make("div", { class: "controls" }, ...controls), keys, canvas);
+  host.append(make("h3", {}, title), make("div", { class: "controls" }, ...controls), keys, make("div", { class: "wide" }, canvas));
   const state = { stale: true, visible: false, draw: null };
   state.draw = () => {
     state.stale = false;
     const { traces, layout, alt } = content();
     const says = alt || `${title}; the numbers are in the tables.`;
     canvas.setAttribute("aria-label", says);
-    canvas.classList.toggle("empty", !traces.length);
-    Plotly.react(canvas, traces, withStyle(layout, traces.length > 0), {
+    const styled = withStyle(layout, traces.length > 0);
+    canvas.style.minHeight = `${styled.height}px`;
+    Plotly.react(canvas, traces, styled, {
       displaylogo: false,
       responsive: true,
       modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
@@ -62,8 +63,8 @@ function withStyle(layout, hasData) {
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("muted"), activecolor: colour("text") },
     hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("muted"), font: { color: colour("text") }, align: "left" },
     ...layout,
-    xaxis: { ...axis, ...layout.xaxis },
-    yaxis: { ...axis, ...layout.yaxis },
+    xaxis: { ...axis, ...layout.xaxis, title: { standoff: 12, ...layout.xaxis?.title } },
+    yaxis: { ...axis, ...layout.yaxis, title: { standoff: 12, ...layout.yaxis?.title } },
   };
   if (!hasData) {
     const text = "No finished run has numbers for this.";
@@ -87,11 +88,17 @@ function lineTraces(x, [y, low, high], label, text, dash = "solid") {
     });
   }
   traces.push({
-    x, y, type: "scatter", mode: x.length > 1 ? "lines" : "markers", name: plain(label),
-    line: { color: ink, width: 2, dash }, marker: { color: ink, symbol: symbol(label), size: 8 },
+    x, y, type: "scatter", mode: "lines+markers", name: plain(label), line: { color: ink, width: 2, dash },
+    marker: { color: ink, symbol: symbol(label), opacity: 1, size: x.map((_, place) => (place === x.length - 1 ? 9 : 0)) },
     text, hovertemplate: "%{text}<extra></extra>", connectgaps: true,
   });
   return traces;
+}
+
+// Bars from low to high of (mean, low, high); a single run has none.
+function errorBars(triples, scale, look) {
+  const part = (from, to) => triples.map((triple) => Math.max(((triple[from] ?? triple[0]) - (triple[to] ?? triple[0])) * scale, 0));
+  return { ...look, type: "data", symmetric: false, array: part(2, 0), arrayminus: part(0, 1) };
 }
 
 function symbol(label) {

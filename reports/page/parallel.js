@@ -30,10 +30,10 @@ function parallelPlot(host) {
     });
     const left = all.length > shown.length ? `; the first ${shown.length} of ${all.length} cells` : "";
     const layout = {
-      margin: { l: 90, r: 70, t: 24, b: 60 },
+      margin: { l: 90, r: 70, t: 24, b: 60 }, width: Math.max(host.clientWidth, 120 * axes.length),
       xaxis: {
         tickvals: axes.map((_, at) => at), ticktext: axes.map((axis) => plain(axis.name, 24).replace(" [", "<br>[")),
-        showgrid: false, zeroline: false, range: [-0.25, axes.length - 0.75], fixedrange: true,
+        showgrid: false, zeroline: false, tickangle: 0, range: [-0.25, axes.length - 0.75], fixedrange: true,
         title: { text: left.replace("; ", "") },
       },
       yaxis: { visible: false, range: [-0.05, 1.05], fixedrange: true },
@@ -51,7 +51,8 @@ function parallelPlot(host) {
 
 function namedAxis(name, values) {
   const names = [...new Set(values)];
-  if (name !== "compressor") names.sort(compare);
+  if (name === "compressor") names.reverse();
+  else names.sort(compare);
   const heightOf = (value) => (names.length > 1 ? names.indexOf(value) / (names.length - 1) : 0.5);
   const step = Math.ceil(names.length / MOST_NAMES);
   const ticks = names.filter((_, place) => place % step === 0).map((value) => [heightOf(value), value || "null"]);

@@ -24,7 +24,10 @@ function paretoPlot(host) {
     const traces = drawn.filter((label) => shown.some((cell) => cell.label === label)).map((label) => {
       const cells = shown.filter((cell) => cell.label === label);
       const ink = lineColour(label);
+      const bars = { color: ink, thickness: 1, width: 0 };
       return {
+        error_x: errorBars(cells.map((cell) => cell.values[x]), 1, bars),
+        error_y: errorBars(cells.map((cell) => cell.values.accuracy), 100, bars),
         type: "scatter", mode: "markers", name: plain(label), x: cells.map((cell) => mean(cell, x)),
         y: cells.map((cell) => mean(cell, "accuracy") * 100),
         marker: { color: ink, symbol: symbol(label), size: 10, line: { color: colour("paper"), width: 1 } },

@@ -17,7 +17,10 @@ function startPlots() {
     PLOTS[host.dataset.plot](host);
     host.hidden = !host.children.length;
   }
-  for (const section of document.querySelectorAll("section[data-plots]")) {
-    section.hidden = ![...section.querySelectorAll("[data-plot]")].some((host) => !host.hidden);
+  for (const section of document.querySelectorAll("section[hidden]")) {
+    section.hidden = !section.querySelector("[data-plot]:not([hidden])");
+  }
+  for (const link of document.querySelectorAll("nav a")) {
+    link.hidden = document.getElementById(link.hash.slice(1))?.hidden ?? false;
   }
 }

@@ -21,8 +21,8 @@ function startRuns() {
   const box = make("div", { class: "scroll tall", role: "region", tabindex: "0", "aria-label": "All runs" }, table);
   const virtual = new VirtualTable(box, body, cells, openRun, columns.length);
   const filtered = makeFilter(controls, update);
-  const drawButton = make("button", { type: "button", click: () => drawLabels(defaultLabels(labelsOf(virtual.rows))) }, "Draw these compressors");
-  const allButton = make("button", { type: "button", click: () => drawLabels(defaultLabels()) }, "Draw all");
+  const drawButton = make("button", { type: "button", click: () => drawLabels(defaultLabels(labelsOf(virtual.rows))) }, "Plot only these");
+  const allButton = make("button", { type: "button", click: () => drawLabels(defaultLabels()) }, "Plot all");
   if (LOOKS.size > 1) controls.append(drawButton, allButton);
   host.append(controls, said, box);
   update();

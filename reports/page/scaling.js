@@ -23,7 +23,7 @@ function scalingPlot(host) {
   const sized = CELLS.filter((cell) => cell.workers !== "");
   if (!sized.length) return;
   const groups = settings(sized, false);
-  let [value, setting] = ["iterations_per_second", [...groups.keys()][0]];
+  let [value, setting] = ["iterations_per_second", fullest(groups)];
   const controls = [
     select("Value", Object.entries(SCALED).map(([key, { name }]) => [key, name]), value, (chosen) => {
       value = chosen;
@@ -58,14 +58,11 @@ function scalingPlot(host) {
 function scalingTrace(line, measure) {
   const values = line.map((cell) => measure.of(cell));
   const scaled = (part) => values.map((triple) => triple[part] * measure.scale);
-  const hasRange = values.some(([, low]) => low !== null && low !== undefined);
   const ink = lineColour(line[0].label);
   return {
     x: line.map((cell) => Number(cell.workers)), y: scaled(0), type: "scatter", mode: "lines+markers",
     name: plain(line[0].label), line: { color: ink, width: 2 }, marker: { color: ink, symbol: symbol(line[0].label), size: 8 },
-    error_y: { visible: hasRange, type: "data", symmetric: false, thickness: 1.2, width: 4, color: ink,
-      array: values.map(([m, , high]) => (high == null ? 0 : (high - m) * measure.scale)),
-      arrayminus: values.map(([m, low]) => (low == null ? 0 : (m - low) * measure.scale)) },
+    error_y: errorBars(values, measure.scale, { thickness: 1.2, width: 4, color: ink }),
     text: line.map((cell, place) =>
       `${plain(cell.label)}<br>${settingOf(cell).split(",")[0]}: ${withInterval(values[place], measure)}${seeds(cell)}`),
     hovertemplate: "%{text}<extra></extra>",
