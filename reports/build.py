@@ -75,7 +75,7 @@ def build(
 
         (directory / PLOTS).mkdir(exist_ok=True)
         pictures = plots.save_all(plots.plots(grid, report.epochs), directory / PLOTS)
-    _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out))
+    _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out, report.epochs, report.profile))
     return Built(directory, report, grid, made)
 
 
