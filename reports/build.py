@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from reports import collect
+from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
+from reports.formats import DEFAULT, save
 from reports.grid import Grid, lay_out
 from reports.table import Table
 from reports.tables import tables
@@ -48,13 +50,34 @@ class Built:
         return self.report.left_out
 
 
-def build(directory: Path, with_plots: bool = True) -> Built:
-    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories."""
-    return write(read([directory], directory), with_plots)
+def build(
+    directory: Path,
+    with_plots: bool = True,
+    formats: Sequence[str] = DEFAULT,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> Built:
+    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories.
+
+    Args:
+        formats: of the tables, from `formats.FORMATS`.
+        targets, against: see `tables.tables`.
+    """
+    return write(read([directory], directory, targets, against), with_plots, formats)
 
 
-def read(sweeps: Sequence[Path], directory: Path) -> Built:
-    """What there is to report of sweeps together: of several, each signature counts once. Nothing is written."""
+def read(
+    sweeps: Sequence[Path],
+    directory: Path,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> Built:
+    """What there is to report of sweeps together: of several, each signature counts once. Nothing is written.
+
+    Args:
+        directory: of the report; of a single sweep its own.
+        targets, against: see `tables.tables`.
+    """
     report = Report(sweeps)
     infos = [report.info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
@@ -62,24 +85,33 @@ def read(sweeps: Sequence[Path], directory: Path) -> Built:
         report = report.merged()
     swept = [key for each in infos if isinstance(keys := each.get("swept"), list) for key in keys]
     grid = lay_out(report.runs, list(map(str, swept)))
-    return Built(directory, report, info, grid, tables(grid))
+    return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
 
 
 def render(built: Built, pictures: Mapping[Path, Plot] | None = None) -> str:
     """The page of a report."""
     from reports import page
 
-    return page.render(built.directory, built.grid, built.tables, pictures or {}, built.info, built.left_out)
+    report = built.report
+    return page.render(
+        built.directory,
+        built.grid,
+        built.tables,
+        pictures or {},
+        built.info,
+        report.left_out,
+        report.epochs,
+        report.profile,
+    )
 
 
-def write(built: Built, with_plots: bool = True) -> Built:
+def write(built: Built, with_plots: bool = True, formats: Sequence[str] = DEFAULT) -> Built:
     """Write a report into its directory, which is made where it is missing."""
     directory = built.directory
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
     _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
     for table in built.tables:
-        _write(directory / TABLES / f"{table.name}.csv", table.csv())
-        _write(directory / TABLES / f"{table.name}.md", table.markdown())
+        save(table, directory / TABLES, formats)
     pictures = {}
     if with_plots:
         from reports import plots
