@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
 from reports.formats import DEFAULT, save
 from reports.grid import Grid, lay_out
+from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
@@ -62,8 +64,8 @@ def build(
 
     report = Report([directory])
     info = report.info(directory)
-    swept = info.get("swept")
-    grid = lay_out(report.runs, list(map(str, swept)) if isinstance(swept, list) else [])
+    grid = lay_out(report.runs, swept(info))
+    check_against(grid, against)
     made = tables(grid, report.epochs, targets, against)
     _write(directory / rundir.SUMMARY, _summary(report.runs, directory))
     (directory / TABLES).mkdir(exist_ok=True)
@@ -75,8 +77,17 @@ def build(
 
         (directory / PLOTS).mkdir(exist_ok=True)
         pictures = plots.save_all(plots.plots(grid, report.epochs), directory / PLOTS)
-    _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out, report.epochs, report.profile))
+    _write(
+        directory / PAGE,
+        page.render(directory, grid, made, pictures, info, report.left_out, report.epochs, report.profile),
+    )
     return Built(directory, report, grid, made)
+
+
+def swept(info: Mapping[str, Any]) -> list[str]:
+    """The keys that a sweep.yaml says were swept."""
+    found = info.get("swept")
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def summarize_dates(built: Sequence[Built]) -> None:

@@ -101,9 +101,7 @@ def _by_run(grid: Grid, frame: pd.DataFrame, columns: Sequence[str]) -> dict[int
 
 def _values(measured: np.ndarray) -> dict[str, Any]:
     triples = _band(measured)
-    return {
-        name: short(triple) for name, triple in zip(MEASURES, triples.T, strict=True) if np.isfinite(triple[0])
-    }
+    return {name: short(triple) for name, triple in zip(MEASURES, triples.T, strict=True) if np.isfinite(triple[0])}
 
 
 def _mean(curves: Iterable[np.ndarray], x: Sequence[str], y: Sequence[str], points: int) -> dict[str, Any] | None:
