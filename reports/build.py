@@ -16,6 +16,7 @@ from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
 from reports.formats import DEFAULT, save
 from reports.grid import Grid, lay_out
+from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
@@ -77,14 +78,17 @@ def read(
     Args:
         directory: of the report; of a single sweep its own.
         targets, against: see `tables.tables`.
+
+    Raises:
+        sweep.run.UsageError: there is nothing that is called as `against` says.
     """
     report = Report(sweeps)
     infos = [report.info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
     if len(sweeps) > 1:
         report = report.merged()
-    swept = [key for each in infos if isinstance(keys := each.get("swept"), list) for key in keys]
-    grid = lay_out(report.runs, list(map(str, swept)))
+    grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
+    check_against(grid, against)
     return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
 
 
@@ -127,6 +131,12 @@ def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}
+
+
+def swept(info: Mapping[str, Any]) -> list[str]:
+    """The keys that a sweep.yaml says were swept."""
+    found = info.get("swept")
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def summarize_dates(built: Sequence[Built]) -> None:

@@ -161,7 +161,9 @@ def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: Built) -> Non
     assert ("seed", "1", "1") in {tuple(row.split("\t")) for row in rows.all_inner_texts()}
     assert dialog.locator("#run-curve .scatterlayer .trace").count() == 3, "the run, and the mean and band of its cell"
     for link in dialog.get_by_role("link").all():
-        target = page.evaluate("href => decodeURIComponent(new URL(href, location.href).pathname)", link.get_attribute("href"))
+        target = page.evaluate(
+            "href => decodeURIComponent(new URL(href, location.href).pathname)", link.get_attribute("href")
+        )
         assert target.startswith(str(seeds.directory)) and (Path(target).exists() or target.endswith(".log"))
     dialog.get_by_role("button", name="Close").click()
     assert not dialog.is_visible()
