@@ -62,7 +62,7 @@ def build(directory: Path, with_plots: bool = True) -> Built:
         from reports import plots
 
         (directory / PLOTS).mkdir(exist_ok=True)
-        pictures = plots.save_all(plots.plots(grid, report.epochs), directory / PLOTS)
+        pictures = plots.save_all(plots.makers(grid, report.epochs, report.profile), directory / PLOTS)
     _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out))
     return Built(directory, report, grid, made)
 

@@ -23,7 +23,7 @@ from reports.text import clean, setting
 from sweep import run as rundir
 
 if TYPE_CHECKING:
-    from reports.plots import Plot  # loads matplotlib, which a page without plots does not need
+    from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _SECTIONS = (
@@ -40,7 +40,7 @@ def render(
     directory: Path,
     grid: Grid,
     tables: Sequence[Table],
-    plots: Mapping[Path, Plot],
+    plots: Mapping[Path, Picture],
     info: Mapping[str, Any],
     left_out: Sequence[LeftOut],
 ) -> str:
@@ -81,7 +81,7 @@ def render(
     )
 
 
-def _picture(directory: Path, path: Path, plot: Plot) -> dict[str, str]:
+def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, str]:
     return {
         "title": plot.title,
         "alt": plot.alt,
