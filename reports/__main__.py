@@ -1,80 +1,79 @@
-"""`python -m reports PATH [PATH...]`: rebuild the reports of sweeps from their run directories alone."""
+"""`python -m reports PATH...` rebuilds the reports of sweeps; `python -m reports COMMAND ...` looks at what they left.
+
+Exit status 0: all is well; 1: a report could not be written; 2: it cannot be done as typed; 130: ended by Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import NoReturn
 
-from reports import collect
-from reports.build import Built, build, summarize_dates
-from reports.tables import headline, unfinished
 from sweep.run import UsageError
+from sweep.text import did_you_mean
+
+BUILD = "build"  # what is done where no command is named
+COMMANDS = {
+    "list": "every sweep: when, how its runs stand, and the best of them",
+    "show": "one run: its config, result, attempts and files",
+    "diff": "two runs side by side",
+    "logs": "the end of a run's output",
+    "prune": "delete checkpoints, or what failed attempts have left",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers a wrong command with one line and exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0; 1 where a report could not be written; 2 where there is nothing to report."""
-    options = _parser().parse_args(arguments)
+    """Returns the exit status; what went wrong is one line."""
+    typed = sys.argv[1:] if arguments is None else arguments
     if sys.stdout is None:  # it was closed before the start: reports are files in the first place
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     # A log's or a terminal's encoding may lack the signs that names and tables have.
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    is_command = bool(typed) and typed[0] in COMMANDS
+    module = importlib.import_module(f"reports.commands.{typed[0] if is_command else BUILD}")
+    parser = Parser(
+        prog=f"python -m reports {typed[0]}" if is_command else "python -m reports",
+        description=module.__doc__,
+        epilog=None if is_command else _commands(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.arguments(parser)
     try:
-        built = []
-        for sweep in collect.sweeps(*options.paths):
-            built.append(build(sweep, options.plots))
-            if not options.quiet:
-                _show(built[-1])
-            print(_as_typed(built[-1].page), flush=True)
-        summarize_dates(built)
+        status = int(module.run(parser.parse_intermixed_args(typed[is_command:])))
+        sys.stdout.flush()
+        return status
     except UsageError as error:
-        print(f"reports: {error}", file=sys.stderr)
+        is_mistyped = bool(typed) and not is_command and not os.path.exists(typed[0])
+        print(f"reports: {error}{did_you_mean(typed[0], list(COMMANDS)) if is_mistyped else ''}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except KeyboardInterrupt:
+        return 130
     except OSError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m reports",
-        description="Rebuild summary.csv, tables/, plots/ and report.html of sweeps from their run directories.",
-    )
-    parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="+",
-        type=Path,
-        help="a sweep's directory (output/<date>/<time>), a date's (output/<date>) or the root of both (output)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="print only where the reports are")
-    parser.add_argument(
-        "--no-plots", dest="plots", action="store_false", help="write no plots, and a page without them"
-    )
-    return parser
-
-
-def _show(built: Built) -> None:
-    from reports import terminal
-
-    out = terminal.console()
-    terminal.say(out, f"{collect.sweep_name(built.directory)}: {headline(built.grid)}", style="bold")
-    chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
-    failures = unfinished(built.grid)
-    terminal.show(out, [*chosen, failures] if failures.rows else chosen)
-    for entry in built.left_out:
-        terminal.say(out, f"left out: {os.path.relpath(entry.path, built.directory)}: {entry.reason}")
-    terminal.say(out, "")
-
-
-def _as_typed(path: Path) -> str:
-    """Relative to the working directory where the path is below it."""
-    here, absolute = Path.cwd(), path.resolve()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+def _commands() -> str | None:
+    lines = [f"  {command:6} {summary}" for command, summary in COMMANDS.items()]
+    head = "commands (python -m reports COMMAND --help tells more; a path that is called so is written ./list):"
+    return "\n".join([head, *lines]) if lines else None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
