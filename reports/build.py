@@ -22,7 +22,7 @@ from reports.tables import tables
 from sweep import run as rundir
 
 if TYPE_CHECKING:
-    from reports.plots import Plot  # loads matplotlib
+    from reports.plots import Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -92,7 +92,7 @@ def read(
     return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
 
 
-def render(built: Built, pictures: Mapping[Path, Plot] | None = None) -> str:
+def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
     """The page of a report."""
     from reports import page
 
@@ -116,12 +116,13 @@ def write(built: Built, with_plots: bool = True, formats: Sequence[str] = DEFAUL
     _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
     for table in built.tables:
         save(table, directory / TABLES, formats)
-    pictures = {}
+    pictures: Mapping[Path, Picture] = {}
     if with_plots:
         from reports import plots
 
         (directory / PLOTS).mkdir(exist_ok=True)
-        pictures = plots.save_all(plots.plots(built.grid, built.report.epochs), directory / PLOTS)
+        makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+        pictures = plots.save_all(makers, directory / PLOTS)
     _write(directory / PAGE, render(built, pictures))
     return built
 

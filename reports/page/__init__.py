@@ -25,7 +25,7 @@ from reports.tables import headline
 from reports.text import setting
 
 if TYPE_CHECKING:
-    from reports.plots import Plot  # loads matplotlib, which a page without plots does not need
+    from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "More comparisons"
@@ -51,7 +51,7 @@ def render(
     directory: Path,
     grid: Grid,
     tables: Sequence[Table],
-    plots: Mapping[Path, Plot],
+    plots: Mapping[Path, Picture],
     info: Mapping[str, Any],
     left_out: Sequence[LeftOut],
     epochs: pd.DataFrame,
@@ -117,7 +117,7 @@ def _data(
     }
 
 
-def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Plot]) -> Iterator[dict[str, Any]]:
+def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Picture]) -> Iterator[dict[str, Any]]:
     """What stands below which title; whatever has no place of its own comes last."""
     by_name = {table.name: table for table in tables if table.name != "runs"}
     pictures = {plot.name: _picture(directory, path, plot) for path, plot in plots.items() if path.suffix == ".png"}
@@ -136,7 +136,7 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Plo
         }
 
 
-def _picture(directory: Path, path: Path, plot: Plot) -> dict[str, str]:
+def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, str]:
     return {
         "title": plot.title,
         "alt": plot.alt,
