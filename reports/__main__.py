@@ -15,7 +15,9 @@ from typing import NoReturn
 from sweep.run import UsageError
 
 BUILD = "build"  # what is done where no command is named
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "export": "write runs that have ended for TensorBoard or MLflow",
+}
 
 
 class Parser(argparse.ArgumentParser):
