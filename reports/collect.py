@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from reports import machines, rows
+from reports import machines, profiles, rows
 from reports.text import clean
 from sweep import run as rundir
 
@@ -62,6 +62,7 @@ RUN_COLUMNS = {
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
 _COUNTS = ("step", "epoch", "samples")
+_AT_ONCE = 64  # runs whose steps are in memory together
 
 _WARMUP_STEPS = 10  # where the config does not say
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
@@ -100,6 +101,46 @@ class Report:
     def steps(self) -> pd.DataFrame:
         """One row per optimizer step: `sweep`, `run` (categories) and `sweep.run.STEP_COLUMNS`."""
         return self._series(rundir.STEPS, rundir.STEP_COLUMNS, "step")
+
+    @functools.cached_property
+    def profile(self) -> pd.DataFrame:
+        """`steps` in few rows, for plots: each run's in at most `profiles.BINS` (100) bins of consecutive steps.
+
+        Columns as in `steps`, but all numbers `float64` except `step` and `epoch` (`Int64`): `step`, `epoch` and
+        `time_s` are those at the end of a bin, all else is the mean over its steps, of those that have a value.
+        """
+        parts = []
+        columns = [rows.PLACE, *rundir.STEP_COLUMNS]
+        for start in range(0, len(self.runs), _AT_ONCE):
+            paths = [Path(each) / rundir.STEPS for each in self.runs["directory"][start : start + _AT_ONCE]]
+            read = rows.read(paths, rundir.STEP_COLUMNS, "step", self._leave_out)[columns].astype("float64")
+            parts.append(
+                profiles.profile(read, rows.PLACE).assign(
+                    **{rows.PLACE: lambda part, start=start: part[rows.PLACE] + start}
+                )
+            )
+        frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns, dtype="float64")
+        return self._named(frame, ("step", "epoch"))
+
+    def merged(self) -> Report:
+        """This report with one run of each signature: `Report([A, B]).merged()` puts sweeps together.
+
+        Of runs with one signature, of one sweep or of several, the one counts that is done, of several that are done
+        the one that ended last; where none is done, the one that ended last. The others are in `left_out`, with the
+        directory of the one that counts. `runs`, `epochs`, `steps` and `profile` are of the runs that count, in the
+        order of the sweeps.
+        """
+        runs = self.runs
+        rank = pd.DataFrame({"done": runs["status"] == rundir.DONE, "ended": runs["ended"]}).fillna({"done": False})
+        best = rank.sort_values(["done", "ended"], na_position="first", kind="stable").index
+        chosen = runs.loc[best].drop_duplicates("signature", keep="last")
+        counts = chosen.set_index("signature")["directory"]
+        merged = Report(())
+        merged.sweeps, merged.left_out = self.sweeps, list(self.left_out)
+        merged.runs = runs.loc[sorted(chosen.index)].reset_index(drop=True)
+        for directory, signature in runs.drop(chosen.index)[["directory", "signature"]].itertuples(index=False):
+            merged._leave_out(Path(directory), f"the same config as {counts[signature]}, which counts")
+        return merged
 
     def info(self, sweep: Path) -> dict[str, Any]:
         """The content of a sweep's sweep.yaml; empty where there is none."""
@@ -189,11 +230,15 @@ class Report:
     def _series(self, name: str, columns: Sequence[str], key: str) -> pd.DataFrame:
         paths = [Path(directory) / name for directory in self.runs["directory"]]
         frame = rows.read(paths, columns, key, self._leave_out)
-        places = frame.pop(rows.PLACE)
+        return self._named(frame, [column for column in _COUNTS if column in columns])
+
+    def _named(self, frame: pd.DataFrame, counts: Sequence[str]) -> pd.DataFrame:
+        """With the names of sweep and run in place of the run's position, and counts as such."""
+        places = frame.pop(rows.PLACE).astype("int64")
         for position, column in enumerate(("sweep", "run")):
             names = self.runs[column].astype("category")
             frame.insert(position, column, names.take(places.to_numpy()).reset_index(drop=True))
-        return frame.assign(**{column: _whole(frame[column]) for column in _COUNTS if column in columns})
+        return frame.assign(**{column: _whole(frame[column]) for column in counts})
 
     def _json(self, path: Path) -> dict[str, Any] | None:
         try:

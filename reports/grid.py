@@ -1,4 +1,8 @@
-"""How the runs of a sweep are laid out: what was swept, what was constant, how a row is called."""
+"""How the runs of a sweep are laid out: what was swept, what was constant, how a row is called.
+
+Runs that differ only in their seed are repetitions of one experiment: they are one cell, which
+`label`, `keys` and `workers` name.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,11 @@ from typing import Any
 import pandas as pd
 
 from reports.collect import RUN_COLUMNS
-from reports.text import order, setting
+from reports.text import listed, order, setting
 
 AXES = ["compressor", "workers"]
 BASELINE = "none"
+SEED = "seed"
 _HYPER = "compressor."
 
 
@@ -22,8 +27,10 @@ class Grid:
 
     Attributes:
         runs: as in `Report.runs`, sorted, with the column `label`: the compressor and those of its
-            hyper-parameters that were swept (`qsgd levels=7`).
-        keys: what was swept besides; together with `label` and `workers` they name exactly one run.
+            hyper-parameters that were swept (`qsgd levels=7`), and the column `cell`: runs with the same
+            number, which counts in the order of the tables, differ only in their seed.
+        keys: what was swept besides; together with `label` and `workers` they name exactly one cell.
+        seeds: those of all runs, in order; nothing where no config has any.
         constants: the config keys with the same value in all runs.
         specific: by compressor, the keys that are not constant, but the same in all its runs.
         entangled: the keys that are neither, but follow from the swept ones.
@@ -31,6 +38,7 @@ class Grid:
 
     runs: pd.DataFrame
     keys: tuple[str, ...]
+    seeds: tuple[Any, ...]
     constants: Mapping[str, Any]
     specific: Mapping[str, Mapping[str, Any]]
     entangled: tuple[str, ...]
@@ -45,9 +53,16 @@ class Grid:
         return sorted(self.runs["workers"].unique(), key=order)
 
     @property
+    def run_keys(self) -> tuple[str, ...]:
+        """What names a run, besides `label` and `workers`: the keys, and the seed where there are several."""
+        return (*self.keys, SEED) if len(self.seeds) > 1 else self.keys
+
+    @property
     def caption(self) -> str:
         """What all runs have in common, which a reader does not find in the rows and columns."""
         parts = [_settings(self.constants)]
+        if len(self.seeds) > 1:
+            parts.append(f"seeds {listed([setting(seed) or 'null' for seed in self.seeds])}")
         if self.entangled:
             parts.append("follows from what was swept: " + ", ".join(self.entangled))
         return ". ".join(filter(None, parts))
@@ -69,22 +84,29 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     """
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
     config = [column for column in runs.columns if column not in RUN_COLUMNS]
-    keys = [key for key in dict.fromkeys(_typed(key) for key in swept) if key in config and key not in AXES]
+    named = [*AXES, SEED] if SEED in config else AXES
+    typed = list(dict.fromkeys(_typed(key) for key in swept))
+    keys = [key for key in typed if key in config and key not in named]
+    distinct = runs[config].nunique(dropna=False)
     # Groups first: what differs between two models because they are two models needs no row of its own.
     inner = [key for key in config if key.rpartition(".")[0] in config]
     outer = [key for key in config if key not in inner]
     for candidates in (outer, inner):
-        keys += _differing(runs, [*AXES, *keys], [key for key in candidates if key not in [*AXES, *keys]])
-    if runs.duplicated([*AXES, *keys]).any():
-        keys.append("run")
+        others = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
+        keys += _differing(runs, [*named, *keys], others)
+        if SEED in config and SEED not in typed:
+            keys += _not_of_the_seed(runs, [*AXES, *keys], [key for key in others if key not in keys])
+    for last in ("sweep", "run"):
+        if runs.duplicated([*named, *keys]).any() and runs[last].nunique() > 1:
+            keys.append(last)
     hyper = [key for key in keys if key.startswith(_HYPER)]
     keys = [key for key in keys if key not in hyper]
     runs = runs.assign(label=_labels(runs, hyper))
 
     fixed = [key for key in config if key not in [*AXES, *keys, *hyper]]
-    distinct = runs[fixed].nunique(dropna=False)
+    seeds = tuple(sorted(runs[SEED].unique(), key=order)) if SEED in config else ()
     constants = {key: runs[key].iloc[0] for key in fixed if distinct[key] == 1 and not key.startswith(_HYPER)}
-    varying = [key for key in fixed if key not in constants]
+    varying = [key for key in fixed if key not in [*constants, SEED]]
     specific = {
         setting(name): {key: group[key].iloc[0] for key in [*hyper, *varying] if group[key].nunique(dropna=False) == 1}
         for name, group in runs.groupby("compressor", dropna=False)
@@ -93,11 +115,13 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
 
     places = zip(
         runs["compressor"] != BASELINE,
-        *(map(order, runs[key]) for key in ["compressor", *hyper, *keys, "workers"]),
+        *(map(order, runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
         strict=True,
     )
     positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
-    return Grid(runs.iloc[positions].reset_index(drop=True), tuple(keys), constants, specific, entangled)
+    runs = runs.iloc[positions].reset_index(drop=True)
+    runs["cell"] = runs.groupby([*AXES, *hyper, *keys], dropna=False, sort=False).ngroup()
+    return Grid(runs, tuple(keys), seeds, constants, specific, entangled)
 
 
 def _typed(key: str) -> str:
@@ -111,6 +135,19 @@ def _differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list
         return []
     values = runs.groupby(by, dropna=False, sort=False)[candidates].nunique(dropna=False)
     return [key for key in candidates if (values[key] > 1).any()]
+
+
+def _not_of_the_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
+    """The candidates that differ between runs equal in `by`, without having a value of its own for each seed.
+
+    Where nobody says that the seed was swept, several values that come with different seeds are more likely what
+    was swept, with a seed drawn for each.
+    """
+    if not runs.duplicated(by).any():
+        return []
+    groups = runs.groupby(by, dropna=False, sort=False)
+    seeds, values = groups[SEED].nunique(dropna=False), groups[candidates].nunique(dropna=False)
+    return [key for key in candidates if ((values[key] > 1) & (values[key] < seeds)).any()]
 
 
 def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:

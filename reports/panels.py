@@ -91,7 +91,7 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     most = _MAX_PANELS if len(looks) <= _FEW else _MAX_SMALL // len(looks)
     if apart and len(runs.drop_duplicates([*apart, *by])) > most:
         apart = []
-    repeats = [key for key in grid.keys if key not in apart]
+    repeats = [key for key in grid.run_keys if key not in apart]
     runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
     groups = list(runs.groupby(keys, dropna=False, sort=False)) if keys else []

@@ -95,7 +95,7 @@ def headline(grid: Grid) -> str:
         values = candidates[measure.column].dropna()
         if len(values):
             best = candidates.loc[values.idxmax()]
-            keys = [f"{key}={setting(best[key])}" for key in grid.keys]
+            keys = [f"{key}={setting(best[key])}" for key in grid.run_keys]
             name = ", ".join([best["label"], counted(setting(best["workers"]), "worker"), *keys])
             sentences.append(f"Highest {what}: {measure.text(values.max())} {measure.shown or measure.unit} ({name}).")
     if shared := int(runs["shared_cores"].sum()):
@@ -111,7 +111,7 @@ def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
         runs: its runs with a column `measure.column`, of numbers, or of words where there is none.
     """
     measure = measure.scaled(pd.to_numeric(runs[measure.column], errors="coerce"))
-    names = ("label", *grid.keys)
+    names = ("label", *grid.run_keys)
     cells: dict[tuple[str, ...], dict[str, Cell]] = {}
     marked: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
     columns = (runs[key] for key in ("status", measure.column, "workers", *names))
@@ -127,7 +127,7 @@ def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
         for row, found in cells.items()
     ]
     shown = measure.shown or measure.unit
-    headings = [Column("compressor"), *map(Column, grid.keys)]
+    headings = [Column("compressor"), *map(Column, grid.run_keys)]
     headings += [Column(counted(workers or "?", "worker"), measure.unit, shown) for workers in counts]
     return Table(measure.name, measure.title, tuple(headings), len(names), tuple(rows), grid.caption)
 
@@ -136,9 +136,9 @@ def unfinished(grid: Grid) -> Table:
     """The runs that are not done, and why."""
     runs = grid.runs[grid.runs["status"] != rundir.DONE]
     reasons = map(why, runs["status"], runs["reason"])
-    columns = zip(*(runs[key] for key in ("label", *grid.keys, "workers", "status")), reasons, strict=True)
+    columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
     rows = tuple(Row(tuple(_text(setting(value)) for value in row)) for row in columns)
-    names = ("compressor", *grid.keys, "workers", "status", "reason")
+    names = ("compressor", *grid.run_keys, "workers", "status", "reason")
     return Table("unfinished", "Runs that are not done", tuple(map(Column, names)), len(names) - 2, rows)
 
 
@@ -149,7 +149,7 @@ def why(status: str, reason: Any) -> str:
 
 def _speedup(grid: Grid) -> list[float | str]:
     """Iterations per second over those of the baseline run that is equal in all other swept keys."""
-    keys = [[setting(value) for value in grid.runs[key]] for key in (*grid.keys, "workers")]
+    keys = [[setting(value) for value in grid.runs[key]] for key in (*grid.run_keys, "workers")]
     places = list(zip(*keys, strict=True))
     done = grid.runs["status"] == rundir.DONE
     speeds = list(grid.runs["iterations_per_second"].where(done))
@@ -199,13 +199,13 @@ def _by_run(
     for run, measured in zip(grid.runs.to_dict("records"), numbers, strict=True):
         workers = setting(run["workers"])
         before, texts, after = (
-            [_text(setting(run[key])) for key in keys] for keys in (("label", *grid.keys), first, last)
+            [_text(setting(run[key])) for key in keys] for keys in (("label", *grid.run_keys), first, last)
         )
         cells = [_cell(run["status"], value, measure) for value, measure in zip(measured, measures, strict=True)]
         count = Cell(workers, workers + _marks(run))
         marked = {mark: (workers,) for mark in MARKS if run[mark]}
         rows.append(Row((*before, count, *texts, *cells, *after), marked))
-    names = [Column("compressor"), *map(Column, grid.keys), Column("workers")]
+    names = [Column("compressor"), *map(Column, grid.run_keys), Column("workers")]
     columns = [*names, *map(Column, first), *(Column(m.title, m.unit, m.shown or m.unit) for m in measures)]
     return Table(name, title, (*columns, *map(Column, last)), len(names), tuple(rows), grid.caption)
 

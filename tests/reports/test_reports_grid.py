@@ -27,10 +27,43 @@ def test_the_swept_keys_are_found_without_being_told(nine: Path) -> None:
         assert list(grid.runs["workers"]) == [2, 4, 8] * 3
 
 
-def test_a_swept_seed_is_a_row_of_its_own(tmp_path: Path) -> None:
-    configs = [fabricate.config(workers=w, seed=seed) for w in (2, 4) for seed in (10, 9)]
+def test_runs_that_differ_only_in_their_seed_are_one_cell(tmp_path: Path) -> None:
+    configs = [fabricate.config(workers=w, seed=seed) for w in (4, 2) for seed in (10, 9)]
+    for swept in ((), ("workers", "seed")):
+        grid = grid_of(tmp_path, *configs, swept=swept)
+        assert grid.keys == () and grid.seeds == (9, 10) and grid.run_keys == ("seed",)
+        assert list(zip(grid.runs["workers"], grid.runs["seed"], strict=True)) == [(2, 9), (2, 10), (4, 9), (4, 10)]
+        assert list(grid.runs["cell"]) == [0, 0, 1, 1]
+        assert "seeds 9 and 10" in grid.caption and "follows" not in grid.caption
+
+
+def test_one_seed_is_a_constant_like_any_other(nine: Path) -> None:
+    grid = lay_out(reports.load(nine).runs)
+    assert grid.seeds == (0,) and grid.run_keys == () and list(grid.runs["cell"]) == list(range(9))
+    assert "seed=0" in grid.caption and "seeds" not in grid.caption
+
+
+def test_what_follows_the_seed_is_no_key(tmp_path: Path) -> None:
+    configs = [fabricate.config(c, seed=s, batch__size=64 + s) for c in ("none", "qsgd") for s in (0, 1, 2)]
     grid = grid_of(tmp_path, *configs)
-    assert grid.keys == ("seed",) and list(grid.runs["seed"]) == [9, 9, 10, 10]
+    assert grid.keys == () and list(grid.runs["cell"]) == [0, 0, 0, 1, 1, 1]
+    assert grid.caption.endswith("follows from what was swept: batch.size")
+    folds = [fabricate.config(seed=s, batch__size=64 + s % 2) for s in (0, 1, 2)]
+    assert grid_of(tmp_path, *folds, swept=("seed",)).keys == (), "only the seed was swept"
+
+
+def test_what_was_swept_with_a_seed_drawn_for_each_is_a_key(tmp_path: Path) -> None:
+    configs = [fabricate.config(seed=s, optimizer__lr=lr) for s, lr in enumerate((0.1, 0.1, 0.2, 0.2))]
+    for swept in ((), ("optimizer.lr",)):
+        grid = grid_of(tmp_path, *configs, swept=swept)
+        assert grid.keys == ("optimizer.lr",) and list(grid.runs["cell"]) == [0, 0, 1, 1]
+
+
+def test_the_same_run_in_two_sweeps_is_two_cells(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        fabricate.sweep(tmp_path / name, [fabricate.config(seed=seed) for seed in (0, 1)])
+    grid = lay_out(reports.load(tmp_path / "a", tmp_path / "b").runs)
+    assert grid.keys == ("sweep",) and list(grid.runs["cell"]) == [0, 0, 1, 1]
 
 
 def test_hyper_parameters_of_a_compressor_become_its_label(tmp_path: Path) -> None:
@@ -67,8 +100,10 @@ def test_what_follows_from_a_group_is_no_row(tmp_path: Path) -> None:
 def test_override_syntax_is_understood_and_more_keys_are_added_where_it_does_not_suffice(tmp_path: Path) -> None:
     configs = [fabricate.config(seed=seed, optimizer__lr=lr) for seed in (0, 1) for lr in (0.1, 0.2)]
     grid = grid_of(tmp_path, *configs, swept=("+experiment", "optimizer.lr", "compressor.name", "++seed"))
-    assert grid.keys == ("optimizer.lr", "seed")
-    assert grid_of(tmp_path, *configs, swept=("experiment",)).keys == ("seed", "optimizer.lr")
+    assert grid.keys == ("optimizer.lr",) and grid.seeds == (0, 1)
+    more = fabricate.config(seed=0, optimizer__lr=0.1, batch__size=64)
+    assert grid_of(tmp_path, *configs, more, swept=("optimizer.lr",)).keys == ("optimizer.lr", "batch.size")
+    assert grid_of(tmp_path, *configs, swept=("experiment",)).keys == ("optimizer.lr",)
 
 
 def test_places_are_no_difference_and_equal_runs_are_still_told_apart(tmp_path: Path) -> None:

@@ -1,0 +1,229 @@
+"""Mean, spread and tests over the seeds of a cell, by scipy and statsmodels.
+
+All of it works on many cells at once: a sweep may have thousands, and what is asked of scipy a cell at
+a time takes a millisecond each. Both packages take a second to load, so they are imported where they
+are used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+CONFIDENCE = 0.95
+RESAMPLES = 1999
+_BATCH = 100  # resamples held at once: memory is this x cells x seeds
+_ROUNDING = 1e-9  # a spread below this share of what is compared is that of arithmetic, not of seeds
+_NAN = math.nan
+_quietly = np.errstate(over="ignore", invalid="ignore")  # losses just before they diverge have infinite squares
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The values of a cell; those that are NaN or infinite are not among its `n`.
+
+    Attributes:
+        std: with n - 1 in the denominator; as all intervals, NaN where n < 2.
+        low, high: 95 % interval of the mean by Student's t.
+        boot_low, boot_high: 95 % interval of the mean by the percentiles of a bootstrap (Efron 1979).
+        least, most: the smallest and the largest value; which is best depends on what is measured.
+    """
+
+    n: int
+    mean: float
+    std: float
+    low: float
+    high: float
+    boot_low: float
+    boot_high: float
+    median: float
+    least: float
+    most: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A cell less the baseline, over the `n` seeds that both have.
+
+    Attributes:
+        low, high: 95 % interval of the mean difference; NaN where n < 2.
+        p: of a paired t test; NaN where there is nothing to test: n < 2, or the same difference for all seeds.
+        p_holm: `p` after the correction of Holm (1979) for all tests of a table; NaN until `corrected`.
+    """
+
+    n: int
+    mean: float
+    low: float
+    high: float
+    p: float
+    p_holm: float = _NAN
+
+
+def summarize(values: Iterable[float]) -> Summary:
+    """The summary of one cell."""
+    return summaries([values])[0]
+
+
+@_quietly
+def summaries(groups: Sequence[Iterable[float]]) -> list[Summary]:
+    """The summaries of many cells; that of a cell does not depend on which others there are."""
+    cells = [_finite(values) for values in groups]
+    found: dict[int, Summary] = {place: _single(cell) for place, cell in enumerate(cells) if len(cell) < 2}
+    for places, block in _by_length(cells):
+        low, high = _student(block)
+        boot_low, boot_high = _bootstrap(block)
+        columns = [block.mean(1), block.std(1, ddof=1), low, high, boot_low, boot_high]
+        columns += [np.median(block, 1), block.min(1), block.max(1)]
+        for place, *numbers in zip(places, *(column.tolist() for column in columns), strict=True):
+            found[place] = Summary(block.shape[1], *numbers)
+    return [found[place] for place in range(len(cells))]
+
+
+def paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
+    """The difference of a cell from its baseline, both by seed; None where they have no seed in common."""
+    return differences([(values, baseline)])[0]
+
+
+@_quietly
+def differences(
+    pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]],
+) -> list[Difference | None]:
+    """`paired` for many cells and their baselines."""
+    both = [_common(values, baseline) for values, baseline in pairs]
+    found: dict[int, Difference | None] = {}
+    for place, (first, second) in enumerate(both):
+        if len(first) < 2:
+            found[place] = Difference(1, float(first[0] - second[0]), _NAN, _NAN, _NAN) if len(first) else None
+    blocks = [np.stack(both[place], 1) if place not in found else np.empty((0, 2)) for place in range(len(both))]
+    for places, block in _by_length(blocks):
+        # Where differences are the same but for rounding, a t test would find certainty in the last bits.
+        gaps = block[:, :, 0] - block[:, :, 1]
+        is_tested = gaps.std(1, ddof=1) > _ROUNDING * np.abs(block).max((1, 2))
+        means, low, high, p = gaps.mean(1), *(np.full(len(block), _NAN) for _ in range(3))
+        low[~is_tested] = high[~is_tested] = means[~is_tested]
+        if is_tested.any():
+            low[is_tested], high[is_tested], p[is_tested] = _paired_t(block[is_tested])
+        for place, *numbers in zip(places, means.tolist(), low.tolist(), high.tolist(), p.tolist(), strict=True):
+            found[place] = Difference(block.shape[1], *numbers)
+    return [found[place] for place in range(len(pairs))]
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """The p values after Holm's correction for as many tests as are not NaN; NaN stays NaN."""
+    tested = [place for place, p in enumerate(ps) if not math.isnan(p)]
+    corrected = [_NAN] * len(ps)
+    if tested:
+        from statsmodels.stats.multitest import multipletests
+
+        for place, p in zip(tested, multipletests([ps[place] for place in tested], method="holm")[1], strict=True):
+            corrected[place] = float(p)
+    return corrected
+
+
+def corrected(found: Sequence[Difference | None]) -> list[Difference | None]:
+    """The differences of a table with their `p_holm`."""
+    adjusted = holm([difference.p if difference else _NAN for difference in found])
+    return [
+        dataclasses.replace(difference, p_holm=p) if difference else None
+        for difference, p in zip(found, adjusted, strict=True)
+    ]
+
+
+@_quietly
+def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and 95 % interval by Student's t at every point of some curves.
+
+    Args:
+        curves: (runs, points); NaN where a run has no value, which then does not count at this point.
+
+    Returns:
+        mean, low and high, (points,) each; NaN where no run has a value, low and high where only one has.
+    """
+    values = np.where(np.isfinite(curves), curves, _NAN).astype("float64")
+    counts = np.isfinite(values).sum(0)
+    mean, low, high = (np.full(values.shape[1], _NAN) for _ in range(3))
+    if (some := counts > 0).any():
+        mean[some] = np.nanmean(values[:, some], 0)
+    if (many := counts > 1).any():
+        spread = np.nanstd(values[:, many], 0, ddof=1)
+        low[many], high[many] = _interval(mean[many], spread, counts[many])
+    return mean, low, high
+
+
+def _finite(values: Iterable[float]) -> np.ndarray:
+    array = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, "float64")
+    return array[np.isfinite(array)]
+
+
+def _single(cell: np.ndarray) -> Summary:
+    value = float(cell[0]) if len(cell) else _NAN
+    return Summary(len(cell), value, _NAN, _NAN, _NAN, _NAN, _NAN, value, value, value)
+
+
+def _by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndarray]]:
+    """The places of the cells that have the same number of values, at least two, and these stacked."""
+    places: dict[int, list[int]] = {}
+    for place, cell in enumerate(cells):
+        if len(cell) > 1:
+            places.setdefault(len(cell), []).append(place)
+    for members in places.values():
+        yield members, np.stack([cells[place] for place in members])
+
+
+def _student(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The t intervals of the means of (cells, values)."""
+    return _interval(block.mean(1), block.std(1, ddof=1), np.full(len(block), block.shape[1]))
+
+
+def _interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    from scipy import stats
+
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, counts - 1) * std / np.sqrt(counts)
+    return mean - half, mean + half
+
+
+def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bootstrap intervals of the means of (cells, values).
+
+    By percentiles, since the corrections of other methods need more values than a cell has seeds. All
+    cells with as many values are resampled alike, from one seed: a report written again has the same
+    numbers, and a cell has the same in every table.
+    """
+    from scipy import stats
+
+    found = stats.bootstrap(
+        (block,),
+        np.mean,
+        axis=1,
+        vectorized=True,
+        confidence_level=CONFIDENCE,
+        n_resamples=RESAMPLES,
+        batch=_BATCH,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return np.atleast_1d(found.low), np.atleast_1d(found.high)
+
+
+def _paired_t(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Interval and p value of the mean differences of (cells, pairs, 2)."""
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that hardly vary
+        tested = stats.ttest_rel(block[:, :, 0], block[:, :, 1], axis=1)
+        interval = tested.confidence_interval(CONFIDENCE)
+    return interval.low, interval.high, tested.pvalue
+
+
+def _common(values: Mapping[Hashable, float], baseline: Mapping[Hashable, float]) -> tuple[np.ndarray, np.ndarray]:
+    """The finite values of both for the seeds that both have, in one order."""
+    seeds = [
+        seed for seed, value in values.items() if math.isfinite(value) and math.isfinite(baseline.get(seed, math.nan))
+    ]
+    return np.array([values[seed] for seed in seeds], float), np.array([baseline[seed] for seed in seeds], float)
