@@ -71,7 +71,7 @@ def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -
     from reports.text import counted
 
     out = terminal.console()
-    report = Report(sweeps)
+    report = Report(sweeps).merged() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
     written = [is_new for _, is_new in export(options.program, ended(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""

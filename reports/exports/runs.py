@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports import machines, rows
+from reports import machines
 from reports.collect import RUN_COLUMNS, LeftOut, Report
 from sweep import run as rundir
 
@@ -58,38 +58,29 @@ class Ended:
 
 
 def ended(report: Report, every_s: float = 1.0) -> Iterator[Ended]:
-    """The runs of a report that have ended and left any step, read one by one.
+    """The runs of a report that have ended and left any step, read one by one: the steps of all may not fit.
 
-    What is not among them is added to `report.left_out`; of several with the same signature it is all but the last.
+    The others are added to `report.left_out`.
 
     Args:
         every_s: seconds of training whose steps are one point, with their means, as live trackers have it; 0: each
             step is one.
     """
-    last = {row["signature"]: row["directory"] for _, row in report.runs.sort_values("ended").iterrows()}
     options = [column for column in report.runs if column not in RUN_COLUMNS]
-    for _, row in report.runs.iterrows():
+    epochs = dict(list(report.epochs.groupby(["sweep", "run"], observed=True)))
+    for place, row in report.runs.iterrows():
         directory = Path(row["directory"])
         if row["status"] in NOT_ENDED:
             report.left_out.append(LeftOut(directory, f"not exported: {row['status']}"))
-        elif last[row["signature"]] != row["directory"]:
-            kept = last[row["signature"]]
-            report.left_out.append(LeftOut(directory, f"not exported: {kept} is the same run, and ended later"))
+            continue
+        one = Report(())
+        one.runs = report.runs.loc[[place]].reset_index(drop=True)
+        steps, own = one.steps, epochs.get((row["sweep"], row["run"]), report.epochs.iloc[:0])
+        report.left_out.extend(one.left_out)
+        if len(steps) or len(own):
+            yield _ended(row, options, steps, own, every_s)
         else:
-            steps, epochs = (_read(report, directory / name) for name in (rundir.STEPS, rundir.EPOCHS))
-            if len(steps) or len(epochs):
-                yield _ended(row, options, steps, epochs, every_s)
-            else:
-                report.left_out.append(LeftOut(directory, "not exported: no step was taken"))
-
-
-def _read(report: Report, path: Path) -> pd.DataFrame:
-    columns, key = (rundir.STEP_COLUMNS, "step") if path.name == rundir.STEPS else (rundir.EPOCH_COLUMNS, "epoch")
-
-    def leave_out(path: Path, reason: Exception | str) -> None:
-        report.left_out.append(LeftOut(path, str(reason)))
-
-    return rows.read([path], columns, key, leave_out).drop(columns=rows.PLACE)
+            report.left_out.append(LeftOut(directory, "not exported: no step was taken"))
 
 
 def _ended(row: pd.Series, options: list[str], steps: pd.DataFrame, epochs: pd.DataFrame, every_s: float) -> Ended:
@@ -115,7 +106,7 @@ def points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: f
     Wall times are counted back from the end of the run, in training and evaluation seconds: as if all its attempts
     were one that ended when the last one did. Forward from 0 where that is not known.
     """
-    steps, epochs = (frame.assign(time_s=frame["time_s"].ffill().fillna(0.0)) for frame in (steps, epochs))
+    steps, epochs = map(_numbers, (steps, epochs))
     steps = _averaged(steps, every_s) if every_s else steps
     evaluated = np.concatenate([[0.0], epochs["evaluate_s"].fillna(0.0).cumsum()])
     # a row of epochs.csv is written after its evaluation, that of its last step before it
@@ -124,6 +115,12 @@ def points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: f
     begin = max(ended_s - max([0.0, *step_at[-1:], *epoch_at[-1:]]), 0.0)
     told = [*_points("step", steps, begin + step_at), *_points("epoch", epochs, begin + epoch_at)]
     return sorted(told, key=lambda point: point.step)
+
+
+def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without the names of the run; times that are not known are those before them."""
+    numbers = frame.drop(columns=["sweep", "run"]).astype("float64")
+    return numbers.assign(time_s=numbers["time_s"].ffill().fillna(0.0))
 
 
 def _averaged(steps: pd.DataFrame, every_s: float) -> pd.DataFrame:
@@ -138,8 +135,7 @@ def _points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Poin
     names = [name for name in frame if name != "step" and (prefix, name) != ("step", "time_s")]
     for step, wall, row in zip(frame["step"], walls, frame[names].to_numpy(), strict=True):
         values = {f"{prefix}/{name}": value for name, value in zip(names, row.tolist(), strict=True)}
-        if not math.isnan(step):
-            yield Point(int(step), float(wall), {name: x for name, x in values.items() if not math.isnan(x)})
+        yield Point(int(step), float(wall), {name: x for name, x in values.items() if not math.isnan(x)})
 
 
 def _as_typed(key: str) -> str:

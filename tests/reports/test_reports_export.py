@@ -55,7 +55,8 @@ def scalars(events: list[Any]) -> dict[str, list[tuple[int, float, float]]]:
 def frames(**steps: list[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Steps with these columns, and two epochs of two steps, evaluated in 10 s each."""
     count = len(steps["time_s"])
-    made = pd.DataFrame({"step": range(1, count + 1), "epoch": 1.0, "lr": 0.1, **steps}, dtype="float64")
+    names = {"sweep": "s", "run": "r"}
+    made = pd.DataFrame({"step": range(1, count + 1), "epoch": 1.0, "lr": 0.1, **steps, **names})
     epochs = {
         "epoch": [1, 2],
         "step": [2, 4],
@@ -63,7 +64,7 @@ def frames(**steps: list[float]) -> tuple[pd.DataFrame, pd.DataFrame]:
         "evaluate_s": [10, 10],
         "test_loss": [3, float("nan")],
     }
-    return made, pd.DataFrame(epochs, dtype="float64")
+    return made, pd.DataFrame({**epochs, **names})
 
 
 def test_steps_of_a_second_are_one_point_and_wall_times_end_with_the_run() -> None:
@@ -109,7 +110,7 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     resolved = test_trackers.composed(compressor="qsgd")
     sweep = fabricate.sweep(tmp_path / "2026-11-20" / "14-03-22", [])
     run = fabricate.run(sweep, resolved)
-    full = dict.fromkeys(rundir.STEP_COLUMNS, 0.5) | {"step": 1, "epoch": 1}
+    full = dict.fromkeys(rundir.STEP_COLUMNS, 0.5) | {"step": 1, "epoch": 1, "samples": 8}
     (run / rundir.STEPS).unlink()
     rundir.append_rows(run / rundir.STEPS, rundir.STEP_COLUMNS, [full])
     live = Trackers(config.parse(resolved), tmp_path)
@@ -218,20 +219,6 @@ def test_what_cannot_be_is_one_line(
     assert message in error and error.count("\n") == 1 and contents(sweep) == before
 
 
-def test_of_two_runs_with_one_signature_the_later_is_exported(sweep: Path) -> None:
-    (directory,) = (sweep / rundir.RUNS).glob("compressor=qsgd*")
-    again = fabricate.sweep(sweep.parent / "15-00-00", [])
-    copy = fabricate.run(again, fabricate.config("qsgd"), name=directory.name)
-    state = rundir.read_json(copy / rundir.STATE) or {}
-    state["attempts"][0]["ended"] = "2026-11-20T16:00:00.000+01:00"  # the same zone is not asked for
-    rundir.write_json(copy / rundir.STATE, state)
-    report = reports.load(again, sweep)
-    (exported,) = [run for run in runs.ended(report) if run.options["compressor"] == "qsgd"]
-    assert exported.sweep == "2026-11-20/15-00-00"
-    (entry,) = [entry for entry in report.left_out if entry.path == directory]
-    assert entry.reason == f"not exported: {copy} is the same run, and ended later"
-
-
 def mlflow_runs(store: Path) -> tuple[Any, list[Any]]:
     from mlflow.tracking import MlflowClient
 
@@ -280,6 +267,22 @@ def test_a_run_that_has_gone_on_takes_its_place_in_mlflow(
     assert main(command) == 0 and "1 run exported, 2 there already\n" in capsys.readouterr().out
     _, found = mlflow_runs(tmp_path / "with space")
     assert sorted(run.data.tags["status"] for run in found) == ["diverged", "done", "timeout"]
+
+
+def test_two_runs_with_one_signature_are_one_in_mlflow(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mlflow")
+    (directory,) = (sweep / rundir.RUNS).glob("compressor=qsgd*")
+    again = fabricate.sweep(sweep.parent / "15-00-00", [])
+    copy = fabricate.run(again, fabricate.config("qsgd"), name=directory.name)
+    state = rundir.read_json(copy / rundir.STATE) or {}
+    state["attempts"][0]["ended"] = "2026-11-20T16:10:00.000+01:00"
+    rundir.write_json(copy / rundir.STATE, state)
+    assert main(["export", "mlflow", str(sweep.parent), "--into", str(sweep.parent / "all")]) == 0
+    _, found = mlflow_runs(sweep.parent / "all")
+    assert [run.data.tags["sweep"] for run in found if run.data.params["compressor"] == "qsgd"] == [
+        "2026-11-20/15-00-00"
+    ]
+    assert f"left out: {directory}: the same config as" in capsys.readouterr().out
 
 
 def test_mlflow_takes_whatever_an_option_is_called(tmp_path: Path) -> None:
