@@ -63,7 +63,10 @@ def build(directory: Path, with_plots: bool = True) -> Built:
 
         (directory / PLOTS).mkdir(exist_ok=True)
         pictures = plots.save_all(plots.plots(grid, report.epochs), directory / PLOTS)
-    _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out, report.epochs, report.profile))
+    _write(
+        directory / PAGE,
+        page.render(directory, grid, made, pictures, info, report.left_out, report.epochs, report.profile),
+    )
     return Built(directory, report, grid, made)
 
 

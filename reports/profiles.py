@@ -53,4 +53,4 @@ def binned(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int)
+    return (np.cumsum(lengths) - lengths).astype(int)
