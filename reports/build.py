@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from reports import collect
+from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
+from reports.formats import DEFAULT, save
 from reports.grid import Grid, lay_out
+from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
@@ -43,20 +47,30 @@ class Built:
         return self.report.left_out
 
 
-def build(directory: Path, with_plots: bool = True) -> Built:
-    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories."""
+def build(
+    directory: Path,
+    with_plots: bool = True,
+    formats: Sequence[str] = DEFAULT,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> Built:
+    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories.
+
+    Args:
+        formats: of the tables, from `formats.FORMATS`.
+        targets, against: see `tables.tables`.
+    """
     from reports import page
 
     report = Report([directory])
     info = report.info(directory)
-    swept = info.get("swept")
-    grid = lay_out(report.runs, list(map(str, swept)) if isinstance(swept, list) else [])
-    made = tables(grid)
+    grid = lay_out(report.runs, swept(info))
+    check_against(grid, against)
+    made = tables(grid, report.epochs, targets, against)
     _write(directory / rundir.SUMMARY, _summary(report.runs, directory))
     (directory / TABLES).mkdir(exist_ok=True)
     for table in made:
-        _write(directory / TABLES / f"{table.name}.csv", table.csv())
-        _write(directory / TABLES / f"{table.name}.md", table.markdown())
+        save(table, directory / TABLES, formats)
     pictures = {}
     if with_plots:
         from reports import plots
@@ -68,6 +82,12 @@ def build(directory: Path, with_plots: bool = True) -> Built:
         page.render(directory, grid, made, pictures, info, report.left_out, report.epochs, report.profile),
     )
     return Built(directory, report, grid, made)
+
+
+def swept(info: Mapping[str, Any]) -> list[str]:
+    """The keys that a sweep.yaml says were swept."""
+    found = info.get("swept")
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def summarize_dates(built: Sequence[Built]) -> None:

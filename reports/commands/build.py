@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reports.commands import choosing
+
 if TYPE_CHECKING:
     from reports.build import Built  # loads pandas, which --help does without
 
@@ -23,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-plots", dest="plots", action="store_false", help="write no plots, and a page without them"
     )
+    choosing.arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,8 +33,12 @@ def run(options: argparse.Namespace) -> int:
     from reports.build import build, summarize_dates
 
     built = []
+    formats, targets, against = choosing.formats(options), choosing.targets(options), choosing.against(options)
     for sweep in collect.sweeps(*options.paths):
-        built.append(build(sweep, options.plots))
+        if choosing.is_one(options):
+            print(*map(as_typed, choosing.write_one(options, sweep)), sep="\n", flush=True)
+            continue
+        built.append(build(sweep, options.plots, formats, targets, against))
         if not options.quiet:
             _show(built[-1])
         print(as_typed(built[-1].page), flush=True)
