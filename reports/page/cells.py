@@ -94,7 +94,7 @@ def _by_run(grid: Grid, frame: pd.DataFrame, columns: Sequence[str]) -> dict[int
     places = {place: row for row, place in enumerate(zip(grid.runs["sweep"], grid.runs["run"], strict=True))}
     values = frame.reindex(columns=list(columns)).to_numpy("float64", na_value=np.nan)
     codes = np.stack([frame[key].cat.codes.to_numpy() for key in ("sweep", "run")])
-    starts = np.flatnonzero(np.diff(codes, prepend=-2).any(axis=0)) if len(frame) else []
+    starts: Any = np.flatnonzero(np.diff(codes, prepend=-2).any(axis=0)) if len(frame) else []
     names = zip(*(frame[key].take(starts) for key in ("sweep", "run")), strict=True)
     parts = np.split(values, starts[1:]) if len(starts) else []
     return {places[name]: part for name, part in zip(names, parts, strict=True) if name in places}
