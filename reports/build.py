@@ -16,12 +16,13 @@ from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
 from reports.formats import DEFAULT, save
 from reports.grid import Grid, lay_out
+from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
 
 if TYPE_CHECKING:
-    from reports.plots import Plot  # loads matplotlib
+    from reports.plots import Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -77,18 +78,21 @@ def read(
     Args:
         directory: of the report; of a single sweep its own.
         targets, against: see `tables.tables`.
+
+    Raises:
+        sweep.run.UsageError: there is nothing that is called as `against` says.
     """
     report = Report(sweeps)
     infos = [report.info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
     if len(sweeps) > 1:
         report = report.merged()
-    swept = [key for each in infos if isinstance(keys := each.get("swept"), list) for key in keys]
-    grid = lay_out(report.runs, list(map(str, swept)))
+    grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
+    check_against(grid, against)
     return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
 
 
-def render(built: Built, pictures: Mapping[Path, Plot] | None = None) -> str:
+def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
     """The page of a report."""
     from reports import page
 
@@ -112,12 +116,13 @@ def write(built: Built, with_plots: bool = True, formats: Sequence[str] = DEFAUL
     _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
     for table in built.tables:
         save(table, directory / TABLES, formats)
-    pictures = {}
+    pictures: Mapping[Path, Picture] = {}
     if with_plots:
         from reports import plots
 
         (directory / PLOTS).mkdir(exist_ok=True)
-        pictures = plots.save_all(plots.plots(built.grid, built.report.epochs), directory / PLOTS)
+        makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+        pictures = plots.save_all(makers, directory / PLOTS)
     _write(directory / PAGE, render(built, pictures))
     return built
 
@@ -127,6 +132,12 @@ def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}
+
+
+def swept(info: Mapping[str, Any]) -> list[str]:
+    """The keys that a sweep.yaml says were swept."""
+    found = info.get("swept")
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def summarize_dates(built: Sequence[Built]) -> None:

@@ -245,10 +245,14 @@ def _amount(value: float, by: str) -> str:
 
 def choices(targets: Sequence[float]) -> dict[str, Measure]:
     """What a table may be asked for, by name: all that is told of a run, and a column of `Report.runs` as such."""
-    known = [*MEASURES, *SHARES, STEP, *(measure for target in targets for measure in of_target(target))]
+    shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
+    step = dataclasses.replace(STEP, title="Time of a step")
+    known = [*MEASURES, *(measure for target in targets for measure in of_target(target)), *shares, step]
     others = {
         column: Measure(column, column, column, "s" if column.endswith("_s") else "number", lower_is_better=True)
         for column, dtype in RUN_COLUMNS.items()
         if dtype in ("float64", "Int64")
     }
-    return {**others, **{measure.column: measure for measure in known}, **{measure.name: measure for measure in known}}
+    named = {measure.name: measure for measure in known}
+    by_column = {measure.column: measure for measure in known}
+    return {**named, **{name: measure for name, measure in {**others, **by_column}.items() if name not in named}}

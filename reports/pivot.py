@@ -70,7 +70,7 @@ def pivot(
         targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
     targets = [*targets, *([float(asked[1]) / 100] if asked else [])]
     known = measures.choices(targets)
-    _check("--value", [choice.value], list(dict.fromkeys(measure.name for measure in reversed(known.values()))), known)
+    _check("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
     measure = tables.named(known[choice.value], against)
 
     everyone = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)

@@ -17,6 +17,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,6 +27,9 @@ from reports.serving.server import Server
 from sweep import run as rundir
 from tests.conftest import ROOT
 from tests.reports import fabricate
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 SECRET = b"not for anybody"
 HOSTILE = '"><script>alert(1)<|script> ü,= %2e%2e.txt'
@@ -371,3 +375,37 @@ def test_a_port_in_use_is_one_line(nine: Path, capsys: pytest.CaptureFixture[str
 def test_wrong_options(options: list[str], line: str, nine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", str(nine), *options]) == 2
     assert re.fullmatch(f"reports: {line}\n", capsys.readouterr().err)
+
+
+def test_a_browser_follows_and_keeps_what_its_reader_chose(
+    browser: Browser, serving: tuple[subprocess.Popen[str], Client, Path]
+) -> None:
+    _, client, sweep = serving
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(60_000)
+    try:
+        page = context.new_page()
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(f"http://127.0.0.1:{client.port}/")
+        report = page.frame_locator("#report")
+        report.locator("html[data-ready]").wait_for()
+        report.locator("#filter-text").fill("workers=2")
+        head = report.locator("table.runs th[aria-sort]", has_text="accuracy").first
+        head.locator("button").click()
+        frame = next(frame for frame in page.frames if frame.url.endswith("/report.html"))
+        frame.evaluate("scrollTo(0, 200)")
+        fabricate.run(sweep, fabricate.config("qsgd", 2))
+        fabricate.run(sweep, fabricate.config("qsgd", 4))
+        report.get_by_text("2 of 3 runs").wait_for()
+        assert report.locator("#filter-text").input_value() == "workers=2"
+        assert head.get_attribute("aria-sort") == "descending"
+        assert frame.evaluate("scrollY") == 200 and "Gradsweep" in page.title()
+        assert page.get_by_role("status").inner_text() == "Nobody is running the sweep."
+        report.locator("table.runs tbody button").first.click()
+        report.locator("dialog a", has_text="config.yaml").click()
+        until(lambda: any(frame.url.endswith("/config.yaml") for frame in page.frames))
+        assert said == []
+    finally:
+        context.close()
