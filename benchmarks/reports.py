@@ -69,7 +69,7 @@ def observed(command: list[str]) -> tuple[float, str, int]:
     peak = 0
     while process.poll() is None:
         peak = max(peak, sum(map(_memory, _family(process.pid))))
-        time.sleep(0.1)
+        time.sleep(0.25)
     seconds = time.perf_counter() - began
     if process.returncode:
         raise SystemExit(f"failed: {' '.join(command)}")
