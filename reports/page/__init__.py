@@ -29,16 +29,29 @@ if TYPE_CHECKING:
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "More comparisons"
-_SECTIONS = (
+_SECTIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     # title; tables; pictures; interactive plots
-    ("Throughput", ("throughput", "throughput_samples", "speedup", "efficiency"), ("throughput",), ("scaling",)),
+    (
+        "Throughput",
+        ("throughput", "throughput_samples", "speedup", "efficiency"),
+        ("throughput", "efficiency"),
+        ("scaling",),
+    ),
     (
         "Accuracy",
         ("accuracy", "accuracy_best"),
-        ("accuracy_epoch", "accuracy_time", "accuracy_bytes"),
+        (
+            *(f"{measure}_{progress}" for measure in ("accuracy", "loss") for progress in ("epoch", "time", "bytes")),
+            *("pareto_throughput", "pareto_bytes", "consensus_epoch", "consensus_bytes"),
+        ),
         ("accuracy", "pareto"),
     ),
-    ("Communication", ("payload", "sent", "compression_ratio"), (), ("error",)),
+    (
+        "Communication",
+        ("payload", "sent", "compression_ratio"),
+        ("compression_error_step", "memory_norm_step"),
+        ("error",),
+    ),
     ("Time of a step", ("phases",), ("breakdown",), ("breakdown",)),
     (_REST, (), (), ("heatmap", "parallel")),
 )
