@@ -120,8 +120,11 @@ def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> lis
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
         temporary = directory / f".{path.name}.{os.getpid()}"
-        temporary.write_bytes(FORMATS[suffix](table))
-        os.replace(temporary, path)
+        try:
+            temporary.write_bytes(FORMATS[suffix](table))
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     return paths
 
 

@@ -15,7 +15,7 @@ def sweeps(*paths: Path) -> list[Path]:
     """The sweep directories at these paths or up to two levels below, each once, sorted by name.
 
     Raises:
-        sweep.run.UsageError: there is none at or below one of the paths.
+        sweep.run.UsageError: there is none at or below one of the paths, or one whose path is not UTF-8.
     """
     found: dict[Path, Path] = {}
     for path in paths:
@@ -26,6 +26,9 @@ def sweeps(*paths: Path) -> list[Path]:
                 f"{path}: no runs here; expected a sweep's directory (with {rundir.RUNS}/*/{rundir.CONFIG}), "
                 "a date's (output/<date>) or the root of both (output)"
             )
+        for directory in here:
+            if not _is_utf8(os.fspath(directory)):
+                raise rundir.UsageError(f"{directory}: its name is not UTF-8")
         found |= {directory.resolve(): directory for directory in here}
     return list(found.values())
 
@@ -34,8 +37,10 @@ def is_sweep(directory: Path) -> bool:
     """Whether there is at least one run, readable or not, in this directory."""
     try:
         return any(_directories(directory))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:  # there are some, of which its report says that they cannot be read
+        return True
 
 
 def sweep_name(directory: Path) -> str:
@@ -56,8 +61,15 @@ def run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
 def _directories(sweep: Path) -> Iterator[str]:
     with os.scandir(sweep / rundir.RUNS) as entries:
         for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
+            if not entry.name.startswith(".") and _is_directory(entry):
                 yield entry.name
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to where nobody may look
+        return True
 
 
 def _is_utf8(name: str) -> bool:

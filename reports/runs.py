@@ -11,7 +11,7 @@ import numpy as np
 from reports import machines, rows
 from reports.columns import RUN_COLUMNS
 from reports.configs import Configs
-from reports.files import Files
+from reports.files import NO_FILE, Files
 from reports.text import clean
 from sweep import run as rundir
 
@@ -19,12 +19,18 @@ _WARMUP_STEPS = 10  # where the config does not say
 
 
 def row(files: Files, configs: Configs) -> dict[str, Any] | None:
-    """A row of `Report.runs`, but for `sweep`, `run` and `directory`; None where there is no config to be read.
+    """A row of `Report.runs`, but for `sweep`, `run` and `directory`; None where there is no config that can be read.
 
     Only numbers, truth values, texts and None are in it.
     """
     keys = files.config(configs)
-    return None if keys is None else {**_results(files, keys.get("warmup_steps")), **keys}
+    if keys is None:
+        return None
+    results = _results(files, keys.get("warmup_steps"))
+    if files.stamps[rundir.STATE] == NO_FILE and not files.exists(rundir.CONFIG):
+        files.leave_out("", "was removed while it was read")
+        return None
+    return {**results, **keys}
 
 
 def _results(files: Files, warmup: Any) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import base64
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jinja2
 import pandas as pd
 
-from reports import style
+from reports import measures, style
 from reports.collect import LeftOut, sweep_name
 from reports.grid import BASELINE, Grid
 from reports.page import assets, cells, runs
@@ -24,37 +24,30 @@ from reports.table import Table
 from reports.tables import headline
 from reports.text import setting
 
-if TYPE_CHECKING:
-    from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
+
+class Picture(Protocol):
+    """What a plot in a file shows, in words for who does not see it, too."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def alt(self) -> str: ...
+
 
 _TEMPLATE = Path(__file__).parent / "report.html"
-_REST = "More comparisons"
-_SECTIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
-    # title; tables; pictures; interactive plots
-    (
-        "Throughput",
-        ("throughput", "throughput_samples", "speedup", "efficiency"),
-        ("throughput", "efficiency"),
-        ("scaling",),
-    ),
-    (
-        "Accuracy",
-        ("accuracy", "accuracy_best"),
-        (
-            *(f"{measure}_{progress}" for measure in ("accuracy", "loss") for progress in ("epoch", "time", "bytes")),
-            *("pareto_throughput", "pareto_bytes", "consensus_epoch", "consensus_bytes"),
-        ),
-        ("accuracy", "pareto"),
-    ),
-    (
-        "Communication",
-        ("payload", "sent", "compression_ratio"),
-        ("compression_error_step", "memory_norm_step"),
-        ("error",),
-    ),
-    ("Time of a step", ("phases",), ("breakdown",), ("breakdown",)),
-    (_REST, (), (), ("heatmap", "parallel")),
-)
+_REST = "Across settings"
+_SECTIONS = {
+    # by the topic of its tables: first words of the names of its pictures, and its interactive plots
+    measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto"), ("accuracy", "pareto")),
+    measures.TARGET_TOPIC: ((), ()),
+    measures.COMMUNICATION_TOPIC: (("error", "compression", "memory", "consensus"), ("error",)),
+    measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
+    _REST: ((), ("heatmap", "parallel")),
+}
+_TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
 _LONG = 400  # characters; what is longer is shown on demand
 _ROWS = 200  # of a table that the page shows, the rest is in its CSV
 _ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
@@ -132,19 +125,21 @@ def _data(
 
 def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Picture]) -> Iterator[dict[str, Any]]:
     """What stands below which title; whatever has no place of its own comes last."""
-    by_name = {table.name: table for table in tables if table.name != "runs"}
-    pictures = {plot.name: _picture(directory, path, plot) for path, plot in plots.items() if path.suffix == ".png"}
-    placed = {name for _, *names, _ in _SECTIONS for group in names for name in group}
-    for title, table_names, plot_names, interactive in _SECTIONS:
-        if title == _REST:
-            table_names = tuple(name for name in by_name if name not in placed)
-            plot_names = tuple(name for name in pictures if name not in placed)
-        shown = [by_name[name] for name in table_names if name in by_name]
+    pictures = [(path, plot) for path, plot in plots.items() if path.suffix == ".png"]
+    placed = {word for words, _ in _SECTIONS.values() for word in words}
+    for title, (words, interactive) in _SECTIONS.items():
+        is_rest = title == _REST
+        shown = [table for table in tables if table.topic == title or (is_rest and table.topic not in _TOPICS)]
+        first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures]
         yield {
             "title": title,
             "tables": shown,
             "notes": list(dict.fromkeys(note for table in shown for note in table.notes)),
-            "pictures": [pictures[name] for name in plot_names if name in pictures],
+            "pictures": [
+                _picture(directory, path, plot)
+                for path, plot, word in first
+                if word in words or (is_rest and word not in placed)
+            ],
             "interactive": interactive,
         }
 

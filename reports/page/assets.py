@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 _HERE = Path(__file__).parent
 _SCRIPTS = (
     "text.js",
@@ -91,11 +93,24 @@ def coded(texts: Iterable[str]) -> dict[str, Any]:
     return {"texts": list(places), "rows": rows}
 
 
-def short(values: Iterable[float], digits: int = 4) -> list[float | int | None]:
-    """Numbers with so many significant digits; null for what is none."""
-    form = f"%.{digits}g"
-    rounded = (float(form % value) if math.isfinite(value) else None for value in values)
-    return [int(value) if value is not None and value.is_integer() else value for value in rounded]
+def rounded(values: np.ndarray, digits: int = 4) -> np.ndarray:
+    """Numbers with so many significant digits; what is none stays so."""
+    known = np.isfinite(values) & (values != 0)
+    decimals = np.zeros(values.shape)
+    decimals[known] = digits - 1 - np.floor(np.log10(np.abs(values[known])))
+    # By powers of ten that floats hold exactly, so that what comes out is the float of so many digits.
+    power = 10.0 ** np.abs(decimals)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.rint(np.where(decimals < 0, values / power, values * power))
+        return np.where(decimals < 0, scaled * power, scaled / power)
+
+
+def numbers(values: np.ndarray) -> list[float | int | None]:
+    """As JSON has them: null for what is no number, and no decimals where there are none."""
+    return [
+        None if not math.isfinite(value) else int(value) if value.is_integer() and abs(value) < 1e15 else value
+        for value in values.tolist()
+    ]
 
 
 def thinned(count: int, most: int) -> Sequence[int]:

@@ -54,7 +54,7 @@ const MEASURES = {
   iterations_per_second: { name: "throughput", unit: "it/s", scale: 1, digits: 3 },
   samples_per_second: { name: "throughput, all workers", unit: "samples/s", scale: 1, digits: 3 },
   time_s: { name: "training time", unit: "s", scale: 1, digits: 3 },
-  sent_bytes: { name: "sent by one worker per step", unit: "B", scale: 1, digits: 3 },
+  sent_bytes: { name: "sent per step", unit: "B", scale: 1, digits: 3 },
   payload_bytes: { name: "message of one worker", unit: "B", scale: 1, digits: 3 },
   compression_ratio: { name: "compression ratio", unit: "x fp32", scale: 1, digits: 3 },
   compression_error: { name: "compression error", unit: "relative", scale: 1, digits: 3 },

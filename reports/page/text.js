@@ -1,9 +1,10 @@
 // Texts and numbers as people read them.
 
-// What plotly shall write as it is: in its titles, names and labels, tags are markup, and a tag may be a link.
+// What plotly shall write as it is: in its titles, names and labels tags are markup, one may be a link, and dollars
+// enclose formulas.
 function plain(text, limit = 60) {
   const short = text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
-  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  return short.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("$", "&#36;");
 }
 
 // With so many significant digits: 0.0431, 4.31, 112, 14,300.

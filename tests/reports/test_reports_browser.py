@@ -70,14 +70,14 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """1,200 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
+    """400 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
     sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "many", [fabricate.config("qsgd", epochs=2)])
     (one,) = (sweep / rundir.RUNS).iterdir()
     texts = {path.name: path.read_text() for path in one.iterdir() if path.is_file()}
-    for place in range(1200):
+    for place in range(400):
         run = sweep / rundir.RUNS / f"run-{place:04}"
         run.mkdir()
-        config = texts[rundir.CONFIG].replace("levels: 7", f"levels: {place // 30}").replace("lr: 0.1", f"lr: {place}")
+        config = texts[rundir.CONFIG].replace("levels: 7", f"levels: {place // 10}").replace("lr: 0.1", f"lr: {place}")
         assert config != texts[rundir.CONFIG]
         (run / rundir.CONFIG).write_text(config)
         for name in (rundir.STATE, rundir.RESULT, rundir.EPOCHS):
@@ -183,11 +183,11 @@ def test_a_legend_button_hides_a_compressor_everywhere(opened: Opened) -> None:
     assert pareto.locator(".legend button", has_text="qsgd").get_attribute("aria-pressed") == "false"
     assert page.evaluate("document.activeElement.dataset.label") == "qsgd", "the focus stays"
     button.press("Enter")
-    accuracy.get_by_label("Value").select_option("test loss")
-    accuracy.get_by_label("Against").select_option("training time")
+    accuracy.get_by_label("Value", exact=True).select_option("test loss")
+    accuracy.get_by_label("Against", exact=True).select_option("training time")
     assert accuracy.locator(".ytitle").text_content() == "test loss [nats]"
     assert accuracy.locator(".xtitle").text_content() == "training time [s]"
-    assert accuracy.get_by_role("img").get_attribute("aria-label", timeout=1000).startswith("test loss against")  # type: ignore[union-attr]
+    assert (accuracy.locator(".canvas").get_attribute("aria-label") or "").startswith("test loss against training time")
     assert lines.count() == 6
 
 
@@ -196,7 +196,7 @@ def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
     page.get_by_label("Runs with these words").fill("compressor=svd")
     page.get_by_role("button", name="Plot only these").click()
     legend = page.locator("[data-plot=accuracy] .legend")
-    assert legend.get_by_role("button").all_inner_texts() == ["▲\nsvd"] or "svd" in legend.inner_text()
+    assert legend.get_by_role("button").count() == 1 and "svd" in legend.inner_text()
     assert "qsgd" not in legend.inner_text() and "1 of 3 compressors" in legend.inner_text()
     page.get_by_role("button", name="Plot all").click()
     assert "qsgd" in legend.inner_text()
@@ -219,7 +219,8 @@ def test_light_and_dark(opened: Opened) -> None:
     page.wait_for_selector("html[data-ready]")
     assert page.evaluate(paper) == "rgb(255, 255, 255)", "what was chosen is kept"
     page.get_by_role("button", name="Dark").click()
-    opened.draw_all()
+    page.locator("[data-plot=scaling]").scroll_into_view_if_needed()
+    page.locator("[data-plot=scaling] .main-svg").first.wait_for()
     assert page.evaluate(ink) != bright, "the plots follow"
     page.get_by_role("button", name="Dark").click()
     page.emulate_media(color_scheme="light")
@@ -227,7 +228,7 @@ def test_light_and_dark(opened: Opened) -> None:
 
 def test_by_keyboard_alone(opened: Opened) -> None:
     page = opened.page
-    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.evaluate("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
     page.keyboard.press("Enter")
@@ -255,9 +256,10 @@ def test_by_keyboard_alone(opened: Opened) -> None:
 def test_everything_has_a_name(opened: Opened) -> None:
     """What a screen reader says of controls, regions and pictures."""
     nameless = opened.page.evaluate(
-        """() => [...document.querySelectorAll("button, select, input, a[href], [role=img], [role=region], section, nav")]
-        .filter(e => !e.closest("[hidden]") && !e.closest(".modebar"))
-        .filter(e => !(e.textContent.trim() || e.ariaLabel || e.getAttribute("aria-labelledby") || e.labels?.length))
+        """() => [
+            ...document.querySelectorAll("button, select, input, a[href], [role=img], [role=region], section, nav")]
+        .filter(e => e.checkVisibility() && !e.closest(".modebar"))
+        .filter(e => !(e.textContent.trim() || e.ariaLabel || e.ariaLabelledByElements?.length || e.labels?.length))
         .map(e => e.outerHTML)"""
     )
     assert nameless == []
@@ -287,11 +289,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
         for workers in (2, 4)
         for model in ("</script><script>alert(3)</script>", "javascript:alert(4)")
     ]
-    sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "hostile", configs[:-2])
+    sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "hostile", [])
+    for place, config in enumerate(configs[:-2]):
+        fabricate.run(sweep, config, name=f"<b>{place}")
     fabricate.run(sweep, configs[-2], name='x="><script>alert(2)<|script>&amp; %2e é\u2028')
     failed = fabricate.run(sweep, configs[-1], rundir.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
     (failed / "attempt-1" / rundir.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
-    return build(sweep)
+    return build(sweep, with_plots=False)
 
 
 def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: Built) -> None:
@@ -317,24 +321,24 @@ def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: 
     assert opened.errors == [] and len(opened.requests) == 1
 
 
-def test_thousands_of_runs_are_quick_rows_in_view_only(context: BrowserContext, many: Built) -> None:
+def test_only_the_rows_in_view_are_elements(context: BrowserContext, many: Built) -> None:
     opened = Opened(context, many.page)
     page = opened.page
     rows = page.locator("table.runs tbody tr[data-place]")
-    assert page.locator("table.runs").get_attribute("aria-rowcount") == "1202"
+    assert page.locator("table.runs").get_attribute("aria-rowcount") == "402"
     assert 10 < rows.count() < 80
     page.locator("table.runs tbody button.open").first.focus()
     page.keyboard.press("End")
-    last = page.locator("table.runs tbody tr[data-place='1200']")
-    assert last.is_visible() and last.get_attribute("aria-rowindex") == "1202" and rows.count() < 80
-    assert page.evaluate("document.activeElement.closest('tr').dataset.place") == "1200"
-    page.get_by_label("Runs with these words").fill("lr=777 ")
+    last = page.locator("table.runs tbody tr[data-place='400']")
+    assert last.is_visible() and last.get_attribute("aria-rowindex") == "402" and rows.count() < 80
+    assert page.evaluate("document.activeElement.closest('tr').dataset.place") == "400"
+    page.get_by_label("Runs with these words").fill("lr=377 ")
     assert rows.count() == 1
     page.get_by_role("button", name="Clear").click()
     page.emulate_media(media="print")
-    page.wait_for_function("document.querySelectorAll('table.runs tbody tr[data-place]').length === 1201")
+    page.wait_for_function("document.querySelectorAll('table.runs tbody tr[data-place]').length === 401")
     page.emulate_media(media="screen")
-    assert "20 of 41 compressors" in page.locator("[data-plot=accuracy] .legend").inner_text()
+    assert "20 of 40 compressors" in page.locator("[data-plot=accuracy] .legend").inner_text()
     assert opened.errors == []
 
 
@@ -344,5 +348,5 @@ def test_without_scripts_there_are_tables_and_pictures(browser: Browser, seeds: 
     page.goto(seeds.page.resolve().as_uri())
     assert page.locator("figure.static img").count() == page.locator("figure.static img:visible").count() >= 5
     assert page.get_by_role("table", name=re.compile("^All runs")).locator("tbody tr").count() == 18
-    assert page.get_by_text("rank 3 died").is_visible() and not page.locator(".plot:visible").count()
+    assert page.locator("td .reason", has_text="rank 3 died").is_visible() and not page.locator(".plot:visible").count()
     context.close()
