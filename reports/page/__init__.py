@@ -8,6 +8,7 @@ nothing run but these scripts and nothing be fetched. Without scripts there are 
 from __future__ import annotations
 
 import base64
+import collections
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -130,11 +131,12 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Pic
     for title, (words, interactive) in _SECTIONS.items():
         is_rest = title == _REST
         shown = [table for table in tables if table.topic == title or (is_rest and table.topic not in _TOPICS)]
+        counts = collections.Counter(note for table in shown for note in table.notes)
         first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures]
         yield {
             "title": title,
-            "tables": shown,
-            "notes": list(dict.fromkeys(note for table in shown for note in table.notes)),
+            "tables": [(table, [note for note in table.notes if counts[note] == 1]) for table in shown],
+            "notes": [note for note, count in counts.items() if count > 1],
             "pictures": [
                 _picture(directory, path, plot)
                 for path, plot, word in first

@@ -81,7 +81,7 @@ def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     curves = _by_run(grid, epochs, (*X, *Y))
     most = _ROOM // ((len(X) + len(Y)) * _POINTS)
     is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
-    rows = sorted(curves, key=lambda row: bool(is_done[row]))[:most]
+    rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}
     for row in rows:
         columns = rounded(curves[row][list(thinned(len(curves[row]), _POINTS))]).T
