@@ -21,7 +21,10 @@ COMMANDS = {
     "show": "one run: its config, result, attempts and files",
     "diff": "two runs side by side",
     "logs": "the end of a run's output",
+    "watch": "follow a sweep in the terminal, with its tables so far",
+    "serve": "a page that follows a sweep, for a browser",
     "prune": "delete checkpoints, or what failed attempts have left",
+    "export": "write runs that have ended for TensorBoard or MLflow",
 }
 
 

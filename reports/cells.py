@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,6 +135,7 @@ class Cells:
         values = self.runs[column].groupby(self.numbers).first().to_numpy("float64", na_value=np.nan)
         return [float(value) if np.isfinite(value) else None for value in values]
 
+    @functools.cached_property
     def nothing(self) -> Figures:
         """The figures of a cell without any run."""
         return Figures(summaries([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(MARKS, 0))

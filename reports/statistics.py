@@ -115,6 +115,27 @@ def differences(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
     return [found[place] for place in range(len(cells))]
 
 
+def unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
+    """The difference of means of two cells that share no seeds, by Welch's t test; `n` is the smaller one's.
+
+    None where one has no value; without interval and p value where one has a single value or neither has a spread.
+    """
+    first, second = _finite(values), _finite(baseline)
+    if not len(first) or not len(second):
+        return None
+    n, mean = min(len(first), len(second)), float(first.mean() - second.mean())
+    if n < 2:
+        return Difference(n, mean, _NAN, _NAN, _NAN)
+    largest = max(np.abs(first).max(), np.abs(second).max())
+    if max(first.std(ddof=1), second.std(ddof=1)) <= _ROUNDING * largest:
+        return Difference(n, mean, mean, mean, _NAN)
+    from scipy import stats
+
+    tested = stats.ttest_ind(first, second, equal_var=False)
+    interval = tested.confidence_interval(CONFIDENCE)
+    return Difference(n, mean, float(interval.low), float(interval.high), float(tested.pvalue))
+
+
 def holm(ps: Sequence[float]) -> list[float]:
     """The p values after Holm's correction for as many tests as are not NaN; NaN stays NaN."""
     tested = [place for place, p in enumerate(ps) if not math.isnan(p)]

@@ -95,7 +95,7 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
     [
         (
             ["--rows", "modle"],
-            ["--rows modle: no such column (nearest: model); valid: compressor, memory, optimizer.lr"],
+            ["--rows modle: no such column (nearest: model); valid: compressor, memory, optim"],
         ),
         (["--cols", "worker"], ["--cols worker: no such column (nearest: workers)"]),
         (["--value", "acuracy"], ["--value acuracy: no such column (nearest: accuracy)", "time_to_"]),

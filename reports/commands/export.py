@@ -1,0 +1,81 @@
+"""Write the runs that have ended for TensorBoard or MLflow, with the names that live trackers use (docs/reports.md)."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from reports.commands.build import as_typed
+from reports.exports import PACKAGES, check_installed, export
+from sweep import run as rundir
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", choices=PACKAGES, help="for which program")
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="as for python -m reports PATH")
+    parser.add_argument(
+        "--into",
+        metavar="DIR",
+        help="one directory for all sweeps, for mlflow also the address of a server (http://...); "
+        "else tensorboard/ and mlflow/ in each sweep's directory",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=1.0,
+        help="of training whose steps are one point, with their means (1, as of live trackers; 0: each step is one)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only where the exports are")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not 0 <= options.every < math.inf:
+        raise rundir.bad_value("--every", options.every, "a number of seconds, or 0")
+    check_installed(options.program)  # before anything is read
+    from reports import collect
+
+    sweeps = collect.sweeps(*options.paths)
+    for into, paths in _places(options.program, options.into, sweeps).items():
+        _export(options, into, paths)
+    return 0
+
+
+def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | str, list[Path]]:
+    """Where to write which sweeps.
+
+    Raises:
+        sweep.run.UsageError: that is in the directory of a run, in which nothing of ours is written.
+    """
+    from reports.collect import sweep_name
+
+    if into is None:
+        return {sweep / program: [sweep] for sweep in sweeps}
+    if "://" in into:
+        if program != "mlflow":
+            raise rundir.bad_value("--into", into, "a directory")
+        return {into: sweeps}
+    place = Path(into)
+    for directory in (place.resolve(), *place.resolve().parents):
+        if directory.parent.name == rundir.RUNS and (directory / rundir.CONFIG).exists():
+            raise rundir.bad_value("--into", into, "a directory outside those of runs")
+    # a store holds many sweeps; of event files it is the directories that tell them apart
+    return {place: sweeps} if program == "mlflow" else {place / sweep_name(sweep): [sweep] for sweep in sweeps}
+
+
+def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -> None:
+    from reports import terminal
+    from reports.collect import Report
+    from reports.exports.runs import ended
+    from reports.text import counted
+
+    out = terminal.console()
+    report = Report(sweeps).merged() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
+    written = [is_new for _, is_new in export(options.program, ended(report, options.every), into)]
+    if not options.quiet:
+        unchanged = f", {written.count(False)} there already" if False in written else ""
+        terminal.say(out, f"{counted(written.count(True), 'run')} exported{unchanged}")
+        for entry in report.left_out:
+            terminal.say(out, f"left out: {as_typed(entry.path)}: {entry.reason}")
+    print(as_typed(into) if isinstance(into, Path) else into, flush=True)
