@@ -12,7 +12,7 @@ import collections
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
@@ -25,26 +25,17 @@ from reports.table import Table
 from reports.tables import headline
 from reports.text import setting
 
-
-class Picture(Protocol):
-    """What a plot in a file shows, in words for who does not see it, too."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def alt(self) -> str: ...
-
+if TYPE_CHECKING:
+    from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "Across settings"
 _SECTIONS = {
     # by the topic of its tables: first words of the names of its pictures, and its interactive plots
     measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
-    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto"), ("accuracy", "pareto")),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "consensus"), ("accuracy", "pareto")),
     measures.TARGET_TOPIC: ((), ()),
-    measures.COMMUNICATION_TOPIC: (("error", "compression", "memory", "consensus"), ("error",)),
+    measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),
     measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
     _REST: ((), ("heatmap", "parallel")),
 }
@@ -146,11 +137,16 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Pic
         }
 
 
-def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, str]:
+def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, Any]:
     return {
         "title": plot.title,
         "alt": plot.alt,
         "href": runs.link(os.path.relpath(path, directory)),
+        "formats": [
+            (other.suffix[1:].upper(), runs.link(os.path.relpath(other, directory)))
+            for other in (path, path.with_suffix(".svg"), path.with_suffix(".pdf"))
+            if other.exists()
+        ],
         "base64": base64.b64encode(path.read_bytes()).decode(),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -91,7 +92,7 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
     marks.legend(figure, explained, marks.of_seeds(layout, "bars"), marks.each_of(layout, "point"))
-    fronts = [[label for label, is_best in zip(cloud.labels, cloud.is_best, strict=True) if is_best] for cloud in clouds]
+    fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [
         ": ".join(filter(None, (title.replace("\n", ", "), listed(list(dict.fromkeys(front))))))
         for (title, _), front in zip(panels, fronts, strict=True)
@@ -135,13 +136,13 @@ def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
             if len(here):
                 (x, *x_ends), (y, *y_ends) = cloud.x[:, here], cloud.y[:, here]
                 axis.plot(x, y, look.marker, color=look.colour, alpha=alpha, zorder=2 + is_best)
-                line = {"color": look.colour, "alpha": alpha, "linewidth": 0.8, "zorder": 1.9}
+                line: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0.8, "zorder": 1.9}
                 axis.hlines(y, *x_ends, **line)
                 axis.vlines(x, *y_ends, **line)
 
 
 def _some(cloud: _Cloud) -> np.ndarray:
-    """Which cells are drawn: all, or where they are too many to be seen, of those not on the front one for each tile."""
+    """Which cells are drawn: all, or where they are too many, of those not on the front one for each tile."""
     if len(cloud.labels) <= _MAX_POINTS:
         return np.ones(len(cloud.labels), bool)
     tiles = pd.DataFrame({"label": cloud.labels, "x": pd.cut(np.log(cloud.x[0]), _TILES, labels=False)})

@@ -160,7 +160,9 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
     )
     best = cells.iloc[-1]
     at = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
-    alt = f"Parallel coordinates of {listed([_name(key) for key in shown])}, accuracy and throughput, {counted(len(cells), 'cell')}; the most accurate, {number(best['accuracy'] * 100)} %, has {at}."
+    of = f"{listed([_name(key) for key in shown])}, accuracy and throughput"
+    most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {at}"
+    alt = f"Parallel coordinates of {of}, {counted(len(cells), 'cell')}; {most}."
     return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
 
 
@@ -170,7 +172,7 @@ def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[t
     Few values are at equal distances; numbers that are decades apart on a logarithmic scale.
     """
     distinct = sorted(dict.fromkeys(values), key=order)
-    is_number = all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value) for value in distinct)
+    is_number = pd.api.types.is_numeric_dtype(np.array(distinct)) and np.isfinite(np.array(distinct, float)).all()
     if not is_result and (len(distinct) <= _ORDINAL or not is_number):
         step = 1 / max(len(distinct) - 1, 1)
         place = {_text(value): rank * step for rank, value in enumerate(distinct)}
@@ -190,7 +192,8 @@ def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[t
 def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]]) -> None:
     unit = {"accuracy": "accuracy [%]", "throughput": "throughput\n[it/s]"}.get(key, _name(key))
     axis.plot([place, place], [0, 1], color="#444444", linewidth=0.8, zorder=3)
-    axis.annotate(plain(unit, 24), (place, 1), (0, 9), textcoords="offset points", ha="center", fontsize=SMALL, fontweight="bold")
+    head: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "fontweight": "bold"}
+    axis.annotate(plain(unit, 24), (place, 1), (0, 9), **head)
     for height, text in ticks:
         axis.annotate(
             plain(text, 16),
@@ -207,7 +210,8 @@ def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]
 
 def _threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
     """The lines, (lines, axes); many are united between each two axes where they lie in the same tiles."""
-    style = {"cmap": _COLOURS, "norm": Normalize(accuracy.min(), accuracy.max()), "zorder": 2, "capstyle": "round"}
+    norm = Normalize(accuracy.min(), accuracy.max())
+    style: dict[str, Any] = {"cmap": _COLOURS, "norm": norm, "zorder": 2, "capstyle": "round"}
     if len(heights) <= _MAX_LINES:
         segments = [[(x, y) for x, y in enumerate(line) if math.isfinite(y)] for line in heights]
         axis.add_collection(LineCollection(segments, array=accuracy, linewidths=1.0, alpha=0.8, **style))
