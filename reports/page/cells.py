@@ -33,7 +33,7 @@ MEASURES = (
     "step_s",
     *(f"{phase}_s" for phase in rundir.PHASES),
 )
-X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss")
+X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
 _POINTS, _FEWEST = 60, 12  # of a curve
 _ROOM = 300_000  # numbers in the curves of all cells; as many again for those of runs, and for the profiles
