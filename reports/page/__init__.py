@@ -41,7 +41,7 @@ _SECTIONS = {
 }
 _TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
 _LONG = 400  # characters; what is longer is shown on demand
-_ROWS = 200  # of a table that the page shows, the rest is in its CSV
+_ROWS = 100  # of a table that the page shows, the rest is in its CSV
 _ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
 
 
