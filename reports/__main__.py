@@ -13,9 +13,17 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from sweep.run import UsageError
+from sweep.text import did_you_mean
 
 BUILD = "build"  # what is done where no command is named
-COMMANDS: dict[str, str] = {
+COMMANDS = {
+    "list": "every sweep: when, how its runs stand, and the best of them",
+    "show": "one run: its config, result, attempts and files",
+    "diff": "two runs side by side",
+    "logs": "the end of a run's output",
+    "watch": "follow a sweep in the terminal, with its tables so far",
+    "serve": "a page that follows a sweep, for a browser",
+    "prune": "delete checkpoints, or what failed attempts have left",
     "export": "write runs that have ended for TensorBoard or MLflow",
 }
 
@@ -48,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except UsageError as error:
-        print(f"reports: {error}", file=sys.stderr)
+        is_mistyped = bool(typed) and not is_command and not os.path.exists(typed[0])
+        print(f"reports: {error}{did_you_mean(typed[0], list(COMMANDS)) if is_mistyped else ''}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from reports import collect
+from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
+from reports.formats import DEFAULT, save
 from reports.grid import Grid, lay_out
+from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
+
+if TYPE_CHECKING:
+    from reports.plots import Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -27,10 +34,11 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """The report of one sweep, as it was written."""
+    """A report, and the directory where it is written."""
 
     directory: Path
     report: Report
+    info: Mapping[str, Any]
     grid: Grid
     tables: Sequence[Table]
 
@@ -43,28 +51,93 @@ class Built:
         return self.report.left_out
 
 
-def build(directory: Path, with_plots: bool = True) -> Built:
-    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories."""
+def build(
+    directory: Path,
+    with_plots: bool = True,
+    formats: Sequence[str] = DEFAULT,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> Built:
+    """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories.
+
+    Args:
+        formats: of the tables, from `formats.FORMATS`.
+        targets, against: see `tables.tables`.
+    """
+    return write(read([directory], directory, targets, against), with_plots, formats)
+
+
+def read(
+    sweeps: Sequence[Path],
+    directory: Path,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> Built:
+    """What there is to report of sweeps together: of several, each signature counts once. Nothing is written.
+
+    Args:
+        directory: of the report; of a single sweep its own.
+        targets, against: see `tables.tables`.
+
+    Raises:
+        sweep.run.UsageError: there is nothing that is called as `against` says.
+    """
+    report = Report(sweeps)
+    infos = [report.info(sweep) for sweep in sweeps]
+    info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
+    if len(sweeps) > 1:
+        report = report.merged()
+    grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
+    check_against(grid, against)
+    return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
+
+
+def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
+    """The page of a report."""
     from reports import page
 
-    report = Report([directory])
-    info = report.info(directory)
-    swept = info.get("swept")
-    grid = lay_out(report.runs, list(map(str, swept)) if isinstance(swept, list) else [])
-    made = tables(grid)
-    _write(directory / rundir.SUMMARY, _summary(report.runs, directory))
-    (directory / TABLES).mkdir(exist_ok=True)
-    for table in made:
-        _write(directory / TABLES / f"{table.name}.csv", table.csv())
-        _write(directory / TABLES / f"{table.name}.md", table.markdown())
-    pictures = {}
+    report = built.report
+    return page.render(
+        built.directory,
+        built.grid,
+        built.tables,
+        pictures or {},
+        built.info,
+        report.left_out,
+        report.epochs,
+        report.profile,
+    )
+
+
+def write(built: Built, with_plots: bool = True, formats: Sequence[str] = DEFAULT) -> Built:
+    """Write a report into its directory, which is made where it is missing."""
+    directory = built.directory
+    (directory / TABLES).mkdir(parents=True, exist_ok=True)
+    _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
+    for table in built.tables:
+        save(table, directory / TABLES, formats)
+    pictures: Mapping[Path, Picture] = {}
     if with_plots:
         from reports import plots
 
         (directory / PLOTS).mkdir(exist_ok=True)
-        pictures = plots.save_all(plots.plots(grid, report.epochs), directory / PLOTS)
-    _write(directory / PAGE, page.render(directory, grid, made, pictures, info, report.left_out))
-    return Built(directory, report, grid, made)
+        makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+        pictures = plots.save_all(makers, directory / PLOTS)
+    _write(directory / PAGE, render(built, pictures))
+    return built
+
+
+def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the sweep.yaml of several sweeps say alike, and each sweep's command."""
+    commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
+    alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
+    return {**alike, "command": "\n".join(commands)}
+
+
+def swept(info: Mapping[str, Any]) -> list[str]:
+    """The keys that a sweep.yaml says were swept."""
+    found = info.get("swept")
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def summarize_dates(built: Sequence[Built]) -> None:

@@ -30,6 +30,7 @@ class Grid:
             hyper-parameters that were swept (`qsgd levels=7`), and the column `cell`: runs with the same
             number, which counts in the order of the tables, differ only in their seed.
         keys: what was swept besides; together with `label` and `workers` they name exactly one cell.
+        hyper: the compressor's hyper-parameters that were swept, by which labels of one compressor differ.
         seeds: those of all runs, in order; nothing where no config has any.
         constants: the config keys with the same value in all runs.
         specific: by compressor, the keys that are not constant, but the same in all its runs.
@@ -38,6 +39,7 @@ class Grid:
 
     runs: pd.DataFrame
     keys: tuple[str, ...]
+    hyper: tuple[str, ...]
     seeds: tuple[Any, ...]
     constants: Mapping[str, Any]
     specific: Mapping[str, Mapping[str, Any]]
@@ -86,8 +88,8 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     config = [column for column in runs.columns if column not in RUN_COLUMNS]
     named = [*AXES, SEED] if SEED in config else AXES
     typed = list(dict.fromkeys(_typed(key) for key in swept))
-    keys = [key for key in typed if key in config and key not in named]
     distinct = runs[config].nunique(dropna=False)
+    keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
     # Groups first: what differs between two models because they are two models needs no row of its own.
     inner = [key for key in config if key.rpartition(".")[0] in config]
     outer = [key for key in config if key not in inner]
@@ -121,7 +123,7 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
     runs = runs.iloc[positions].reset_index(drop=True)
     runs["cell"] = runs.groupby([*AXES, *hyper, *keys], dropna=False, sort=False).ngroup()
-    return Grid(runs, tuple(keys), seeds, constants, specific, entangled)
+    return Grid(runs, tuple(keys), tuple(hyper), seeds, constants, specific, entangled)
 
 
 def _typed(key: str) -> str:

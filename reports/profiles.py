@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
+
+from sweep import run as rundir
 
 BINS = 100  # at most, of a run
 ENDS = ("step", "epoch", "time_s")
 """Columns that tell where a bin ends; all others are means over the steps in it."""
 
+_ENDS = [rundir.STEP_COLUMNS.index(name) for name in ENDS]
 
-def profile(rows: pd.DataFrame, place: str) -> pd.DataFrame:
-    """The rows of each run averaged in at most BINS bins of consecutive ones.
+
+def profile(steps: np.ndarray) -> np.ndarray:
+    """The steps of a run averaged in at most BINS bins of consecutive ones, which differ by one step at most.
 
     Args:
-        rows: `float64`, those of a run together and in order.
-        place: the column that tells the runs apart.
+        steps: (`sweep.run.STEP_COLUMNS`, steps).
 
     Returns:
-        The same columns, one row per bin: of `place` and ENDS the value of its last row, of all others the mean of
-        those that are a number, NaN where none is.
+        (`sweep.run.STEP_COLUMNS`, bins): of ENDS the value of the last step of a bin, of all others the mean of those
+        that are known, NaN where none is.
     """
-    lengths = rows.groupby(place, sort=False).size().to_numpy()
-    starts = np.concatenate(
-        [edges(length)[:-1] + start for length, start in zip(lengths, _starts(lengths), strict=True)] or [[]]
-    )
-    starts = starts.astype(int)
-    values = rows.to_numpy("float64")
-    means = binned(values, starts)
-    last = np.append(starts[1:], len(rows)) - 1 if len(starts) else starts
-    for column in (place, *ENDS):
-        position = rows.columns.get_loc(column)
-        means[:, position] = values[last, position]
-    return pd.DataFrame(means, columns=rows.columns)
-
-
-def edges(length: int) -> np.ndarray:
-    """Where the bins of so many rows begin, and the last ends; they differ by one row at most."""
+    length = steps.shape[1]
+    if not length:
+        return steps
     count = min(length, BINS)
-    return np.arange(count + 1) * length // max(count, 1)
-
-
-def binned(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Means of the rows (rows, columns) from each start up to the next, (starts, columns); NaN counts for nothing."""
-    if not len(starts):
-        return np.empty((0, values.shape[1]))
-    known = ~np.isnan(values)
-    sums = np.add.reduceat(np.where(known, values, 0.0), starts)
-    counts = np.add.reduceat(known, starts, dtype=np.int64)
-    with np.errstate(invalid="ignore"):
-        return sums / counts
-
-
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int)
+    edges = np.arange(count + 1) * length // count
+    unknown = np.isnan(steps)
+    with np.errstate(invalid="ignore"):  # infinite losses, and bins where nothing is known
+        sums = np.add.reduceat(np.where(unknown, 0.0, steps), edges[:-1], axis=1)
+        means = sums / (np.diff(edges) - np.add.reduceat(unknown, edges[:-1], axis=1, dtype=np.int64))
+    means[_ENDS] = steps[_ENDS][:, edges[1:] - 1]
+    return means

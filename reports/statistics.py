@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,31 +86,54 @@ def summaries(groups: Sequence[Iterable[float]]) -> list[Summary]:
 
 def paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
     """The difference of a cell from its baseline, both by seed; None where they have no seed in common."""
-    return differences([(values, baseline)])[0]
+    seeds = [seed for seed in values if seed in baseline]
+    return differences([np.array([[values[seed], baseline[seed]] for seed in seeds], float).reshape(-1, 2)])[0]
 
 
 @_quietly
-def differences(
-    pairs: Sequence[tuple[Mapping[Any, float], Mapping[Any, float]]],
-) -> list[Difference | None]:
-    """`paired` for many cells and their baselines."""
-    both = [_common(values, baseline) for values, baseline in pairs]
+def differences(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
+    """The differences of many cells from their baselines.
+
+    Args:
+        pairs: of each cell (seeds, 2): its value and that of the baseline; pairs with NaN or infinity do not count.
+    """
+    cells = [both[np.isfinite(both).all(1)] for both in pairs]
     found: dict[int, Difference | None] = {}
-    for place, (first, second) in enumerate(both):
-        if len(first) < 2:
-            found[place] = Difference(1, float(first[0] - second[0]), _NAN, _NAN, _NAN) if len(first) else None
-    blocks = [np.stack(both[place], 1) if place not in found else np.empty((0, 2)) for place in range(len(both))]
-    for places, block in _by_length(blocks):
+    for place, both in enumerate(cells):
+        if len(both) < 2:
+            found[place] = Difference(1, float(both[0, 0] - both[0, 1]), _NAN, _NAN, _NAN) if len(both) else None
+    for places, block in _by_length(cells):
         # Where differences are the same but for rounding, a t test would find certainty in the last bits.
         gaps = block[:, :, 0] - block[:, :, 1]
         is_tested = gaps.std(1, ddof=1) > _ROUNDING * np.abs(block).max((1, 2))
-        means, low, high, p = gaps.mean(1), *(np.full(len(block), _NAN) for _ in range(3))
-        low[~is_tested] = high[~is_tested] = means[~is_tested]
+        means, p = gaps.mean(1), np.full(len(block), _NAN)
+        low, high = means.copy(), means.copy()
         if is_tested.any():
             low[is_tested], high[is_tested], p[is_tested] = _paired_t(block[is_tested])
         for place, *numbers in zip(places, means.tolist(), low.tolist(), high.tolist(), p.tolist(), strict=True):
             found[place] = Difference(block.shape[1], *numbers)
-    return [found[place] for place in range(len(pairs))]
+    return [found[place] for place in range(len(cells))]
+
+
+def unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
+    """The difference of means of two cells that share no seeds, by Welch's t test; `n` is the smaller one's.
+
+    None where one has no value; without interval and p value where one has a single value or neither has a spread.
+    """
+    first, second = _finite(values), _finite(baseline)
+    if not len(first) or not len(second):
+        return None
+    n, mean = min(len(first), len(second)), float(first.mean() - second.mean())
+    if n < 2:
+        return Difference(n, mean, _NAN, _NAN, _NAN)
+    largest = max(np.abs(first).max(), np.abs(second).max())
+    if max(first.std(ddof=1), second.std(ddof=1)) <= _ROUNDING * largest:
+        return Difference(n, mean, mean, mean, _NAN)
+    from scipy import stats
+
+    tested = stats.ttest_ind(first, second, equal_var=False)
+    interval = tested.confidence_interval(CONFIDENCE)
+    return Difference(n, mean, float(interval.low), float(interval.high), float(tested.pvalue))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -219,11 +242,3 @@ def _paired_t(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         tested = stats.ttest_rel(block[:, :, 0], block[:, :, 1], axis=1)
         interval = tested.confidence_interval(CONFIDENCE)
     return interval.low, interval.high, tested.pvalue
-
-
-def _common(values: Mapping[Hashable, float], baseline: Mapping[Hashable, float]) -> tuple[np.ndarray, np.ndarray]:
-    """The finite values of both for the seeds that both have, in one order."""
-    seeds = [
-        seed for seed, value in values.items() if math.isfinite(value) and math.isfinite(baseline.get(seed, math.nan))
-    ]
-    return np.array([values[seed] for seed in seeds], float), np.array([baseline[seed] for seed in seeds], float)

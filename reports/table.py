@@ -1,26 +1,27 @@
-"""A table for people and programs: CSV, Markdown, and cells that the page and the terminal show.
+"""A table for people, whose cells the page, the terminal and `reports.formats` show, and for programs.
 
 A cell without a number says why: the status of the run, `missing` where the sweep's directory has no
-such run, `not measured` where it was done without measuring that.
+such run, `not measured` where it was done without measuring that. A cell of several runs says how many
+are not in its number.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import html
-import io
 from collections.abc import Mapping
+from typing import Any
 
 from reports.grid import BASELINE
-from reports.text import setting
 from sweep import run as rundir
 
 MISSING = "missing"
 NOT_MEASURED = "not measured"
 NO_BASELINE = "no baseline"
+NOT_EVALUATED = "not evaluated"
+NOT_REACHED = "not reached"
 
-DAGGER, DOUBLE_DAGGER = "†", "‡"
+LEVEL = 0.05
+STAR, DAGGER, DOUBLE_DAGGER = "*", "†", "‡"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
@@ -28,6 +29,8 @@ MARKS = {
 """What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
 
 MEANINGS = {
+    STAR: f"differs from the baseline: p < {LEVEL} in a paired t test over the seeds of both, "
+    "Holm-corrected for all tests of the table",
     DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
     DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "
     "it/s and times are not comparable with any",
@@ -37,17 +40,23 @@ MEANINGS = {
     rundir.PRUNED: "ended early, because others of the sweep did better",
     MISSING: "no such run in the sweep's directory",
     NOT_MEASURED: "the run was done without measuring this",
-    NO_BASELINE: f"no finished run with compressor={BASELINE} that is equal otherwise",
+    NO_BASELINE: f"no finished run with compressor={BASELINE} (or what else is compared with) that is equal otherwise",
+    NOT_EVALUATED: "no evaluation by then",
+    NOT_REACHED: "the run was done before it got there",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """`value` is what a program reads, `text` what a person does; a word stands for a number that is not there."""
+    """`value` is what a program sorts by, `text` what a person reads.
+
+    A word stands for a number that is not there; `said` are all marks and words in the text that need a note.
+    """
 
     value: float | str
     text: str
     is_word: bool = False
+    said: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +74,20 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """`marked` are, by the columns in `MARKS`, the numbers of workers with which this row's runs are marked."""
-
     cells: tuple[Cell, ...]
-    marked: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Rows for people and programs; the first `headers` columns say what a row is."""
+    """Rows for people and records for programs; the first `headers` columns say what a row is.
+
+    Attributes:
+        caption: what all its runs have in common.
+        remarks: what has to be known of all its runs together.
+        records: what programs read, in full and in the units of `Report.runs`: one for each cell, or for each run
+            where a row is a run; all have the same keys. None stands for what is not known.
+        topic: the part of a report that it belongs to, of `measures.TOPICS`.
+    """
 
     name: str
     title: str
@@ -82,48 +96,11 @@ class Table:
     rows: tuple[Row, ...]
     caption: str = ""
     remarks: tuple[str, ...] = ()
-    """What has to be known of all its runs together."""
+    records: tuple[Mapping[str, Any], ...] = ()
+    topic: str = ""
 
     @property
     def notes(self) -> list[str]:
         """What the marks and words in this table mean, after the remarks."""
-        cells = {cell for row in self.rows for cell in row.cells}
-        used = {cell.text for cell in cells if cell.is_word}
-        used |= {mark for cell in cells for mark in cell.text[len(unmarked(cell.text)) :]}
+        used = {word for row in self.rows for cell in row.cells for word in cell.said}
         return [*self.remarks, *(f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used)]
-
-    def csv(self) -> str:
-        """Values in full, in the units of `Report.runs`, and each kind of dagger as a column of its own."""
-        marks = [mark for mark in MARKS if any(row.marked.get(mark) for row in self.rows)]
-        names = [f"{column.name} [{column.unit}]" if column.unit else column.name for column in self.columns]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*names, *(f"{mark} [workers]" for mark in marks)])
-        for row in self.rows:
-            workers = (" ".join(row.marked.get(mark, ())) for mark in marks)
-            writer.writerow([*(setting(cell.value) for cell in row.cells), *workers])
-        return text.getvalue()
-
-    def markdown(self) -> str:
-        from tabulate import tabulate
-
-        rows = [[_markdown(cell.text) for cell in row.cells] for row in self.rows]
-        names = [
-            f"{_markdown(column.name)} [{column.shown}]" if column.shown else _markdown(column.name)
-            for column in self.columns
-        ]
-        sides = ["right" if column.is_number else "left" for column in self.columns]
-        body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
-        parts = [f"**{_markdown(self.title)}**", body, *map(_markdown, self.notes), _markdown(self.caption)]
-        return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def unmarked(text: str) -> str:
-    """Text without the marks at its end."""
-    return text.rstrip("".join(MARKS.values()))
-
-
-def _markdown(text: str) -> str:
-    """Text that stays text in Markdown: neither a cell's border nor markup."""
-    escaped = html.escape(text, quote=False)
-    return "".join(f"\\{char}" if char in "\\|`*[" else char for char in escaped)

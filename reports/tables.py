@@ -1,7 +1,7 @@
 """The tables of a sweep: what a reader compares, in units a reader knows.
 
-Every table is rows of the compressor (and whatever else was swept) by columns of workers, or one row
-per run.
+Every table is rows of the compressor (and whatever else was swept) by columns of workers, a row per
+cell, or a row per run.
 """
 
 from __future__ import annotations
@@ -13,51 +13,15 @@ from typing import Any
 
 import pandas as pd
 
-from reports.grid import BASELINE, Grid
+from reports import measures, progress
+from reports.cells import AGAINST, NUMBERS, Cells, Figures
+from reports.grid import Grid
 from reports.machines import remarks
-from reports.table import MARKS, MEANINGS, MISSING, NO_BASELINE, NOT_MEASURED, Cell, Column, Row, Table
-from reports.text import byte_unit, counted, listed, number, setting
+from reports.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
+from reports.table import MARKS, MEANINGS, NOT_MEASURED, Cell, Column, Row, Table
+from reports.text import counted, listed, number, order, setting, spread
 from sweep import run as rundir
 
-
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """A number that every run has, as a table shows it.
-
-    `unit` is that of the column of `Report.runs`; people read it times `scale` as `shown`.
-    """
-
-    name: str
-    title: str
-    column: str
-    unit: str
-    scale: float = 1.0
-    shown: str = ""
-    digits: int = 3
-
-    def scaled(self, values: pd.Series) -> Measure:
-        """The same for a table of these values: bytes are shown in the unit that suits the largest."""
-        if self.unit != "B":
-            return self
-        size, unit = byte_unit(values.max())
-        return dataclasses.replace(self, scale=1 / size, shown=unit)
-
-    def text(self, value: float) -> str:
-        return number(value * self.scale, self.digits)
-
-
-THROUGHPUT = Measure("throughput", "Throughput", "iterations_per_second", "it/s")
-ACCURACY = Measure("accuracy", "Test accuracy after the last epoch", "accuracy", "fraction", 100, "%", digits=4)
-MEASURES = (
-    THROUGHPUT,
-    Measure("throughput_samples", "Throughput, all workers together", "samples_per_second", "samples/s"),
-    ACCURACY,
-    Measure("accuracy_best", "Test accuracy after the best epoch", "best_accuracy", "fraction", 100, "%", digits=4),
-    Measure("speedup", f"Speed-up over {BASELINE} at equal workers", "speedup", f"x {BASELINE}"),
-    Measure("payload", "Message of one worker per step", "payload_bytes", "B"),
-    Measure("sent", "Put on the wire by one worker per step", "sent_bytes", "B"),
-    Measure("compression_ratio", "Compression ratio of a message", "compression_ratio", "x fp32"),
-)
 _RUN_MEASURES = (
     Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
     Measure("", "best", "best_accuracy", "fraction", 100, "%", digits=4),
@@ -71,13 +35,52 @@ _RUN_MEASURES = (
 )
 
 
-def tables(grid: Grid) -> list[Table]:
-    """All tables of a sweep; the speed-up only where there is something to compare with."""
-    runs = grid.runs.assign(speedup=_speedup(grid))
-    measures = [measure for measure in MEASURES if measure.column != "speedup" or BASELINE in set(runs["compressor"])]
-    pivots = [pivot(grid, runs, measure) for measure in measures]
+def tables(
+    grid: Grid,
+    epochs: pd.DataFrame | None = None,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> list[Table]:
+    """All tables of a sweep; those of a measure that no run has, such as the speed-up without a baseline, are left out.
+
+    Args:
+        grid: its layout.
+        epochs: `Report.epochs` of its runs; without them there are no tables of progress.
+        targets: test accuracies, 0.9 for 90 %, of which the cost is told; else `progress.default_targets`.
+        against: the config keys, and their values as texts, of the runs that others are compared with.
+    """
+    cells = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
+    if targets is None:
+        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
+    cells.runs, notes = measures.derive(grid, cells.partner, epochs, targets)
+    shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
     said = tuple(remarks(grid.runs))
-    return [dataclasses.replace(table, remarks=said) for table in (*pivots, _phases(grid), _runs(grid))]
+    made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
+    made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks()]) for table in made]
+    phases, runs = _phases(grid, cells), _runs(grid)
+    return [*made, _noted(phases, [*said, *cells.remarks()]), _noted(runs, said)]
+
+
+def targeted(targets: Sequence[float]) -> list[Measure]:
+    """Time to all targets, then bytes."""
+    return [measure for kind in zip(*map(measures.of_target, targets), strict=True) for measure in kind]
+
+
+def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
+    """Whether some run has this number, or may have it once it is done."""
+    done = runs["status"] == rundir.DONE
+    if measure.column not in runs:
+        return False
+    return bool(runs.loc[done, measure.column].notna().any()) or (measure.absent == NOT_MEASURED and not done.any())
+
+
+def named(measure: Measure, against: Mapping[str, str]) -> Measure:
+    """The speed-up with the name of what it is over."""
+    if measure is not SPEEDUP:
+        return measure
+    name = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in against.items())
+    others = "workers" if "compressor" in against and len(against) == 1 else "other keys"
+    return dataclasses.replace(measure, title=f"Speed-up over {name} at equal {others}", unit=f"x {name}")
 
 
 def headline(grid: Grid) -> str:
@@ -87,49 +90,83 @@ def headline(grid: Grid) -> str:
         return "There are run directories, but no run that could be read."
     statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
     workers = counted(listed([setting(count) or "?" for count in grid.workers]), "worker")
-    size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}"
+    seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
+    size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}{seeds}"
     sentences = [f"{size}: {listed(statuses)}."]
     done = runs[runs["status"] == rundir.DONE]
     fair = done[~done[list(MARKS)].any(axis=1)]
     for what, measure, candidates in (("test accuracy", ACCURACY, done), ("throughput", THROUGHPUT, fair)):
         values = candidates[measure.column].dropna()
         if len(values):
-            best = candidates.loc[values.idxmax()]
-            keys = [f"{key}={setting(best[key])}" for key in grid.run_keys]
-            name = ", ".join([best["label"], counted(setting(best["workers"]), "worker"), *keys])
-            sentences.append(f"Highest {what}: {measure.text(values.max())} {measure.shown or measure.unit} ({name}).")
+            sentences.append(f"Highest {what}: {_best(grid, candidates.loc[values.index], measure)}.")
     if shared := int(runs["shared_cores"].sum()):
         sentences.append(f"{counted(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)
 
 
-def pivot(grid: Grid, runs: pd.DataFrame, measure: Measure) -> Table:
-    """One measure by compressor (and the other swept keys) x workers.
+def _best(grid: Grid, runs: pd.DataFrame, measure: Measure) -> str:
+    """The cell with the highest mean, and what it is."""
+    means = runs.groupby("cell")[measure.column].mean()
+    members = runs[runs["cell"] == means.idxmax()]
+    first, values = members.iloc[0], members[measure.column].to_numpy("float64") * measure.scale
+    names = [first["label"], counted(setting(first["workers"]), "worker")]
+    names += [f"{key}={setting(first[key])}" for key in grid.keys]
+    text = number(float(values[0]), measure.digits)
+    if len(grid.seeds) > 1:
+        names.append(f"n={len(values)}")
+        text = spread(float(values.mean()), float(values.std(ddof=1)), measure.digits) if len(values) > 1 else text
+    return f"{text} {measure.shown or measure.unit} ({', '.join(names)})"
 
-    Args:
-        grid: the layout.
-        runs: its runs with a column `measure.column`, of numbers, or of words where there is none.
-    """
-    measure = measure.scaled(pd.to_numeric(runs[measure.column], errors="coerce"))
-    names = ("label", *grid.run_keys)
-    cells: dict[tuple[str, ...], dict[str, Cell]] = {}
-    marked: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
-    columns = (runs[key] for key in ("status", measure.column, "workers", *names))
-    for flags, status, value, *place in zip(runs[list(MARKS)].to_dict("records"), *columns, strict=True):
-        workers, *row = map(setting, place)
-        cells.setdefault(tuple(row), {})[workers] = _cell(status, value, measure, _marks(flags))
-        for mark, counts_marked in marked.setdefault(tuple(row), dict.fromkeys(MARKS, ())).items():
-            marked[tuple(row)][mark] = (*counts_marked, *([workers] if flags[mark] else []))
-    nothing = Cell(MISSING, MISSING, is_word=True)
-    counts = [setting(workers) for workers in grid.workers]
-    rows = [
-        Row((*map(_text, row), *(found.get(workers, nothing) for workers in counts)), marked[row])
-        for row, found in cells.items()
-    ]
-    shown = measure.shown or measure.unit
-    headings = [Column("compressor"), *map(Column, grid.run_keys)]
-    headings += [Column(counted(workers or "?", "worker"), measure.unit, shown) for workers in counts]
-    return Table(measure.name, measure.title, tuple(headings), len(names), tuple(rows), grid.caption)
+
+def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
+    """One measure of cells, of whose names the first `rows` say what a row is, and the others what a column is."""
+    measure = measure.scaled(cells.runs[measure.column].where(cells.runs["status"] == rundir.DONE))
+    across = cells.names[rows:]
+    found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[Figures, float | None]]] = {}
+    limits = cells.first(f"{measure.column}_at")
+    for place, figures, limit in zip(cells.places, cells.figures(measure), limits, strict=True):
+        found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
+    kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
+    heads = list(dict.fromkeys(tuple(map(setting, kind)) for kind in sorted(set(kinds), key=_in_order)))
+    lines, records = [], []
+    for row, members in found.items():
+        line = []
+        for head in heads:
+            figures, limit = members.get(head, (cells.nothing(), None))
+            line.append(cells.shown(figures, measure))
+            names = dict(zip(map(column_name, cells.names), (*row, *head), strict=True))
+            at = {"at": limit} if any(limits) else {}
+            records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.record()})
+        lines.append(Row((*map(_text, row), *line)))
+    unit = measure.shown or measure.unit
+    headings = [Column(column_name(name)) for name in cells.names[:rows]]
+    headings += [Column(_head(across, head) or measure.title, measure.unit, unit) for head in heads]
+    return Table(
+        measure.name,
+        measure.title,
+        tuple(headings),
+        rows,
+        tuple(lines),
+        grid.caption,
+        records=tuple(records),
+        topic=measure.topic,
+    )
+
+
+def _in_order(values: Sequence[Any]) -> list[Any]:
+    return [order(value) for value in values]
+
+
+def column_name(name: str) -> str:
+    """How a table calls a column of `Grid.runs`; what is called like a number of a record is prefixed."""
+    return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
+
+
+def _head(across: Sequence[str], head: Sequence[str]) -> str:
+    return ", ".join(
+        counted(text or "?", "worker") if key == "workers" else f"{key}={text or 'null'}"
+        for key, text in zip(across, head, strict=True)
+    )
 
 
 def unfinished(grid: Grid) -> Table:
@@ -147,82 +184,80 @@ def why(status: str, reason: Any) -> str:
     return setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
-def _speedup(grid: Grid) -> list[float | str]:
-    """Iterations per second over those of the baseline run that is equal in all other swept keys."""
-    keys = [[setting(value) for value in grid.runs[key]] for key in (*grid.run_keys, "workers")]
-    places = list(zip(*keys, strict=True))
-    done = grid.runs["status"] == rundir.DONE
-    speeds = list(grid.runs["iterations_per_second"].where(done))
-    compressors = grid.runs["compressor"].map(setting)
-    baseline = {
-        place: speed for place, name, speed in zip(places, compressors, speeds, strict=True) if name == BASELINE
-    }
-    return [
-        speed / baseline[place] if baseline.get(place, 0) > 0 else NO_BASELINE
-        for place, speed in zip(places, speeds, strict=True)
-    ]
-
-
-def _phases(grid: Grid) -> Table:
-    names = [f"{phase}_s" for phase in rundir.PHASES]
-    whole = grid.runs["step_s"]
-    shares = grid.runs[names].div(whole, axis=0)
-    values = shares.assign(other=1 - shares.sum(axis=1, skipna=False), step_s=whole)
-    share = Measure("", "", "", "fraction", 100, "%")
-    measures = [*(dataclasses.replace(share, title=phase, column=f"{phase}_s") for phase in rundir.PHASES)]
-    measures += [
-        dataclasses.replace(share, title="other", column="other"),
-        Measure("", "step", "step_s", "s", 1e3, "ms"),
-    ]
-    return _by_run(grid, values, measures, "phases", "Share of the phases in the time of a step")
+def _phases(grid: Grid, cells: Cells) -> Table:
+    shown = (*SHARES, STEP)
+    figures = [cells.figures(measure) for measure in shown]
+    lines, records = [], []
+    for cell, place in enumerate(cells.places):
+        line = [
+            cells.shown(found[cell], measure, with_count=False) for found, measure in zip(figures, shown, strict=True)
+        ]
+        count = [cells.counted(figures[-1][cell])] if cells.expected > 1 else []
+        lines.append(Row((*map(_text, place), *count, *line)))
+        names = dict(zip(map(column_name, cells.names), place, strict=True))
+        for found, measure in zip(figures, shown, strict=True):
+            records.append({**names, "measure": measure.name, "unit": measure.unit, **found[cell].record()})
+    headings = [Column(column_name(name)) for name in cells.names]
+    headings += [Column("n")] if cells.expected > 1 else []
+    headings += [Column(measure.title, measure.unit, measure.shown) for measure in shown]
+    return Table(
+        "phases",
+        "Share of the phases in the time of a step",
+        tuple(headings),
+        len(cells.names),
+        tuple(lines),
+        grid.caption,
+        records=tuple(records),
+        topic=STEP.topic,
+    )
 
 
 def _runs(grid: Grid) -> Table:
-    measures = [measure.scaled(grid.runs[measure.column]) for measure in _RUN_MEASURES]
-    table = _by_run(grid, grid.runs, measures, "runs", "All runs", first=("status",), last=("reason", "run"))
+    """One row per run: what it is, its status, the measures, and why it is not done."""
+    shown = [measure.scaled(grid.runs[measure.column]) for measure in _RUN_MEASURES]
+    names = ("label", *grid.run_keys, "workers")
+    lines, records = [], []
+    for run in grid.runs.to_dict("records"):
+        texts = {column_name(name): setting(run[name]) for name in names}
+        marks = [mark for column, mark in MARKS.items() if run[column]]
+        workers = Cell(setting(run["workers"]), setting(run["workers"]) + "".join(marks), said=tuple(marks))
+        after = [setting(run["reason"]), setting(run["run"])]
+        cells = [_run_cell(run["status"], run[measure.column], measure) for measure in shown]
+        line = (*map(_text, list(texts.values())[:-1]), workers, _text(run["status"]), *cells, *map(_text, after))
+        lines.append(Row(line))
+        numbers = {measure.column: _known(run[measure.column]) for measure in _RUN_MEASURES}
+        flags = {mark: bool(run[mark]) for mark in MARKS}
+        records.append({**texts, "status": run["status"], **numbers, **flags, "reason": after[0], "run": after[1]})
+    headings = [*map(Column, map(column_name, names)), Column("status")]
+    headings += [Column(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
     options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())
-    return dataclasses.replace(table, caption=". ".join(filter(None, (grid.caption, options))))
+    return Table(
+        "runs",
+        "All runs",
+        (*headings, Column("reason"), Column("run")),
+        len(names),
+        tuple(lines),
+        ". ".join(filter(None, (grid.caption, options))),
+        records=tuple(records),
+        topic=measures.RUNS_TOPIC,
+    )
 
 
-def _by_run(
-    grid: Grid,
-    values: pd.DataFrame,
-    measures: Sequence[Measure],
-    name: str,
-    title: str,
-    first: tuple[str, ...] = (),
-    last: tuple[str, ...] = (),
-) -> Table:
-    """One row per run: what it is, `first` texts, the measures, and `last` texts."""
-    rows = []
-    numbers = zip(*(values[measure.column] for measure in measures), strict=True)
-    for run, measured in zip(grid.runs.to_dict("records"), numbers, strict=True):
-        workers = setting(run["workers"])
-        before, texts, after = (
-            [_text(setting(run[key])) for key in keys] for keys in (("label", *grid.run_keys), first, last)
-        )
-        cells = [_cell(run["status"], value, measure) for value, measure in zip(measured, measures, strict=True)]
-        count = Cell(workers, workers + _marks(run))
-        marked = {mark: (workers,) for mark in MARKS if run[mark]}
-        rows.append(Row((*before, count, *texts, *cells, *after), marked))
-    names = [Column("compressor"), *map(Column, grid.run_keys), Column("workers")]
-    columns = [*names, *map(Column, first), *(Column(m.title, m.unit, m.shown or m.unit) for m in measures)]
-    return Table(name, title, (*columns, *map(Column, last)), len(names), tuple(rows), grid.caption)
+def _run_cell(status: str, value: Any, measure: Measure) -> Cell:
+    word = status if status != rundir.DONE else measure.absent if _known(value) is None else ""
+    return Cell(word, word, is_word=True, said=(word,)) if word else Cell(float(value), measure.text(float(value)))
 
 
-def _marks(run: Mapping[Any, Any]) -> str:
-    """The daggers that a run's numbers have."""
-    return "".join(mark for column, mark in MARKS.items() if run[column])
+def _known(value: Any) -> float | None:
+    return None if value is None or value is pd.NA or not math.isfinite(value) else float(value)
 
 
-def _cell(status: str, value: Any, measure: Measure, marks: str = "") -> Cell:
-    if status != rundir.DONE:
-        return Cell(status, status, is_word=True)
-    if isinstance(value, str):
-        return Cell(value, value, is_word=True)
-    if not math.isfinite(value):
-        return Cell(NOT_MEASURED, NOT_MEASURED, is_word=True)
-    return Cell(float(value), measure.text(value) + marks)
+def _note(notes: Mapping[str, str], name: str) -> list[str]:
+    return [notes[name]] if name in notes else []
+
+
+def _noted(table: Table, remarks: Sequence[str]) -> Table:
+    return dataclasses.replace(table, remarks=tuple(remarks))
 
 
 def _text(text: str) -> Cell:

@@ -30,6 +30,23 @@ def number(value: float, digits: int = 3) -> str:
     return f"{float(f'{mantissa}e{exponent}'):,.{max(digits - 1 - int(exponent), 0)}f}"
 
 
+def spread(mean: float, std: float, digits: int = 3) -> str:
+    """`mean ± std`, with as many decimals as `mean` needs for `digits` digits, or `std` for one.
+
+    98.10 ± 1.20, 98.312 ± 0.003, 112 ± 4, 14,310 ± 90.
+    """
+    if not (math.isfinite(std) and 1e-4 <= abs(mean) < 1e9 and std < 1e9):
+        return f"{number(mean, digits)} ± {number(std, 2)}"
+    decimals = digits - 1 - _exponent(mean)
+    if std > 1e-9 * abs(mean):  # less is the rounding of equal values
+        decimals = max(decimals, -_exponent(std))
+    return " ± ".join(f"{round(value, decimals):,.{max(decimals, 0)}f}" for value in (mean, std))
+
+
+def _exponent(value: float) -> int:
+    return int(f"{value:e}".partition("e")[2])
+
+
 def setting(value: Any) -> str:
     """The value of a config key as it is typed on the command line; empty where there is none."""
     if value is None or value is pd.NA or value != value:

@@ -25,7 +25,8 @@ COMMANDS = {
 }
 DIRECTORY = """
 DIR is the directory of a sweep, output/<date>/<time>; `last`, and nothing, is the one below output/ that was started or
-resumed last. A RUN is its name, the beginning of one, a pattern such as 'compressor=qsgd*', or its signature."""
+resumed last. A RUN is its name, the beginning of one, a pattern such as 'compressor=qsgd*', or its signature;
+DIR/RUN names both."""
 
 
 class Parser(argparse.ArgumentParser):

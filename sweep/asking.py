@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from sweep import requests
-from sweep.directory import Sweep, holder
+from sweep.directory import Sweep
+from sweep.holding import holder
 from sweep.requests import Request
 from sweep.run import UsageError
 from sweep.text import who

@@ -19,9 +19,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from sweep import quick, search
-from sweep.directory import last_sweep
 from sweep.grammar import as_typed
-from sweep.places import root_of
+from sweep.places import last_sweep, root_of
 from sweep.run import UsageError, bad_value
 from sweep.settings import MpiSettings, SweepSettings
 

@@ -10,17 +10,17 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 
-from sweep import places, plan, provenance, requests, snapshot
+from sweep import plan, provenance, requests, snapshot
 from sweep import run as names
+from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
 
-LOCK = ".lock"
 OURS = (names.RUNS, "slurm", "worlds", snapshot.STORE, requests.FOLDER, names.EVENTS, names.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
 LAYING_OUT = "laying_out"  # in sweep.yaml, as long as not all points have a directory: how many there are
@@ -184,19 +184,6 @@ def add_to_description(directory: Path, **facts: Any) -> None:
     _write_yaml(path, known)
 
 
-def holder(directory: Path) -> dict[str, Any] | None:
-    """Who runs the sweep in `directory` at this moment (host, pid, since); None where nobody does."""
-    try:
-        with (directory / LOCK).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return names.read_json(directory / LOCK) or {}
-    except OSError:
-        pass
-    return None
-
-
 def described(directory: Path) -> dict[str, Any]:
     """What sweep.yaml says of the last command that filled `directory`; somebody may have damaged it: then nothing."""
     known = _read_yaml(directory / names.SWEEP)
@@ -218,20 +205,6 @@ def torn(directory: Path) -> str | None:
         f"it was ended while its {found[1]} points were laid out, and some are not there; its own command, "
         f"with sweep.resume={os.path.relpath(directory)}, lays out the rest"
     )
-
-
-def last_sweep(root: Path) -> Path | None:
-    """The sweep that was started or resumed last below `root` (see places.py); None without any."""
-    return next(iter(latest_first(places.sweeps_below(root))), None)
-
-
-def latest_first(sweeps: Iterable[Path]) -> list[Path]:
-    """Sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
-    found = []
-    for sweep in sweeps:
-        with contextlib.suppress(OSError):
-            found.append(((sweep / names.SWEEP).stat().st_mtime_ns, sweep))
-    return [sweep for _, sweep in sorted(found, reverse=True)]
 
 
 def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:

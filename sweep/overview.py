@@ -19,6 +19,7 @@ from typing import Any
 
 from sweep import jobs
 from sweep import run as names
+from sweep.holding import holder
 from sweep.jobs import Job
 from sweep.run import Run
 
@@ -67,8 +68,6 @@ class Overview:
         self._alive: tuple[float, frozenset[Job], dict[Job, str | None]] = (0.0, frozenset(), {})
 
     def refresh(self) -> None:
-        from sweep.directory import holder
-
         self.holder = holder(self.directory)
         views, self.strangers = {}, []
         above = f"{self.directory}/{names.RUNS}/"

@@ -5,10 +5,11 @@ By default a sweep is ROOT/<date>/<time>, with ROOT output/; hydra.sweep.dir (hy
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sweep import run as names
@@ -45,6 +46,20 @@ def sweeps_below(*roots: Path) -> Iterator[Path]:
                 if (absolute := os.path.abspath(path)) not in seen:
                     seen.add(absolute)
                     yield path.parent
+
+
+def last_sweep(root: Path) -> Path | None:
+    """The sweep that was started or resumed last below `root`; None without any."""
+    return next(iter(latest_first(sweeps_below(root))), None)
+
+
+def latest_first(sweeps: Iterable[Path]) -> list[Path]:
+    """Sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
+    found = []
+    for sweep in sweeps:
+        with contextlib.suppress(OSError):
+            found.append(((sweep / names.SWEEP).stat().st_mtime_ns, sweep))
+    return [sweep for _, sweep in sorted(found, reverse=True)]
 
 
 def files(directory: Path, pattern: str) -> Iterator[Path]:

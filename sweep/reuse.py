@@ -17,7 +17,7 @@ from rich.console import Console
 
 from sweep import places, plan
 from sweep import run as names
-from sweep.directory import described, latest_first
+from sweep.directory import described
 from sweep.ending import say
 from sweep.launchers import options_of
 from sweep.plan import SIGNATURE_DIGITS
@@ -79,7 +79,7 @@ def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> d
     left = dict(wanted)
     beginnings = {signature[:SIGNATURE_DIGITS] for signature in wanted}
     found: dict[str, Run] = {}
-    for sweep in latest_first(places.sweeps_below(*places.roots_of(directory))):
+    for sweep in places.latest_first(places.sweeps_below(*places.roots_of(directory))):
         if not left:
             break
         if os.path.abspath(sweep) == os.path.abspath(directory):

@@ -1,11 +1,18 @@
-"""Rebuild summary.csv, tables/, plots/ and report.html of sweeps from their run directories alone."""
+"""Rebuild summary.csv, tables/, plots/ and report.html of sweeps from their run directories alone.
+
+Of several PATHs also one report of all their sweeps together, where runs with the same signature are one: into --into,
+by default output/compared/<names of the sweeps>. With --baseline that one only, and what has changed."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from reports.commands import choosing, comparing, following
 
 if TYPE_CHECKING:
     from reports.build import Built  # loads pandas, which --help does without
@@ -23,20 +30,75 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-plots", dest="plots", action="store_false", help="write no plots, and a page without them"
     )
+    parser.add_argument("--follow", action="store_true", help="again whenever something has changed, until all end")
+    following.add_interval(parser)
+    comparing.arguments(parser)
+    choosing.arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from reports import collect
+
+    following.check_interval(options)
+    comparing.check(options)
+    if not options.follow:
+        return _build(options, collect.sweeps(*options.paths), options.quiet)
+    followed = following.Followed(lambda: collect.sweeps(*options.paths))
+    status = 0
+    for changed in followed.changes(options.interval):
+        status = _build(options, changed, options.quiet or followed.is_active)
+    return status
+
+
+def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) -> int:
+    """Write what is asked for of the sweeps that have changed, and of all together; returns the exit status."""
+    from reports import collect
+
+    sweeps = collect.sweeps(*options.paths)
+    if choosing.is_one(options):
+        for sweep in changed:
+            print(*map(as_typed, choosing.write_one(options, sweep)), sep="\n", flush=True)
+        return 0
+    if options.baseline is not None:
+        return _together(options, sweeps, quiet)
+    _each(options, changed, quiet)
+    return _together(options, sweeps, quiet) if len(sweeps) > 1 and (len(options.paths) > 1 or options.into) else 0
+
+
+def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
     from reports.build import build, summarize_dates
 
+    formats, targets, against = choosing.formats(options), choosing.targets(options), choosing.against(options)
     built = []
-    for sweep in collect.sweeps(*options.paths):
-        built.append(build(sweep, options.plots))
-        if not options.quiet:
+    for sweep in sweeps:
+        built.append(build(sweep, options.plots, formats, targets, against))
+        if not quiet:
             _show(built[-1])
         print(as_typed(built[-1].page), flush=True)
     summarize_dates(built)
-    return 0
+
+
+def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
+    """Write one report of all sweeps, with tables of what has changed since the baseline, where there is one."""
+    from reports import terminal
+    from reports.build import read, write
+
+    comparison, status = comparing.compared(options, sweeps) if options.baseline is not None else (None, 0)
+    place = comparing.place(options.into, sweeps)
+    built = read(sweeps, place, choosing.targets(options), choosing.against(options))
+    if comparison is not None:
+        built = dataclasses.replace(built, tables=[*built.tables, *comparison.tables])
+    write(built, options.plots, choosing.formats(options))
+    if comparison is not None and not quiet:
+        out = terminal.console()
+        for line in comparison.sentences:
+            terminal.say(out, line, style="bold")
+        terminal.show(out, comparison.tables)
+        terminal.say(out, "")
+    elif not quiet:
+        _show(built)
+    print(as_typed(built.page), flush=True)
+    return status
 
 
 def _show(built: Built) -> None:
@@ -49,7 +111,9 @@ def _show(built: Built) -> None:
     failures = unfinished(built.grid)
     terminal.show(out, [*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:
-        terminal.say(out, f"left out: {os.path.relpath(entry.path, built.directory)}: {entry.reason}")
+        is_within = entry.path.resolve().is_relative_to(built.directory.resolve())
+        path = os.path.relpath(entry.path, built.directory if is_within else Path.cwd())
+        terminal.say(out, f"left out: {path}: {entry.reason}")
     terminal.say(out, "")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep import run as names
-from sweep.places import OUTPUT
+from sweep.places import OUTPUT, last_sweep
 from sweep.run import Run, UsageError, runs_of
 from sweep.text import did_you_mean
 
@@ -22,7 +22,7 @@ def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
 def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
     """The directory of a sweep that the first word names, or else the last sweep, and the words that name runs.
 
-    The directory of a run names both.
+    The directory of a run names both, and so does SWEEP/RUN.
 
     Raises:
         UsageError: there is no such sweep.
@@ -34,6 +34,8 @@ def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
         return first, list(words[1:])
     if first.parent.name == names.RUNS and is_sweep(first.parent.parent):
         return first.parent.parent, [first.name, *words[1:]]
+    if "/" in words[0] and not first.is_dir() and is_sweep(first.parent):
+        return first.parent, [first.name, *words[1:]]
     if "/" in words[0] or first.is_dir():
         raise UsageError(f"{words[0]}: there is no sweep in it (no {names.SWEEP}); valid is output/<date>/<time>")
     return last(), list(words)
@@ -49,8 +51,6 @@ def last() -> Path:
     Raises:
         UsageError: there is none.
     """
-    from sweep.directory import last_sweep
-
     found = last_sweep(OUTPUT)
     if found is None:
         raise UsageError(f"last: there is no sweep in {OUTPUT.absolute()}; valid is the directory of a sweep")
@@ -68,6 +68,19 @@ def chosen(directory: Path, words: Sequence[str]) -> list[Run]:
         return runs
     wanted = {name for word in words for name in matching(word, [run.name for run in runs])}
     return [run for run in runs if run.name in wanted]
+
+
+def one(words: Sequence[str]) -> tuple[Path, Run]:
+    """The run that words name, and its sweep.
+
+    Raises:
+        UsageError: they name none, or several.
+    """
+    directory, rest = sweep_and_runs(words)
+    runs = chosen(directory, rest)
+    if len(runs) != 1:
+        raise UsageError(f"RUN: {len(runs)} runs; valid is one of them" if runs else f"{directory}: it has no runs")
+    return directory, runs[0]
 
 
 def matching(word: str, known: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from sweep import jobs
 from sweep import run as names
 from sweep.commands import finding
+from sweep.holding import holder
 from sweep.overview import ASK_EVERY_S
 from sweep.run import Run, UsageError
 from sweep.text import harmless
@@ -30,13 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words)
-    if len(runs) != 1:
-        raise UsageError(f"RUN: {len(runs)} runs; valid is one of them" if runs else f"{directory}: it has no runs")
+    directory, one = finding.one(options.words)
     if options.lines < 0:
         raise UsageError(f"--lines {options.lines}: valid is an integer from 0 up")
-    (one,) = runs
     earlier = one.state().get("reused_from")
     if isinstance(earlier, str):
         raise UsageError(f"{one.name}: its logs are where it was computed; valid is {earlier}, which it was taken from")
@@ -57,8 +54,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _follow(run: Run, shown: Shown, only: int | None, directory: Path) -> None:
     """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
-    from sweep.directory import holder
-
     while True:
         over = run.status() in names.COMPLETE or (holder(directory) is None and not _scheduled(run))
         numbers = run.attempt_numbers()

@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from sweep import flags
     from sweep.asking import ask, take_over
-    from sweep.directory import holder
+    from sweep.holding import holder
     from sweep.output import Manner
     from sweep.requests import RESUME, Request, sender
     from sweep.signals import interruptible

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -22,6 +22,7 @@ INTERVAL_S = 2.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    """Of everybody who follows a sweep."""
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
     parser.add_argument(
         "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
@@ -29,6 +30,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    return follow(options, Table)
+
+
+def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
+    """Show a sweep until it ends; returns 0 where all its runs are done, else 1."""
     directory, words = finding.sweep_and_runs([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
@@ -38,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     overview.refresh()
     console = Output()
     try:
-        with (Table if console.is_terminal else Lines)(console, overview) as shown:
+        with (on_terminal if console.is_terminal else Lines)(console, overview) as shown:
             while overview.active:
                 shown.show()
                 time.sleep(options.interval)
@@ -94,10 +100,14 @@ class Table:
         self.live.__exit__(*raised)
 
     def show(self) -> None:
+        self.live.update(self.picture(self.console.height), refresh=True)
+
+    def picture(self, height: int) -> RenderableType:
+        """The runs, in so many lines where that are enough for some."""
         above = [lines.headline(self.overview), lines.holding(self.overview), ""]
-        room = max(3, self.console.height - len(above) - 2)
+        room = max(3, height - len(above) - 2)
         shown = "\n".join([*above, *lines.table(visible(list(self.overview.views.values()), room))])
-        self.live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+        return Text(shown, no_wrap=True, overflow="ellipsis")
 
 
 def visible(views: Sequence[View], room: int) -> list[View]:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from reports.build import Built, build
 from sweep import run as rundir
 from tests.reports import fabricate
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +46,17 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Built:
     fabricate.run(sweep, fabricate.config(HOSTILE, 2), name='x="><script>alert(2)<|script>')
     (fabricate.run(sweep, fabricate.config("svd", 16)) / rundir.CONFIG).unlink()
     return build(sweep)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium or Chrome, one for all tests; skips where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")))
+    path = next(found, None)
+    if path is None:
+        pytest.skip("neither chromium nor google-chrome is installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -12,6 +12,7 @@ import pytest
 
 import reports
 from reports.build import build
+from reports.formats import to_markdown
 from reports.grid import lay_out
 from reports.machines import remarks
 from reports.tables import tables
@@ -57,7 +58,7 @@ def test_every_table_and_the_page_name_the_machines(tmp_path: Path) -> None:
     )
     assert said(sweep) == [expected]
     for table in tables(lay_out(reports.load(sweep).runs)):
-        assert table.notes[0] == expected and expected in table.markdown(), table.name
+        assert table.notes[0] == expected and expected in to_markdown(table).decode(), table.name
     built = build(sweep, with_plots=False)
     assert "Intel Xeon with H200" in built.page.read_text(encoding="utf-8")
     assert "Intel Xeon" in (sweep / rundir.SUMMARY).read_text(encoding="utf-8")

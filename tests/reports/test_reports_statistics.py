@@ -88,11 +88,15 @@ def test_the_same_difference_for_all_seeds_is_no_evidence_of_chance() -> None:
 
 def test_many_differences_are_each_its_own() -> None:
     draw = np.random.default_rng(8)
-    pairs = [(by_seed(list(draw.normal(size=n))), by_seed(list(draw.normal(size=n)))) for n in (4, 0, 2, 4, 1, 3)]
-    for alone, found in zip([paired(*pair) for pair in pairs], differences(pairs), strict=True):
-        assert (alone is None) == (found is None)
+    pairs = [draw.normal(size=(n, 2)) for n in (4, 0, 2, 4, 1, 3)]
+    pairs[3][1, 0] = math.nan
+    together = differences(pairs)
+    assert [found and found.n for found in together] == [4, None, 2, 3, 1, 3]
+    for found, both in zip(together, pairs, strict=True):
+        alone = paired(by_seed(list(both[:, 0])), by_seed(list(both[:, 1])))
         if alone and found:
             assert [*vars(alone).values()] == pytest.approx([*vars(found).values()], nan_ok=True)
+    assert together[0] and together[0].p == pytest.approx(stats.ttest_rel(*pairs[0].T).pvalue)
 
 
 def test_holm_is_the_textbooks() -> None:
@@ -120,6 +124,6 @@ def test_a_band_counts_at_each_point_the_runs_that_have_it() -> None:
 @pytest.mark.filterwarnings("error")
 def test_nothing_warns() -> None:
     summaries([[1.0, 1.0], [], [2.0], [1e300, 2.0]])
-    differences([({1: 1.0, 2: 1.0}, {1: 1.0, 2: 1.0}), ({1: 1.0, 2: 1.0 + 1e-12}, {1: 0.0, 2: 0.0})])
+    differences([np.ones((2, 2)), np.array([[1.0, 0.0], [1.0 + 1e-12, 0.0]]), np.full((3, 2), 1e300)])
     band(np.full((2, 3), math.nan))
     band(np.empty((0, 3)))

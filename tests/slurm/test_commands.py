@@ -9,7 +9,7 @@ import pytest
 
 from sweep import run as names
 from sweep.__main__ import main
-from sweep.directory import holder
+from sweep.holding import holder
 from tests.conftest import eventually
 from tests.slurm.test_faults import Night, night
 

@@ -13,7 +13,8 @@ import yaml
 
 from sweep import detached, plan
 from sweep import run as names
-from sweep.directory import Sweep, holder
+from sweep.directory import Sweep
+from sweep.holding import holder
 from sweep.plan import Point
 from sweep.run import Run
 from tests.conftest import eventually

@@ -18,7 +18,8 @@ import pytest
 from sweep import detached, flags, launch, launchers, plan, requests
 from sweep import run as names
 from sweep.__main__ import main
-from sweep.directory import LOCK, Sweep, holder
+from sweep.directory import Sweep
+from sweep.holding import LOCK, holder
 from sweep.processes import processes_of
 from sweep.requests import CANCEL, RESUME, Inbox, Request
 from sweep.run import Run, UsageError, runs_of

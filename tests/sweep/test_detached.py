@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sweep import run as names
-from sweep.directory import holder
+from sweep.holding import holder
 from sweep.run import runs_of
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, end_launcher

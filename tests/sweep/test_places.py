@@ -9,8 +9,8 @@ import pytest
 
 from sweep import places, plan, reuse, snapshot
 from sweep import run as names
-from sweep.directory import last_sweep
 from sweep.estimate import Estimator
+from sweep.places import last_sweep
 from sweep.plan import Point
 from sweep.run import Run
 from tests.sweep.test_dry import config, finish

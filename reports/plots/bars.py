@@ -7,11 +7,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from reports import panels, style
+from reports import style
 from reports.grid import BASELINE
-from reports.panels import GREY, Layout
+from reports.plots import layout as layouts
+from reports.plots import marks
+from reports.plots.layout import GREY, UNFAIR, Layout, plain
+from reports.plots.lines import means_of
+from reports.plots.picture import Plot
 from reports.table import MARKS
-from reports.text import counted, listed, number
+from reports.text import counted, number
 from sweep import run as rundir
 
 _THICKNESS = 0.72  # of a bar, in rows
@@ -19,37 +23,45 @@ _ROW, _FRAME = 0.2, 0.42  # inches
 
 
 def ranking(layout: Layout) -> Figure:
-    """The throughput of many compressors with one number of workers: a bar for each, the longest first."""
-    figure, axes = panels.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
+    """The throughput with one number of workers: a bar for each, many with the longest first."""
+    figure, axes = layouts.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == rundir.DONE) & runs["iterations_per_second"].notna()
         speeds = runs[shown].groupby("label")["iterations_per_second"]
         means, longest = speeds.mean().sort_values(ascending=False), speeds.max()
         for place, label in enumerate(_rows(axis, layout, means)):
-            mean = means.get(label, 0.0)
+            mean, end = means.get(label, 0.0), longest.get(label, 0.0)
             axis.barh(place, mean, _THICKNESS, color=style.BLACK if label == BASELINE else style.BAR)
+            here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
             if layout.repeats:
-                here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
                 axis.plot(here, [place] * len(here), "|", color=GREY, zorder=2.6)
-            _write(axis, longest.get(label, 0.0), place, number(mean), label, runs, shown)
+            elif len(here) > 1:
+                _, low, high = means_of([here.to_numpy()])
+                axis.plot([low[0], high[0]], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
+                end = max(mean, high[0])
+            _write(axis, end, place, number(mean), label, runs, shown)
     workers = counted(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
-    repeats = f"; a stroke for each {listed(layout.repeats)}" if layout.repeats else ""
-    panels.label_axes(axes, f"throughput with {workers} [it/s]{repeats}{_footnote(layout)}", "", "x")
+    layouts.label_axes(axes, f"throughput with {workers} [it/s]{_footnote(layout)}", "", "x")
+    marks.legend(figure, [], marks.of_seeds(layout, "line"), marks.each_of(layout, "stroke"))
     return figure
 
 
-def breakdown(layout: Layout) -> Figure:
-    """The phases of a step, stacked; many compressors with the fastest first."""
-    figure, axes = panels.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
+def breakdown(layout: Layout) -> Plot | None:
+    """The phases of a step, stacked, mean over all runs of a label; many compressors with the fastest first."""
+    if layout.all_done()["step_s"].isna().all():
+        return None
+    figure, axes = layouts.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == rundir.DONE) & runs["step_s"].notna()
         times = runs[shown].groupby("label")["step_s"].mean().sort_values() * 1e3
         for place, label in enumerate(_rows(axis, layout, times)):
             end = _stack(axis, place, runs[shown & (runs["label"] == label)])
             _write(axis, end, place, f"{number(end)} ms", label, runs, shown)
-    panels.label_axes(axes, f"time of a step [ms]{_footnote(layout)}", "", "x")
-    panels.legend(figure, [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()])
-    return figure
+    layouts.label_axes(axes, f"time of a step [ms]{_footnote(layout)}", "", "x")
+    phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]
+    marks.legend(figure, phases, layout.seeds)
+    alt = marks.alt_text("Time of a step by phase, stacked; in all", layout, "step_s", "ms", 1e3)
+    return Plot("breakdown", "Where the time of a step goes", alt, figure)
 
 
 def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
@@ -59,7 +71,7 @@ def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
         labels = [*values.index, *(label for label in labels if label not in values.index)]
         if BASELINE in values.index:
             axis.axvline(values[BASELINE], color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=2.5)
-    axis.set_yticks(range(len(labels)), map(panels.plain, labels))
+    axis.set_yticks(range(len(labels)), map(plain, labels))
     for label, text in zip(labels, axis.get_yticklabels(), strict=True):
         if layout.has_many and label == BASELINE:
             text.set_fontweight("bold")
@@ -88,9 +100,9 @@ def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.D
     """Right of the bar its value, `text`, and a word for the runs of its label that are not in it."""
     here = runs[shown & (runs["label"] == label)]
     texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
-    texts += [f"mean of {len(here)}"] if len(here) > 1 else []
+    texts += [f"mean of {len(here)}"] if here["cell"].nunique() > 1 else []
     axis.annotate(
-        ", ".join([*texts, *panels.absent(label, runs, panels.words_for(runs, shown))]),
+        ", ".join([*texts, *marks.absent(label, runs, marks.words_for(runs, shown))]),
         (end, place),
         (4, 0),
         textcoords="offset points",
@@ -101,4 +113,4 @@ def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.D
 
 
 def _footnote(layout: Layout) -> str:
-    return "".join(f"; {MARKS[column]} {panels.UNFAIR[column]}" for column in layout.unfair())
+    return "".join(f"; {MARKS[column]} {UNFAIR[column]}" for column in layout.unfair())

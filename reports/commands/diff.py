@@ -1,0 +1,62 @@
+"""Two runs side by side: the keys in which their configs differ, and their results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from reports.commands import files
+from sweep.commands import finding
+from sweep.run import Run
+from sweep.text import aligned, one_line
+
+NOTHING = "-"  # where one of them has no such key
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", metavar="RUN", help="a run's directory, its name in the last sweep, or SWEEP/NAME")
+    parser.add_argument("second", metavar="RUN", help="likewise")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    pair = [finding.one([word])[1] for word in (options.first, options.second)]
+    configs = [files.config(one) for one in pair]
+    results = [_result(one) for one in pair]
+    differing = {key: values for key, values in _side_by_side(configs).items() if values[0] != values[1]}
+    if options.json:
+        runs = [str(one.directory) for one in pair]
+        found = {"runs": runs, "config": differing, "result": _side_by_side(results)}
+        print(json.dumps(found, indent=1, default=str))
+        return 0
+    for name, one in zip("AB", pair, strict=True):
+        print(f"{name}: {one_line(str(one.directory))}")
+    if differing:
+        rows = [(one_line(key), *map(_cell, values)) for key, values in differing.items()]
+        print("\n".join(["", *aligned([("config", "A", "B"), *rows])]))
+    else:
+        print("\nTheir configs are equal.")
+    rows = [(one_line(key), *map(_cell, values), _ratio(*values)) for key, values in _side_by_side(results).items()]
+    print("\n".join(["", *aligned([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
+    return 0
+
+
+def _result(one: Run) -> dict[str, Any]:
+    found = files.flat(one.result() or {})
+    return {"status": one.status()} | {
+        key: value for key, value in found.items() if key not in ("format", "status") and value is not None
+    }
+
+
+def _side_by_side(found: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {key: [each.get(key, NOTHING) for each in found] for key in dict.fromkeys([*found[0], *found[1]])}
+
+
+def _cell(value: Any) -> str:
+    return files.shown(value)
+
+
+def _ratio(first: Any, second: Any) -> str:
+    numbers = [value for value in (first, second) if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    return f"{second / first:.3f}" if len(numbers) == 2 and first else ""

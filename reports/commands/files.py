@@ -1,0 +1,66 @@
+"""What the files of one run say, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sweep.run import CONFIG, Run, UsageError
+from sweep.text import one_line
+
+
+def config(run: Run) -> dict[str, Any]:
+    """The resolved config of a run in dotted form: `compressor.levels`, and `compressor` for its name.
+
+    Raises:
+        UsageError: it is no YAML mapping.
+    """
+    import yaml
+
+    path = run.path(CONFIG)
+    try:
+        found = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if isinstance(found, dict):
+            return flat(found)
+        why = "not a mapping"
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+    raise UsageError(f"{path}: no config can be read ({one_line(why)})")
+
+
+def flat(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings in dotted form; a group goes by its name."""
+    keys: dict[str, Any] = {}
+    for name, value in found.items():
+        key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"
+        keys |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
+    return keys
+
+
+def shown(value: Any) -> str:
+    """A value as it is typed on the command line, a number with six digits at most."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return one_line(",".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+def size(count: int) -> str:
+    """Bytes in decimal units: 812 B, 12.3 kB."""
+    for unit, exponent in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if count >= 10**exponent:
+            return f"{count / 10**exponent:.3g} {unit}"
+    return f"{count} B"
+
+
+def listed(directory: Path) -> list[tuple[str, int]]:
+    """The files below a run's directory with their bytes; what is a symbolic link is not followed."""
+    found = []
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            found.append((str(path.relative_to(directory)), path.lstat().st_size))
+    return found

@@ -1,0 +1,103 @@
+"""Every sweep below ROOT, the oldest first: when it was started, how its runs stand, and the best of them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from sweep import run as rundir
+from sweep.commands.finding import is_sweep
+from sweep.overview import LOST, Overview, View
+from sweep.places import OUTPUT, sweeps_below
+from sweep.run import UsageError
+from sweep.text import aligned, number, one_line
+
+FAILED = (rundir.FAILED, rundir.TIMEOUT, rundir.DIVERGED, LOST)
+HEADINGS = ("sweep", "created", "runs", "done", "failed", "best accuracy", "of", "")
+_HEAD_BYTES = 4096  # of a sweep.yaml, whose end may tell of ten thousand points
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """One sweep; `failed` are runs that are failed, timeout, diverged or lost."""
+
+    directory: str
+    created: str | None  # ISO 8601 in UTC
+    runs: int
+    done: int
+    failed: int
+    others: dict[str, int]  # how many runs have which status besides
+    best_accuracy: float | None  # on the test set, after the last epoch, of the runs that are done
+    best_run: str | None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("root", metavar="ROOT", nargs="?", type=Path, default=OUTPUT, help="default: %(default)s")
+    parser.add_argument("--json", action="store_true", help="one JSON array")
+
+
+def run(options: argparse.Namespace) -> int:
+    root = options.root
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such directory; valid is one below which sweeps lie, such as {OUTPUT}")
+    sweeps = {root} if is_sweep(root) else set(sweeps_below(root))
+    found = sorted(map(_listed, sweeps), key=lambda sweep: (sweep.created or "", sweep.directory))
+    if options.json:
+        print(json.dumps([dataclasses.asdict(sweep) for sweep in found], indent=1))
+    elif found:
+        sys.stdout.write("\n".join(aligned([HEADINGS, *map(_cells, found)], right=(2, 3, 4, 5))) + "\n")
+    else:
+        print(f"{one_line(str(root))}: no sweeps")
+    return 0
+
+
+def _listed(directory: Path) -> Listed:
+    overview = Overview(directory)
+    overview.refresh()
+    counts = overview.counts()
+    done = [view for view in overview.views.values() if view.status == rundir.DONE and view.accuracy is not None]
+    best = max(done, key=_accuracy, default=None)
+    return Listed(
+        os.path.relpath(directory) if not directory.is_absolute() else str(directory),
+        _created(directory / rundir.SWEEP),
+        len(overview.views),
+        counts.pop(rundir.DONE, 0),
+        sum(counts.pop(status, 0) for status in FAILED),
+        counts,
+        best.accuracy if best else None,
+        best.name if best else None,
+    )
+
+
+def _accuracy(view: View) -> float:
+    return float("-inf") if view.accuracy is None else view.accuracy
+
+
+def _created(path: Path) -> str | None:
+    """When a sweep was started, from the beginning of its sweep.yaml: a parser takes seconds for a large one."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
+        found = re.search(r"^created: '?([0-9T:.+-]+)'?$", head, re.MULTILINE)
+        return datetime.datetime.fromisoformat(found[1]).isoformat() if found else None
+    except (OSError, ValueError):
+        return None
+
+
+def _cells(sweep: Listed) -> tuple[str, ...]:
+    return (
+        one_line(sweep.directory),
+        (sweep.created or "")[:16].replace("T", " "),
+        str(sweep.runs),
+        str(sweep.done),
+        str(sweep.failed),
+        number(sweep.best_accuracy, ".4f"),
+        one_line(sweep.best_run or ""),
+        ", ".join(f"{count} {status}" for status, count in sweep.others.items()),
+    )

@@ -1,0 +1,9 @@
+"""The end of what a run has written, of its latest attempt; with -f also what it writes from now on.
+
+The same as python -m sweep logs."""
+
+from __future__ import annotations
+
+from sweep.commands.logs import arguments, run
+
+__all__ = ["arguments", "run"]

@@ -1,0 +1,145 @@
+"""Delete checkpoints, or what failed attempts have left, of a sweep that nobody needs to go on with.
+
+Shows what would go, and asks. What is running is left alone: runs whose state says so, and as long as somebody runs
+the sweep all that are not complete. A symbolic link is never followed.
+
+--checkpoints: RUN/checkpoint. A run that is not done is then computed from its beginning if it is resumed.
+--failed-attempts: RUN/attempt-N of attempts that have ended without a result, but not the latest of a run, which tells
+why it failed, nor those that a run has gone on from or may."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from reports.commands.files import size
+from sweep import run as rundir
+from sweep.commands import finding
+from sweep.holding import unheld
+from sweep.overview import Overview
+from sweep.run import Run, UsageError
+from sweep.text import aligned, one_line, plural
+
+
+@dataclasses.dataclass(frozen=True)
+class Doomed:
+    """A directory that would go."""
+
+    path: Path
+    bytes: int
+    why: str
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", metavar="DIR, RUN", nargs="+", help="a sweep, and runs of it; default: all its runs")
+    parser.add_argument("--checkpoints", action="store_true")
+    parser.add_argument("--failed-attempts", action="store_true")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.checkpoints and not options.failed_attempts:
+        raise UsageError("prune: nothing to delete is named; valid is --checkpoints, --failed-attempts or both")
+    directory, words = finding.sweep_and_runs(options.words)
+    runs = finding.chosen(directory, words)
+    doomed = _show(directory, runs, options)
+    if not doomed:
+        print("nothing to delete")
+        return 0
+    if not options.yes:
+        if not sys.stdin.isatty():
+            raise UsageError("prune: nothing was deleted, as standard input is no terminal to ask on; valid is --yes")
+        if input("delete them? [y/N] ").strip().lower() not in ("y", "yes"):
+            print("nothing was deleted")
+            return 0
+    failed = 0
+    with unheld(directory) as is_free:  # nobody who is about to resume it begins meanwhile
+        now = {each.path for each in _doomed(directory, runs, options, is_free)[0]}
+        for each in doomed:
+            if each.path not in now:
+                print(f"left alone: {_relative(each.path, directory)}: it is in use now, or has gone")
+            elif not _delete(each.path):
+                failed = 1
+    return failed
+
+
+def _show(directory: Path, runs: Sequence[Run], options: argparse.Namespace) -> list[Doomed]:
+    with unheld(directory) as is_free:
+        doomed, spared = _doomed(directory, runs, options, is_free)
+    rows = [(size(each.bytes), _relative(each.path, directory), each.why) for each in doomed]
+    if rows:
+        total = size(sum(each.bytes for each in doomed))
+        count = len(doomed)
+        print(f"{one_line(str(directory))}: {count} {'directory' if count == 1 else 'directories'}, {total}")
+        print("\n".join(aligned(rows, (0,))))
+    for line in spared:
+        print(f"left alone: {line}")
+    return doomed
+
+
+def _doomed(
+    directory: Path, runs: Sequence[Run], options: argparse.Namespace, is_free: bool
+) -> tuple[list[Doomed], list[str]]:
+    """What would go, and in words what would not though it was asked for."""
+    overview = Overview(directory)
+    overview.refresh()
+    doomed, spared = [], []
+    here = os.path.realpath(directory)
+    busy = 0
+    for one in runs:
+        status = one.status()
+        if os.path.realpath(one.directory) != os.path.join(here, rundir.RUNS, one.name):
+            spared.append(f"{_relative(one.directory, directory)}: a symbolic link")
+        elif status == rundir.RUNNING or (status not in rundir.COMPLETE and (overview.active or not is_free)):
+            busy += 1
+        else:
+            found = [*(_checkpoint(one, status) if options.checkpoints else ())]
+            found += [*(_attempts(one, status) if options.failed_attempts else ())]
+            doomed += [Doomed(path, _bytes(path), why) for path, why in found if not path.is_symlink()]
+            spared += [f"{_relative(path, directory)}: a symbolic link" for path, _ in found if path.is_symlink()]
+    if busy:
+        spared.append(f"{plural(busy, 'run')} that {'is' if busy == 1 else 'are'} running or may be taken up")
+    return doomed, spared
+
+
+def _checkpoint(one: Run, status: str) -> Iterator[tuple[Path, str]]:
+    path = one.path(rundir.CHECKPOINT)
+    if os.path.lexists(path):
+        yield path, "" if status in rundir.COMPLETE else f"{status}: a resume computes it from the beginning"
+
+
+def _attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
+    if status not in rundir.COMPLETE and one.path(rundir.CHECKPOINT).exists():
+        return  # who goes on from it needs to know what it was made on
+    kept = {*one.contributors(), *one.attempt_numbers()[-1:]}
+    for attempt in one.state()["attempts"]:
+        number, ended = attempt.get("number"), attempt.get("status")
+        if not isinstance(number, int) or number in kept or ended in (rundir.RUNNING, *rundir.FINE):
+            continue
+        if os.path.lexists(path := one.attempt(number)):
+            yield path, str(ended)
+
+
+def _bytes(directory: Path) -> int:
+    total = 0
+    for above, _, names in os.walk(directory):
+        total += sum(os.lstat(os.path.join(above, name)).st_size for name in names)
+    return total
+
+
+def _delete(path: Path) -> bool:
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        print(f"reports: {error.filename or path}: {error.strerror}", file=sys.stderr)
+        return False
+    return True
+
+
+def _relative(path: Path, directory: Path) -> str:
+    return one_line(os.path.relpath(path, directory))

@@ -1,0 +1,65 @@
+"""A page that follows a sweep, for a browser: http://127.0.0.1:8000/. Ctrl-C ends it.
+
+It is for reading only, and holds the report and the files of the runs, nothing else. Whoever reaches HOST:PORT can read
+them: other than 127.0.0.1, the default, only where that is wanted. From another machine: ssh -L 8000:127.0.0.1:8000."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+
+from reports.commands import following
+from sweep.commands import finding
+from sweep.run import UsageError
+from sweep.text import one_line
+
+PORT = 8000
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
+    parser.add_argument("--port", type=int, default=PORT, help="0: any that is free; default: %(default)s")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
+    following.add_interval(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    directory, words = finding.sweep_and_runs([options.words])
+    if words:
+        raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
+    following.check_interval(options)
+    if not 0 <= options.port <= 65535:
+        raise UsageError(f"--port {options.port}: valid is an integer from 0 to 65535")
+    from reports.build import read, render  # load pandas, which the answers above do without
+    from reports.serving.rendering import Renderer
+    from reports.serving.server import Server
+
+    followed = following.Followed(lambda: [directory])
+    renderer = Renderer(
+        has_changed=lambda: bool(followed.look()),
+        is_active=lambda: followed.is_active,
+        render=lambda: render(read([directory], directory)),
+        interval_s=options.interval,
+    )
+    try:
+        server = Server(options.host, options.port, directory, renderer)
+    except socket.gaierror as error:
+        raise UsageError(f"--host {options.host}: {error.strerror}; valid is an address of this machine") from error
+    except OSError as error:
+        place = f"--host {options.host} --port {options.port}"
+        raise UsageError(f"{place}: {error.strerror}; valid is another port, or 0 for any that is free") from error
+    host = f"[{server.server_name}]" if ":" in server.server_name else server.server_name
+    print(
+        f"http://{host}:{server.server_port}/ follows {one_line(os.path.relpath(directory))}; Ctrl-C ends it",
+        flush=True,
+    )
+    renderer.start()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        renderer.end()
+        server.server_close()
+    return 0

@@ -1,0 +1,75 @@
+"""One run: its status and attempts, its config, its result, its files, and where it failed the end of its logs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+
+from reports.commands import files
+from sweep import run as rundir
+from sweep.commands import finding
+from sweep.overview import Overview
+from sweep.run import Run
+from sweep.text import aligned, harmless, one_line
+
+LOG_LINES = 12
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    finding.add_words(parser, "the run")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    directory, one = finding.one(options.words)
+    overview = Overview(directory)
+    overview.refresh()
+    view = overview.views[one.name]
+    if options.json:
+        found: dict[str, object] = {"directory": str(one.directory), "status": view.status, "config": files.config(one)}
+        found |= {"state": one.state(), "result": one.result(), "files": dict(files.listed(one.directory))}
+        print(json.dumps(found, indent=1, default=str))
+        return 0
+    print(f"{one_line(one.name)}: {view.status}")
+    if view.reason:
+        print(f"  {one_line(view.reason)}")
+    for damaged in view.damaged:
+        print(f"  {one_line(damaged)}")
+    result = files.flat(one.result() or {})
+    for title, lines in (
+        ("directory", [one_line(os.path.relpath(one.directory))]),
+        ("attempts", list(_attempts(one))),
+        ("config", _pairs(files.config(one))),
+        ("result", _pairs({key: value for key, value in result.items() if key not in ("format", "status", "reason")})),
+        ("files", aligned([(files.size(count), one_line(name)) for name, count in files.listed(one.directory)], (0,))),
+    ):
+        if lines:
+            print("\n".join([f"\n{title}", *(f"  {line}" for line in lines)]))
+    if view.status not in rundir.FINE:
+        _show_log(one)
+    return 0
+
+
+def _pairs(found: dict[str, object]) -> list[str]:
+    return aligned([(one_line(str(key)), files.shown(value)) for key, value in found.items()]) if found else []
+
+
+def _attempts(one: Run) -> Iterator[str]:
+    for attempt in one.state()["attempts"]:
+        words = [attempt.get("number"), attempt.get("status"), attempt.get("started"), "to", attempt.get("ended")]
+        words += ["on", attempt.get("host")] if attempt.get("host") else []
+        words += [f"({attempt['reason']})"] if attempt.get("reason") else []
+        yield " ".join(one_line("?" if word is None else str(word)) for word in words)
+
+
+def _show_log(one: Run) -> None:
+    """The end of the latest attempt's standard error, or of its standard output where there is none."""
+    for number in one.attempt_numbers()[-1:]:
+        for name in (rundir.STDERR, rundir.STDOUT):
+            path = one.attempt(number) / name
+            if lines := rundir.tail(path, LOG_LINES):
+                print(f"\nend of {path.parent.name}/{path.name}")
+                print("\n".join(f"  {harmless(line)}" for line in lines))
+                return

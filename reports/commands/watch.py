@@ -1,0 +1,72 @@
+"""Follow a sweep until it ends: how its runs stand, and the tables of what they have come to so far.
+
+Ctrl-C ends watching, and nothing else. Without a terminal: a line for each run that ends, and the tables at the end.
+python -m sweep watch shows the runs alone, at less cost."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from reports.commands.following import stamp
+from sweep.commands import finding, watch
+
+if TYPE_CHECKING:
+    from reports.table import Table
+
+arguments = watch.arguments
+SHOWN = ("throughput", "accuracy")
+FEW = 10  # lines that the runs have at least, with what stands above them
+
+
+def run(options: argparse.Namespace) -> int:
+    from reports import terminal
+
+    directory, _ = finding.sweep_and_runs([options.words])
+    status = watch.follow(options, Results)
+    terminal.show(terminal.console(), tables(directory))
+    return status
+
+
+def tables(directory: Path) -> list[Table]:
+    """What is known of a sweep by now."""
+    from reports.build import read
+
+    return [table for table in read([directory], directory).tables if table.name in SHOWN]
+
+
+class Results(watch.Table):
+    """The tables, as far as they leave a few lines for the runs, and the runs."""
+
+    _stamp = 0
+    _tables: tuple[Table, ...] = ()
+    _next = 0.0
+
+    def picture(self, height: int) -> RenderableType:
+        self._look()
+        shown = Text.from_ansi(_printed(self._tables, self.console.width))
+        most = max(0, height - FEW)
+        lines = shown.split("\n", allow_blank=False)[:most]
+        return Group(super().picture(height - len(lines)), *lines)
+
+    def _look(self) -> None:
+        """Read what has changed; reading takes at most half of the time."""
+        if time.monotonic() < self._next or (now := stamp(self.overview.directory)) == self._stamp:
+            return
+        began = time.monotonic()
+        self._stamp, self._tables = now, tuple(tables(self.overview.directory))
+        self._next = 2 * time.monotonic() - began
+
+
+def _printed(made: tuple[Table, ...], width: int) -> str:
+    from reports import terminal
+
+    out = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, markup=False, emoji=False)
+    terminal.show(out, made)
+    return out.file.getvalue()  # type: ignore[attr-defined]

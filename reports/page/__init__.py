@@ -1,0 +1,171 @@
+"""report.html: one file that shows a sweep without network or the files beside it.
+
+Whatever comes from a config, a log or a path is escaped: by the template's autoescape where it is text, by
+`assets.embedded` where it is data for the page's scripts, which show it as text. The page's policy lets
+nothing run but these scripts and nothing be fetched. Without scripts there are the tables and the pictures.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import jinja2
+import pandas as pd
+
+from reports import measures, style
+from reports.collect import LeftOut, sweep_name
+from reports.grid import BASELINE, Grid
+from reports.page import assets, cells, runs
+from reports.table import Table
+from reports.tables import headline
+from reports.text import setting
+
+
+class Picture(Protocol):
+    """What a plot in a file shows, in words for who does not see it, too."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def alt(self) -> str: ...
+
+
+_TEMPLATE = Path(__file__).parent / "report.html"
+_REST = "Across settings"
+_SECTIONS = {
+    # by the topic of its tables: first words of the names of its pictures, and its interactive plots
+    measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto"), ("accuracy", "pareto")),
+    measures.TARGET_TOPIC: ((), ()),
+    measures.COMMUNICATION_TOPIC: (("error", "compression", "memory", "consensus"), ("error",)),
+    measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
+    _REST: ((), ("heatmap", "parallel")),
+}
+_TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
+_LONG = 400  # characters; what is longer is shown on demand
+_ROWS = 200  # of a table that the page shows, the rest is in its CSV
+_ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
+
+
+def render(
+    directory: Path,
+    grid: Grid,
+    tables: Sequence[Table],
+    plots: Mapping[Path, Picture],
+    info: Mapping[str, Any],
+    left_out: Sequence[LeftOut],
+    epochs: pd.DataFrame,
+    profile: pd.DataFrame,
+) -> str:
+    """The page of one sweep.
+
+    Args:
+        directory: the sweep's; the page's links are relative to it.
+        grid: the layout of its runs.
+        tables: all of `tables.tables(grid)`.
+        plots: by the files that hold them; only PNGs are shown.
+        info: the content of sweep.yaml.
+        left_out: what the report does not contain.
+        epochs: `Report.epochs`.
+        profile: `Report.profile`.
+    """
+    table_of_runs = next(table for table in tables if table.name == "runs")
+    details = runs.details(grid, directory)
+    library, own = assets.scripts()
+    head = assets.head()
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        name=sweep_name(directory),
+        long=_LONG,
+        most=_ROWS,
+        most_runs=_ROWS_OF_RUNS,
+        style=assets.style(),
+        head=head.text,
+        library=library.text,
+        own=own.text,
+        sources=" ".join(script.source for script in (head, library, own)),
+        data=assets.embedded(_data(grid, table_of_runs, details, epochs, profile)),
+        headline=headline(grid),
+        command=_text(info.get("command", "")),
+        caption=grid.caption,
+        options=grid.options,
+        sections=list(_sections(directory, tables, plots)),
+        runs=table_of_runs,
+        details=list(zip(table_of_runs.rows, details, strict=True)),
+        left_out=[(os.path.relpath(entry.path, directory), entry.reason) for entry in left_out],
+        provenance=[(key, text) for key, text in _provenance(info) if text and key not in ("format", "command")],
+    )
+
+
+def _data(
+    grid: Grid, table: Table, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
+) -> dict[str, Any]:
+    """All that the scripts know."""
+    return {
+        "runs": runs.table(table, details),
+        "configs": runs.configs(grid),
+        "facts": runs.facts(grid),
+        "keys": grid.keys,
+        "cells": cells.cells(grid, epochs, profile),
+        "curves": cells.single(grid, epochs),
+        "labels": [
+            {"name": label, "colour": look.colour, "marker": look.marker}
+            for label, look in style.looks(grid.labels).items()
+        ],
+        "phases": style.PHASES,
+        "baseline": BASELINE,
+    }
+
+
+def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Picture]) -> Iterator[dict[str, Any]]:
+    """What stands below which title; whatever has no place of its own comes last."""
+    pictures = [(path, plot) for path, plot in plots.items() if path.suffix == ".png"]
+    placed = {word for words, _ in _SECTIONS.values() for word in words}
+    for title, (words, interactive) in _SECTIONS.items():
+        is_rest = title == _REST
+        shown = [table for table in tables if table.topic == title or (is_rest and table.topic not in _TOPICS)]
+        first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures]
+        yield {
+            "title": title,
+            "tables": shown,
+            "notes": list(dict.fromkeys(note for table in shown for note in table.notes)),
+            "pictures": [
+                _picture(directory, path, plot)
+                for path, plot, word in first
+                if word in words or (is_rest and word not in placed)
+            ],
+            "interactive": interactive,
+        }
+
+
+def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, str]:
+    return {
+        "title": plot.title,
+        "alt": plot.alt,
+        "href": runs.link(os.path.relpath(path, directory)),
+        "base64": base64.b64encode(path.read_bytes()).decode(),
+    }
+
+
+def _provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    """What is known, under its name; what is long in a group, such as git's diff, by itself."""
+    for key, value in info.items():
+        group = value if isinstance(value, Mapping) else {}
+        long = {name: text for name, item in group.items() if len(text := _text(item)) > _LONG}
+        yield str(key), _text({name: item for name, item in group.items() if name not in long} if long else value)
+        yield from ((f"{key} {name}", text) for name, text in long.items())
+
+
+def _text(value: Any) -> str:
+    """A value of sweep.yaml, whatever is nested in it, as one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value))
+    return setting(value)

@@ -1,0 +1,120 @@
+"""What a page holds besides text: its style, its scripts and plotly's, and data for them."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_HERE = Path(__file__).parent
+_SCRIPTS = (
+    "text.js",
+    "dom.js",
+    "theme.js",
+    "data.js",
+    "choice.js",
+    "draw.js",
+    "curves.js",
+    "scaling.js",
+    "breakdown.js",
+    "pareto.js",
+    "heatmap.js",
+    "parallel.js",
+    "plots.js",
+    "config.js",
+    "details.js",
+    "filter.js",
+    "table.js",
+    "runs.js",
+    "start.js",
+)
+_ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """A script as it stands between its tags; `source` is what a Content-Security-Policy knows it by."""
+
+    text: str
+
+    @functools.cached_property
+    def source(self) -> str:
+        digest = hashlib.sha256(self.text.encode()).digest()
+        return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@functools.cache
+def style() -> str:
+    return (_HERE / "page.css").read_text(encoding="utf-8")
+
+
+@functools.cache
+def scripts() -> tuple[Script, Script]:
+    """Plotly's library and the page's own files, which share one scope of their own."""
+    from plotly.offline import get_plotlyjs  # loads for a fifth of a second
+
+    own = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    return _script(get_plotlyjs()), _script(f'(() => {{\n"use strict";\n{own}\n}})();\n')
+
+
+@functools.cache
+def head() -> Script:
+    """What runs before the page is shown."""
+    return _script((_HERE / "head.js").read_text(encoding="utf-8"))
+
+
+def _script(text: str) -> Script:
+    """A script that no sequence of letters in it ends, and whose hash no line ending changes."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
+    return Script(re.sub("<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE))
+
+
+def embedded(value: Any) -> str:
+    """`value` as JSON for a `<script type="application/json">`: nothing in it is markup, all of it is ASCII."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for char, code in _ESCAPED.items():
+        text = text.replace(char, code)
+    return text
+
+
+def coded(texts: Iterable[str]) -> dict[str, Any]:
+    """A column of texts, of which many are equal: each text once, and the place of each row's among them."""
+    places: dict[str, int] = {}
+    rows = [places.setdefault(text, len(places)) for text in texts]
+    return {"texts": list(places), "rows": rows}
+
+
+def rounded(values: np.ndarray, digits: int = 4) -> np.ndarray:
+    """Numbers with so many significant digits; what is none stays so."""
+    known = np.isfinite(values) & (values != 0)
+    decimals = np.zeros(values.shape)
+    decimals[known] = digits - 1 - np.floor(np.log10(np.abs(values[known])))
+    # By powers of ten that floats hold exactly, so that what comes out is the float of so many digits.
+    power = 10.0 ** np.abs(decimals)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.rint(np.where(decimals < 0, values / power, values * power))
+        return np.where(decimals < 0, scaled * power, scaled / power)
+
+
+def numbers(values: np.ndarray) -> list[float | int | None]:
+    """As JSON has them: null for what is no number, and no decimals where there are none."""
+    return [
+        None if not math.isfinite(value) else int(value) if value.is_integer() and abs(value) < 1e15 else value
+        for value in values.tolist()
+    ]
+
+
+def thinned(count: int, most: int) -> Sequence[int]:
+    """At most `most` of the places 0 ... `count` - 1, evenly, the first and the last among them."""
+    if count <= most:
+        return range(count)
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})

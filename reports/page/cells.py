@@ -1,0 +1,149 @@
+"""The cells of a page, from which its plots are drawn: means over seeds, with 95 % intervals where there are several.
+
+Curves are thinned until a page can hold them: 60 points each, fewer where there are many.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.grid import Grid
+from reports.page.assets import numbers, rounded, thinned
+from reports.statistics import band
+from reports.text import setting
+from sweep import run as rundir
+
+MEASURES = (
+    "accuracy",
+    "best_accuracy",
+    "loss",
+    "iterations_per_second",
+    "samples_per_second",
+    "time_s",
+    "payload_bytes",
+    "sent_bytes",
+    "compression_ratio",
+    "compression_error",
+    "step_s",
+    *(f"{phase}_s" for phase in rundir.PHASES),
+)
+X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss")
+PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
+_POINTS, _FEWEST = 60, 12  # of a curve
+_ROOM = 300_000  # numbers in the curves of all cells; as many again for those of runs, and for the profiles
+
+
+def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
+    """One entry per cell, in the order of the tables.
+
+    `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
+    all its runs; `curve` and `profile` hold, where they were recorded, columns of equal length, of which those of
+    `Y` are (means, lows, highs). Where one run is all there is, there are neither lows nor highs. The curve of a cell
+    without a finished run is that of its unfinished ones.
+    """
+    statuses = list(grid.runs["status"])
+    members = list(grid.runs.groupby("cell", sort=False).indices.values())
+    finished = [[row for row in rows if statuses[row] == rundir.DONE] for rows in members]
+    shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
+    measured = grid.runs[list(MEASURES)].to_numpy("float64")
+    values = _bands([measured[done] for done in finished])
+    curves = _means(_by_run(grid, epochs, (*X, *Y)), shown, X, Y)
+    profiles = _means(_by_run(grid, profile, (*PROFILE_X, *PROFILE_Y)), shown, PROFILE_X, PROFILE_Y)
+    names = {key: list(map(setting, grid.runs[key])) for key in ("label", "workers", *grid.keys)}
+    return [
+        {
+            "label": names["label"][rows[0]],
+            "workers": names["workers"][rows[0]],
+            "keys": [names[key][rows[0]] for key in grid.keys],
+            "runs": [int(row) for row in rows],
+            "done": len(done),
+            "counts": collections.Counter(statuses[row] for row in rows),
+            "values": {
+                name: numbers(triple if np.isfinite(triple[1]) else triple[:1])
+                for name, triple in zip(MEASURES, means.T, strict=True)
+                if np.isfinite(triple[0])
+            },
+            "curve": curve,
+            "profile": errors,
+        }
+        for rows, done, means, curve, errors in zip(members, finished, values, curves, profiles, strict=True)
+    ]
+
+
+def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
+    """The curves of single runs, by row, as many as there is room for: those of runs that are not done first."""
+    curves = _by_run(grid, epochs, (*X, *Y))
+    most = _ROOM // ((len(X) + len(Y)) * _POINTS)
+    is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
+    rows = sorted(curves, key=lambda row: bool(is_done[row]))[:most]
+    found = {}
+    for row in rows:
+        columns = rounded(curves[row][list(thinned(len(curves[row]), _POINTS))]).T
+        found[str(row)] = dict(zip((*X, *Y), map(numbers, columns), strict=True))
+    return {"curves": found, "left_out": len(curves) - len(rows)}
+
+
+def _by_run(grid: Grid, frame: pd.DataFrame, columns: Sequence[str]) -> dict[int, np.ndarray]:
+    """The rows of each run, by the run's place in the grid; a run's rows lie together in `frame`."""
+    places = {place: row for row, place in enumerate(zip(grid.runs["sweep"], grid.runs["run"], strict=True))}
+    values = frame.reindex(columns=list(columns)).to_numpy("float64", na_value=np.nan)
+    codes = np.stack([frame[key].cat.codes.to_numpy() for key in ("sweep", "run")])
+    starts: Any = np.flatnonzero(np.diff(codes, prepend=-2).any(axis=0)) if len(frame) else []
+    names = zip(*(frame[key].take(starts) for key in ("sweep", "run")), strict=True)
+    parts = np.split(values, starts[1:]) if len(starts) else []
+    return {places[name]: part for name, part in zip(names, parts, strict=True) if name in places}
+
+
+def _means(
+    curves: Mapping[int, np.ndarray], cells: Sequence[Sequence[int]], x: Sequence[str], y: Sequence[str]
+) -> list[dict[str, Any] | None]:
+    """The mean of the curves of each cell's runs; None where none has any."""
+    points = max(_FEWEST, min(_POINTS, _ROOM // max(len(cells) * (len(x) + 3 * len(y)), 1)))
+    stacks = [_aligned([curves[row] for row in rows if row in curves], points) for rows in cells]
+    flat = _bands([stack.reshape(len(stack), math.prod(stack.shape[1:])) for stack in stacks])
+    found: list[dict[str, Any] | None] = []
+    for stack, bands in zip(stacks, flat, strict=True):
+        columns: dict[str, Any] = {"n": len(stack)}
+        sides = bands.reshape(3, *stack.shape[1:])
+        for place, name in enumerate((*x, *y) if len(stack) else ()):
+            if name in x:
+                columns[name] = numbers(sides[0, :, place])
+            elif np.isfinite(sides[0, :, place]).any():
+                columns[name] = [numbers(side[:, place]) for side in sides[: 3 if len(stack) > 1 else 1]]
+        found.append(columns if len(stack) else None)
+    return found
+
+
+def _aligned(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
+    """Curves (rows, columns) at the same values of their first column, of which any of them has each: (runs, points,
+    columns); NaN where a curve lacks one."""
+    parts = [part[np.isfinite(part[:, 0])] for part in parts]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return np.empty((0, 0, 0))
+    every = np.unique(np.concatenate([part[:, 0] for part in parts]))
+    grid = every[list(thinned(len(every), points))]
+    stack = np.full((len(parts), len(grid), parts[0].shape[1]), np.nan)
+    for curve, part in zip(stack, parts, strict=True):
+        here = np.searchsorted(part[:, 0], grid).clip(max=len(part) - 1)
+        known = part[here, 0] == grid
+        curve[known] = part[here[known]]
+    return stack
+
+
+def _bands(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """(runs, n) of each cell as (3, n): mean, low and high; all NaN without runs. Cells with as many runs at once."""
+    found = [np.full((3, group.shape[1]), np.nan) for group in groups]
+    for count in {len(group) for group in groups} - {0}:
+        places = [place for place, group in enumerate(groups) if len(group) == count]
+        ends = np.cumsum([groups[place].shape[1] for place in places])[:-1]
+        bands = rounded(np.stack(band(np.concatenate([groups[place] for place in places], axis=1))))
+        for place, part in zip(places, np.split(bands, ends, axis=1), strict=True):
+            found[place] = part
+    return found

@@ -1,0 +1,87 @@
+// Which compressors the plots draw: the same in all of them, so that a colour is hidden everywhere at once.
+
+const MOST_DRAWN = 20;
+const hidden = new Set();
+const choiceListeners = [];
+let drawn = defaultLabels();
+
+// The baseline and those of the highest accuracy, in the order of the tables.
+function defaultLabels(candidates = [...LOOKS.keys()]) {
+  if (candidates.length <= MOST_DRAWN) return candidates;
+  const best = new Map();
+  for (const cell of CELLS) {
+    best.set(cell.label, Math.max(best.get(cell.label) ?? -1, mean(cell, "accuracy") ?? -1));
+  }
+  const rank = (label) => (label === DATA.baseline ? Infinity : (best.get(label) ?? -1));
+  const first = new Set([...candidates].sort((a, b) => rank(b) - rank(a)).slice(0, MOST_DRAWN));
+  return candidates.filter((label) => first.has(label));
+}
+
+function isShown(label) {
+  return !hidden.has(label) && drawn.includes(label);
+}
+
+function tellChoice() {
+  for (const listener of choiceListeners) listener();
+}
+
+function toggleLabel(label) {
+  if (!hidden.delete(label)) hidden.add(label);
+  tellChoice();
+}
+
+function drawLabels(labels) {
+  drawn = labels;
+  hidden.clear();
+  tellChoice();
+}
+
+// Buttons instead of plotly's legend, which no keyboard reaches.
+function legend(host, entries, isOn, toggle) {
+  const focused = host.contains(document.activeElement) ? document.activeElement.dataset.label : null;
+  host.replaceChildren(
+    ...entries.map(([label, swatch]) =>
+      make(
+        "button",
+        { type: "button", "data-label": label, "aria-pressed": String(isOn(label)), click: () => toggle(label) },
+        swatch,
+        label,
+      ),
+    ),
+  );
+  if (focused !== null) [...host.children].find((child) => child.dataset.label === focused)?.focus();
+}
+
+function swatch(fill) {
+  const element = make("span", { class: "swatch", "aria-hidden": "true" });
+  element.style.background = fill;
+  return element;
+}
+
+const GLYPHS = { o: "●", s: "■", "^": "▲", D: "◆", v: "▼", P: "✚", h: "⬢", p: "⬟", X: "✖", "*": "★", "<": "◀", ">": "▶" };
+
+// The mark that a compressor has in the plots, for who cannot tell its colour from another's.
+function glyph(label) {
+  const element = make("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[LOOKS.get(label)?.marker] ?? "●");
+  element.style.color = lineColour(label);
+  return element;
+}
+
+function labelLegend(host) {
+  legend(host, drawn.map((label) => [label, glyph(label)]), isShown, toggleLabel);
+  if (LOOKS.size > drawn.length) {
+    host.append(
+      make(
+        "span",
+        { class: "note" },
+        `${drawn.length} of ${LOOKS.size} compressors and settings are drawn; filter the runs to choose others.`,
+      ),
+    );
+  }
+}
+
+// Black, the baseline's, is not seen on a dark page.
+function lineColour(label) {
+  const own = LOOKS.get(label)?.colour ?? colour("muted");
+  return own === "#000000" ? colour("text") : own;
+}

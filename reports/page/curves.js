@@ -1,0 +1,68 @@
+// Curves over training: a line per compressor, its band over seeds, in one setting of everything else.
+
+const CURVE_Y = {
+  test_accuracy: { ...MEASURES.accuracy, name: "test accuracy" },
+  test_loss: { ...MEASURES.loss, name: "test loss" },
+  train_loss: { ...MEASURES.loss, name: "training loss" },
+  compression_error: MEASURES.compression_error,
+  memory_norm: { name: "norm of the memory", unit: "l2", scale: 1, digits: 3 },
+};
+const CURVE_X = {
+  epoch: { name: "epoch", unit: "" },
+  step: { name: "step", unit: "" },
+  time_s: { name: "training time", unit: "s" },
+  sent_bytes: { name: "sent by one worker", unit: "B" },
+};
+
+function axisTitle({ name, unit }) {
+  return unit ? `${name} [${unit}]` : name;
+}
+
+// `from` is where a cell keeps them: `curve` or `profile`.
+function curvesPlot(host, title, from, xs, ys) {
+  const available = ys.filter((name) => CELLS.some((cell) => cell[from]?.[name]));
+  const groups = settings(CELLS.filter((cell) => cell[from]));
+  if (!available.length) return;
+  let [x, y, setting] = [xs[0], available[0], fullest(groups)];
+  const controls = [];
+  const draws = (change) => (value) => {
+    change(value);
+    again();
+  };
+  if (available.length > 1) {
+    controls.push(select("Value", available.map((name) => [name, CURVE_Y[name].name]), y, draws((value) => (y = value))));
+  }
+  if (xs.length > 1) {
+    controls.push(select("Against", xs.map((name) => [name, CURVE_X[name].name]), x, draws((value) => (x = value))));
+  }
+  if (groups.size > 1) controls.push(select("Setting", [...groups.keys()], setting, draws((value) => (setting = value))));
+  const again = plot(host, title, controls, () => {
+    const shown = (groups.get(setting) ?? []).filter((cell) => isShown(cell.label) && cell[from]?.[y]);
+    const traces = shown.flatMap((cell) => cellCurve(cell, from, x, y));
+    const layout = {
+      xaxis: { title: { text: axisTitle(CURVE_X[x]) }, exponentformat: "SI", rangemode: "tozero" },
+      yaxis: { title: { text: axisTitle(CURVE_Y[y]) } },
+    };
+    const ends = shown.map((cell) => `${cell.label}: ${number(lastOf(cell[from][y][0]) * CURVE_Y[y].scale)}`);
+    const alt = `${CURVE_Y[y].name} against ${CURVE_X[x].name}, ${setting}; at the end: ${ends.join(", ")}.`;
+    return { traces, layout, alt: shown.length ? alt : "" };
+  });
+}
+
+function lastOf(values) {
+  return values.findLast((value) => value !== null) ?? NaN;
+}
+
+function cellCurve(cell, from, x, y) {
+  const { scale } = CURVE_Y[y];
+  const curve = cell[from];
+  const parts = curve[y].map((part) => part.map((value) => (value === null ? null : value * scale)));
+  const note = cell.done ? "" : ", not done";
+  const of = curve.n > 1 ? `, mean of ${curve.n}` : "";
+  const text = curve[x].map((at, place) => {
+    const triple = curve[y].map((part) => part[place]);
+    const where = `${CURVE_X[x].name} ${number(at)} ${CURVE_X[x].unit}`.trim();
+    return `${plain(cell.label)}${note}<br>${where}: ${triple[0] === null ? "?" : withInterval(triple, CURVE_Y[y])}${of}`;
+  });
+  return lineTraces(curve[x], parts, cell.label, text, cell.done ? "solid" : "dot");
+}

@@ -1,0 +1,63 @@
+// Any two of what was swept, and a value as a colour; where there are several cells in a field, their mean.
+
+const MOST_FIELDS = 400; // with their numbers written
+
+// What tells cells apart, as [name, function of a cell].
+function dimensions() {
+  const all = [
+    ["compressor", (cell) => cell.label],
+    ["workers", (cell) => cell.workers],
+    ...DATA.keys.map((key, place) => [key, (cell) => cell.keys[place]]),
+  ];
+  return new Map(all.filter(([, of]) => new Set(CELLS.map(of)).size > 1));
+}
+
+function heatmapPlot(host) {
+  const dims = dimensions();
+  const values = measuresWithValues();
+  if (dims.size < 2 || !values.length) return;
+  const names = [...dims.keys()];
+  let [rows, columns, value] = [names[0], names[1], values[0]];
+  const chooser = (label, options, start, change) =>
+    select(label, options, start, (chosen) => {
+      change(chosen);
+      again();
+    });
+  const controls = [
+    chooser("Value", values.map((name) => [name, MEASURES[name].name]), value, (chosen) => (value = chosen)),
+    chooser("Rows", names, rows, (chosen) => (rows = chosen)),
+    chooser("Columns", names, columns, (chosen) => (columns = chosen)),
+  ];
+  const again = plot(host, "Heat map", controls, () => {
+    const shown = CELLS.filter((cell) => isShown(cell.label) && mean(cell, value) !== null);
+    const [y, x] = [rows, columns].map((name) => [...new Set(shown.map(dims.get(name)))]);
+    if (rows !== "compressor") y.sort(compare);
+    if (columns !== "compressor") x.sort(compare);
+    const fields = y.map(() => x.map(() => []));
+    for (const cell of shown) fields[y.indexOf(dims.get(rows)(cell))][x.indexOf(dims.get(columns)(cell))].push(cell);
+    const { scale, unit, digits } = MEASURES[value];
+    const average = (cells) => cells.reduce((sum, cell) => sum + mean(cell, value), 0) / cells.length;
+    const z = fields.map((line) => line.map((cells) => (cells.length ? average(cells) * scale : null)));
+    const texts = z.map((line) => line.map((field) => (field === null ? "" : number(field, digits))));
+    const trace = {
+      type: "heatmap", z, x: x.map((name) => shownName(name)), y: y.map((name) => shownName(name)), xgap: 2, ygap: 2,
+      colorscale: "Cividis", colorbar: { title: { text: unit }, thickness: 12, outlinewidth: 0 },
+      text: texts, texttemplate: x.length * y.length <= MOST_FIELDS ? "%{text}" : "",
+      customdata: fields.map((line, i) => line.map((cells, j) =>
+        `${plain(rows)} ${shownName(y[i])}, ${plain(columns)} ${shownName(x[j])}: ${texts[i][j]} ${unit}` +
+        (cells.length > 1 ? `<br>mean of ${cells.length} cells that differ otherwise` : ""))),
+      hovertemplate: "%{customdata}<extra></extra>", hoverongaps: false,
+    };
+    const layout = {
+      height: Math.max(260, 130 + 30 * y.length),
+      xaxis: { title: { text: plain(columns) }, type: "category", showgrid: false },
+      yaxis: { title: { text: plain(rows) }, type: "category", autorange: "reversed", showgrid: false },
+    };
+    const alt = `${MEASURES[value].name} by ${rows} and ${columns}; the numbers are in the tables.`;
+    return { traces: shown.length ? [trace] : [], layout, alt };
+  });
+}
+
+function shownName(name) {
+  return plain(name || "null", 32);
+}

@@ -1,0 +1,66 @@
+// What accuracy costs: one point per cell, and the line of those that no other beats in both.
+
+const COSTS = {
+  iterations_per_second: { more: true, log: false },
+  samples_per_second: { more: true, log: false },
+  sent_bytes: { more: false, log: true },
+  time_s: { more: false, log: false },
+};
+
+function paretoPlot(host) {
+  const costs = Object.keys(COSTS).filter((name) => CELLS.some((cell) => mean(cell, name) !== null));
+  if (!costs.length || !CELLS.some((cell) => mean(cell, "accuracy") !== null)) return;
+  let x = costs[0];
+  const controls = [
+    select("Accuracy against", costs.map((name) => [name, MEASURES[name].name]), x, (chosen) => {
+      x = chosen;
+      again();
+    }),
+  ];
+  const again = plot(host, "Pareto front", controls, () => {
+    const isDrawn = (cell) => isShown(cell.label) && mean(cell, x) > 0 && mean(cell, "accuracy") !== null;
+    const shown = CELLS.filter(isDrawn);
+    const front = frontOf(shown, x);
+    const traces = drawn.filter((label) => shown.some((cell) => cell.label === label)).map((label) => {
+      const cells = shown.filter((cell) => cell.label === label);
+      const ink = lineColour(label);
+      const bars = { color: ink, thickness: 1, width: 0 };
+      return {
+        error_x: errorBars(cells.map((cell) => cell.values[x]), 1, bars),
+        error_y: errorBars(cells.map((cell) => cell.values.accuracy), 100, bars),
+        type: "scatter", mode: "markers", name: plain(label), x: cells.map((cell) => mean(cell, x)),
+        y: cells.map((cell) => mean(cell, "accuracy") * 100),
+        marker: { color: ink, symbol: symbol(label), size: 10, line: { color: colour("paper"), width: 1 } },
+        text: cells.map((cell) => `${plain(label)}<br>${plain(settingOf(cell), 120)}${seeds(cell)}<br>` +
+          `accuracy ${withInterval(cell.values.accuracy, MEASURES.accuracy)}<br>` +
+          `${MEASURES[x].name} ${withInterval(cell.values[x], MEASURES[x])}`),
+        hovertemplate: "%{text}<extra></extra>",
+      };
+    });
+    if (front.length > 1) {
+      traces.unshift({
+        type: "scatter", mode: "lines", hoverinfo: "skip", line: { color: colour("muted"), width: 1, dash: "dash" },
+        x: front.map((cell) => mean(cell, x)), y: front.map((cell) => mean(cell, "accuracy") * 100),
+      });
+    }
+    const layout = {
+      xaxis: { title: { text: titled(x) }, type: COSTS[x].log ? "log" : "linear", exponentformat: "SI" },
+      yaxis: { title: { text: titled("accuracy") } },
+    };
+    const names = front.map((cell) => `${cell.label}, ${settingOf(cell)}`).slice(0, 12).join("; ");
+    return { traces, layout, alt: traces.length ? `Accuracy against ${MEASURES[x].name}. On the front: ${names}.` : "" };
+  });
+}
+
+function frontOf(cells, x) {
+  const sign = COSTS[x].more ? -1 : 1;
+  let best = -Infinity;
+  const cheapest = [...cells].sort(
+    (a, b) => sign * (mean(a, x) - mean(b, x)) || mean(b, "accuracy") - mean(a, "accuracy"),
+  );
+  return cheapest.filter((cell) => {
+    const isBetter = mean(cell, "accuracy") > best;
+    best = Math.max(best, mean(cell, "accuracy"));
+    return isBetter;
+  });
+}

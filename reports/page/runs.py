@@ -1,0 +1,101 @@
+"""The runs of a page: the rows of their table, their configs, and what they left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.collect import RUN_COLUMNS
+from reports.grid import BASELINE, Grid
+from reports.page.assets import coded
+from reports.table import Table
+from reports.tables import why
+from reports.text import clean, setting
+from sweep import run as rundir
+
+_ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and cursor movements (ECMA-48)
+_LOGS = 2_000_000  # characters of logs in one page
+_LINE = 500  # characters of one of their lines
+
+
+def table(table: Table, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The table of all runs, by column; what is not a number stands beside the numbers as the run's status does."""
+    columns = []
+    for place, column in enumerate(table.columns):
+        texts = [row.cells[place].text for row in table.rows]
+        kind = "number" if column.is_number else "name" if place < table.headers else "text"
+        columns.append({"name": column.name, "unit": column.shown, "kind": kind, **coded(texts)})
+    unfinished = {str(row): detail for row, detail in enumerate(details) if detail["log_name"]}
+    return {
+        "count": len(table.rows),
+        "columns": columns,
+        "paths": coded(detail["path"] for detail in details),
+        "unfinished": {
+            row: {key: detail[key] for key in ("reason", "log", "log_name")} for row, detail in unfinished.items()
+        },
+    }
+
+
+def configs(grid: Grid) -> dict[str, Any]:
+    """What every run was configured to be: what all have in common once, the rest by key."""
+    known = {*RUN_COLUMNS, "label", "cell"}
+    keys = [key for key in grid.runs.columns if key not in known]
+    distinct = grid.runs[keys].nunique(dropna=False) if len(grid.runs) else {}
+    same = [key for key in keys if distinct[key] == 1] if len(grid.runs) else []
+    return {
+        "common": {key: setting(grid.runs[key].iloc[0]) for key in same},
+        "differing": {key: coded(map(setting, grid.runs[key])) for key in keys if key not in same},
+        "baseline": BASELINE,
+    }
+
+
+def facts(grid: Grid) -> dict[str, Any]:
+    """What is known of every run besides, by column."""
+    runs = grid.runs
+    instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
+    plain = ("status", "hosts", "cpu", "gpu", "attempts", "steps_done", "epochs_done")
+    return {key: coded(map(setting, values)) for key, values in ((key, runs[key]) for key in plain)} | {
+        key: coded(map(str, values)) for key, values in instants.items()
+    }
+
+
+def details(grid: Grid, directory: Path) -> list[dict[str, str]]:
+    """Where each run lies, and of those that are not done the reason and the end of the log.
+
+    `log_name` is empty for runs that are done; `log` is, too, for those whose log had no room in the page.
+    """
+    found, room = [], _LOGS
+    columns = (grid.runs[key] for key in ("directory", "status", "reason", "attempts"))
+    for place, status, reason, attempts in zip(*columns, strict=True):
+        path = os.path.relpath(place, directory)
+        detail = {"path": path, "href": link(path) + "/", "reason": "", "log": "", "log_name": ""}
+        if status != rundir.DONE:
+            detail["reason"] = why(status, reason)
+            name, lines = _log(rundir.Run(Path(place)), attempts) if room > 0 else (rundir.STDERR, [])
+            detail |= {"log": "\n".join(lines), "log_name": name}
+            room -= len(detail["log"])
+        found.append(detail)
+    return found
+
+
+def _log(run: rundir.Run, attempts: int) -> tuple[str, list[str]]:
+    """The log that tells most of a run's last attempt, from the run's directory, and its last lines."""
+    attempt = run.attempt(attempts)
+    for name in (rundir.STDERR, rundir.STDOUT):
+        if lines := [_shown(line) for line in rundir.tail(attempt / name)]:
+            return os.path.relpath(attempt / name, run.directory), lines
+    return os.path.relpath(attempt / rundir.STDERR, run.directory), []
+
+
+def _shown(line: str) -> str:
+    line = clean(_ESCAPE_SEQUENCE.sub("", line))
+    return line if len(line) <= _LINE else f"{line[:_LINE]}…"
+
+
+def link(path: str) -> str:
+    """A relative path as a link; no name in it is a scheme."""
+    return urllib.parse.quote(path)

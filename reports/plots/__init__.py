@@ -1,0 +1,68 @@
+"""The plots of a sweep, chosen by what was swept.
+
+Runs that differ only in their seed are one line, bar or point, their mean with its 95 % interval
+(Student's t). A run without numbers is named with its status instead. Many compressors become small
+multiples, or bars sorted by their length; what would be more than can be seen is summed up. A plot that
+would have nothing to show is not made.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import matplotlib
+import pandas as pd
+
+from reports import style
+from reports.grid import Grid
+from reports.plots import bars, curves, pareto, scaling, swept
+from reports.plots.layout import lay_out
+from reports.plots.picture import FORMATS, Maker, Picture, Plot, save_all
+
+__all__ = ["FORMATS", "Maker", "Picture", "Plot", "makers", "plots", "save_all"]
+
+
+def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
+    """What makes the plots of a sweep, by their names, in the order of a report; nothing where there is no run.
+
+    Args:
+        grid: its layout.
+        epochs, profile: those of `Report`.
+    """
+    workers = pd.to_numeric(grid.runs["workers"], errors="coerce").astype("float64")
+    runs = grid.runs.assign(workers=workers)[workers >= 1]
+    if runs.empty:
+        return {}
+    if runs["cell"].duplicated().any():
+        import scipy.stats  # noqa: F401: for the intervals; it takes a second to load, which forks need not spend each
+    apart, together = lay_out(grid, runs, ["workers"]), lay_out(grid, runs, [])
+    time = curves.time_axis(epochs["time_s"].max())
+    make = functools.partial
+    found: dict[str, Maker] = {
+        "throughput": make(scaling.throughput, together),
+        "efficiency": make(scaling.efficiency, together),
+    }
+    for measure in (curves.ACCURACY, curves.LOSS):
+        for axis in (curves.EPOCH, time, curves.BYTES):
+            found[f"{measure.name}_{axis.name}"] = make(curves.curves, apart, epochs, axis, measure)
+    for cost in (pareto.SPEED, pareto.BYTES):
+        found[f"pareto_{cost.name}"] = make(pareto.pareto, apart, cost)
+    found["heatmap_accuracy"] = make(swept.heat_map, grid, "accuracy", "Test accuracy", "%", 100)
+    found["heatmap_throughput"] = make(swept.heat_map, grid, "iterations_per_second", "Throughput", "it/s")
+    found["parallel"] = make(swept.parallel_coordinates, grid)
+    found["breakdown"] = make(bars.breakdown, apart)
+    for measure in (curves.ERROR, curves.MEMORY):
+        found[f"{measure.name}_step"] = make(curves.curves, apart, profile, curves.STEP, measure)
+    if curves.CONSENSUS.column in epochs:
+        for axis in (curves.EPOCH, curves.BYTES):
+            found[f"consensus_{axis.name}"] = make(curves.curves, apart, epochs, axis, curves.CONSENSUS)
+    return found
+
+
+def plots(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> Iterator[Plot]:
+    """The plots of `makers` that have something to show, not yet drawn."""
+    with matplotlib.rc_context(fname=style.STYLE):
+        for maker in makers(grid, epochs, profile).values():
+            if plot := maker():
+                yield plot

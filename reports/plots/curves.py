@@ -1,0 +1,221 @@
+"""What changes while runs train: accuracy and loss, compression error, memory norm, consensus distance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from reports.plots import layout as layouts
+from reports.plots import marks
+from reports.plots.layout import GREY, Layout
+from reports.plots.lines import MAX_LINES, Line, Series, is_shown, lines_of, names, series
+from reports.plots.picture import Plot
+from reports.table import NOT_MEASURED
+from reports.text import listed, number
+
+_NOT_DONE = "x"  # marks the end of a curve that should go on
+_DASHES = (0, (2.5, 1.5))  # of a line of the training set
+_THIN = 0.8  # points
+_MAX_LABELLED = 8  # lines with their last value beside them
+_MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
+_WIDE = 20  # largest over smallest value above which an axis is logarithmic
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """An x axis: a column of epochs.csv or steps.csv, divided by `size`.
+
+    `nothing` is the word for a run that has only zeros there; `share` the axes that panels have in common.
+    """
+
+    name: str
+    title: str
+    column: str
+    label: str
+    share: str = "all"
+    size: float = 1.0
+    nothing: str = NOT_MEASURED
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A y axis: a column, times `scale`; `training` is the same of the training set, `result` that of `Report.runs`."""
+
+    name: str
+    title: str
+    column: str
+    label: str
+    unit: str
+    scale: float = 1.0
+    training: str = ""
+    result: str = ""
+    may_be_log: bool = True
+    from_zero: bool = False
+
+
+def time_axis(longest: float) -> Progress:
+    """Training time in the unit that suits the longest, in seconds.
+
+    Times grow so much with the number of workers that a common axis would hide the smaller ones.
+    """
+    size, unit = (3600, "h") if longest > 7200 else (60, "min") if longest > 600 else (1, "s")
+    return Progress("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
+
+
+EPOCH = Progress("epoch", "epochs", "epoch", "epoch")
+BYTES = Progress("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
+STEP = Progress("step", "steps", "step", "step")
+
+ACCURACY = Measure(
+    "accuracy", "Accuracy", "test_accuracy", "accuracy [%]", "%", 100, "train_accuracy", "accuracy", may_be_log=False
+)
+LOSS = Measure("loss", "Loss", "test_loss", "loss [nats]", "nats", 1, "train_loss", "loss")
+ERROR = Measure(
+    "compression_error",
+    "Compression error",
+    "compression_error",
+    "‖x − Q(x)‖ / ‖x‖",
+    "relative",
+    result="compression_error",
+    may_be_log=False,
+    from_zero=True,
+)
+MEMORY = Measure(
+    "memory_norm", "Norm of what memory withholds", "memory_norm", "memory norm", "", may_be_log=False, from_zero=True
+)
+CONSENSUS = Measure("consensus", "Consensus distance", "consensus_distance", "consensus distance", "")
+
+
+def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot | None:
+    """A measure against progress; nothing where no run has any of it.
+
+    Args:
+        layout: a panel for each number of workers.
+        frame: `Report.epochs`, or `Report.profile`.
+    """
+    points = _points(frame, x, y.column, y.scale)
+    runs = pd.concat([runs for _, runs in layout.panels])
+    if not is_shown(runs, points).any() or (y.from_zero and not any(line[:, 1].any() for line in points.values())):
+        return None
+    training = _points(frame, x, y.training, y.scale) if y.training else {}
+    drawn: list[dict[str, tuple[float, float, str]]] = []
+    if layout.has_many:
+        figure, blocks = layouts.small_multiples(layout, x.label, y.label)
+        axes = [axis for block in blocks for axis in block.values()]
+        for block, (_, runs) in zip(blocks, layout.panels, strict=True):
+            lines = _lines(runs, points)
+            others = {label: [line.points for line in members] for label, members in lines.items()}
+            for label, axis in block.items():
+                marks.backdrop(axis, others)
+                here = runs[runs["label"] == label]
+                ends = _draw(axis, here, layout.only(label), points, training, x)
+                marks.title_right(axis, "".join(text for _, _, text in ends.values()))
+                drawn.append({})
+        explained = [*marks.backdrop_marks(layout), Line2D([], [], linestyle="none", label="number: where it ends")]
+    else:
+        figure, axes = layouts.figure_of(layout, layout.columns, 2.1, x.share)
+        for axis, (_, runs) in zip(axes, layout.panels, strict=True):
+            drawn.append(_draw(axis, runs, layout, points, training, x))
+        layouts.label_axes(axes, x.label, y.label, x.share)
+        explained = marks.label_marks(layout)
+    _scale(axes, layout, x, y)
+    if x.column in ("epoch", "step"):  # only here do all lines end at the same place
+        for axis, ends in zip(axes, drawn, strict=True):
+            if len(ends) <= _MAX_LABELLED:
+                marks.label_ends(axis, ends, layout)
+    if training:
+        explained += [
+            Line2D([], [], color=GREY, label="test set"),
+            Line2D([], [], color=GREY, linestyle=_DASHES, linewidth=_THIN, label="training set"),
+        ]
+    if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
+        explained.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
+    marks.legend(figure, explained, marks.of_seeds(layout, "band"), _many(layout))
+    title = f"{y.title} against {x.title}"
+    if y.result:
+        alt = marks.alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
+    else:
+        alt = f"{title}, of {listed(list(layout.looks))}."
+    return Plot(f"{y.name}_{x.name}", title, alt, figure)
+
+
+def _points(frame: pd.DataFrame, x: Progress, column: str, scale: float) -> Series:
+    return {run: line * (1 / x.size, scale) for run, line in series(frame, x.column, column).items()}
+
+
+def _lines(runs: pd.DataFrame, points: Series) -> dict[str, list[Line]]:
+    return {str(label): lines_of(group, points) for label, group in runs.groupby("label", sort=False)}
+
+
+def _draw(
+    axis: Axes, runs: pd.DataFrame, layout: Layout, points: Series, training: Series, x: Progress
+) -> dict[str, tuple[float, float, str]]:
+    """Draw the lines of all labels; what to write at the ends of those that are alone in their colour."""
+    ends: dict[str, tuple[float, float, str]] = {}
+    for label, lines in _lines(runs, points).items():
+        look, is_alone = layout.looks[label], len(lines) == 1
+        width = 1.5 if is_alone else _THIN
+        axis.add_collection(
+            LineCollection(
+                [line.points for line in lines], colors=look.colour, linewidths=width, capstyle="round", zorder=2
+            )
+        )
+        for line in lines:
+            if line.low is not None and line.high is not None and len(lines) <= _MAX_BANDS:
+                axis.fill_between(line.x, line.low, line.high, color=look.colour, alpha=0.2, linewidth=0, zorder=1.5)
+        for is_done, marker in ((True, look.marker), (False, _NOT_DONE)):
+            tips = [line.points[-1] for line in lines if line.is_done == is_done]
+            if tips:
+                axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
+        if is_alone and lines[0].is_done:
+            ends[label] = (lines[0].x[-1], lines[0].y[-1], number(lines[0].y[-1]))
+    for label, lines in _lines(runs, training).items():
+        segments = [line.points for line in lines]
+        colour = layout.looks[label].colour
+        axis.add_collection(
+            LineCollection(segments, colors=colour, linewidths=_THIN, linestyles=[_DASHES], alpha=0.7, zorder=1.8)
+        )
+    axis.autoscale_view()
+    shown = is_shown(runs, points)
+    stands = ~shown & np.array([run in points for run in names(runs)], bool)
+    words = marks.words_for(runs, shown).mask(stands, x.nothing)
+    marks.name_absent(axis, runs, words, layout)
+    return ends
+
+
+def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> None:
+    """Scales, ticks and limits; an axis is logarithmic where its values are decades apart, else it would have no numbers."""
+    is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
+    if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
+        for axis in axes:
+            axis.set_yscale("log")
+            axis.yaxis.set_minor_formatter(NullFormatter())
+    for axis in axes:
+        if x.column == "sent_bytes":
+            axis.set_xscale("log" if is_wide else "linear")
+            axis.xaxis.set_major_formatter(EngFormatter("B"))
+            axis.xaxis.set_minor_formatter(NullFormatter())
+            if layout.has_many:
+                axis.xaxis.set_minor_locator(NullLocator())
+        elif x.column == "time_s":
+            axis.set_xlim(left=0)
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator(4 if layout.has_many else "auto", steps=[1, 2, 5, 10], integer=True))
+        if y.from_zero:
+            axis.set_ylim(bottom=0)
+    if layout.has_many:
+        layouts.same_limits(axes, x.share)
+
+
+def _many(layout: Layout) -> str:
+    """What a legend says of lines that share a colour."""
+    cells = max(runs.groupby("label")["cell"].nunique().max() for _, runs in layout.panels)
+    keys = listed([layouts.plain(key) for key in layout.repeats])
+    return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.each_of(layout)

@@ -1,0 +1,198 @@
+"""Which runs share a panel, which of them are one line, and how large a figure is.
+
+A panel compares compressors and nothing else: there is one for each number of workers and each
+setting of what else was swept. More compressors than can be told apart have small axes of their
+own in it, with all others as a backdrop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports import style
+from reports.collect import RUN_COLUMNS
+from reports.grid import BASELINE, Grid
+from reports.text import counted, order, setting
+from sweep import run as rundir
+
+GREY = "#666666"
+UNFAIR = {"oversubscribed": "more workers than cores", "shared_cores": "cores shared with other runs"}
+"""Why times cannot be compared, by the column of `Report.runs` that says so."""
+COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
+LEGEND = 0.4  # inches above all panels
+SMALL = 7.0  # points
+_FEW = 8  # labels whose lines can be told apart
+_MAX_PANELS = 24
+_MAX_SMALL = 160  # axes of small multiples
+_ACROSS = 4  # of them side by side
+_SMALL_HEIGHT = 0.72  # inches: height of such axes; above all of a panel; below; left of all; between two
+_HEAD, _FOOT, _LEFT, _BETWEEN = 0.3, 0.52, 0.62, 0.14
+_NAME = 20  # characters of a bold name that fit above one
+_NARROW = 12  # characters of a label that fit into one column of a paper, beside its axes
+_REPEATS = ("run",)  # runs that differ in nothing else share a panel
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Who shares a panel.
+
+    Attributes:
+        panels: title and runs of each; with the column `repeat`, which tells apart the lines that have
+            one label. Runs with one `cell` differ only in their seed: a line is their mean.
+        columns: how many fit side by side.
+        repeats: the keys that differ between the lines of one colour in a panel.
+        looks: of each label, in the order of the tables.
+        is_titled: whether the axes have their only label as title, and it need not be said again.
+    """
+
+    panels: Sequence[tuple[str, pd.DataFrame]]
+    columns: int
+    repeats: Sequence[str]
+    looks: Mapping[str, style.Look]
+    is_titled: bool = False
+
+    def all_done(self) -> pd.DataFrame:
+        runs = pd.concat([runs for _, runs in self.panels])
+        return runs[runs["status"] == rundir.DONE]
+
+    def unfair(self) -> list[str]:
+        """The columns in `UNFAIR` that are true of some run."""
+        runs = self.all_done()
+        return [column for column in UNFAIR if runs[column].any()]
+
+    @property
+    def seeds(self) -> str:
+        """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty where no mark is the mean of several runs."""
+        sizes = self.all_done().groupby("cell").size()
+        least, most = sizes.min(), sizes.max()
+        return f"mean of {most if least == most else f'{least} to {most}'} seeds" if most > 1 else ""
+
+    @property
+    def has_many(self) -> bool:
+        """Whether there are too many labels for one pair of axes."""
+        return len(self.looks) > _FEW
+
+    def only(self, label: str) -> Layout:
+        """What small axes show in front of the backdrop."""
+        return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
+
+
+def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
+    """One panel for each setting of the swept keys and each value of `by`, while one can look at so many."""
+    apart = [key for key in grid.keys if key not in _REPEATS]
+    looks = style.looks(grid.labels)
+    most = _MAX_PANELS if len(looks) <= _FEW else _MAX_SMALL // len(looks)
+    if apart and len(runs.drop_duplicates([*apart, *by])) > most:
+        apart = []
+    repeats = [key for key in grid.keys if key not in apart]
+    runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
+    keys = [*apart, *by]
+    groups = list(runs.groupby(keys, dropna=False, sort=False)) if keys else []
+    groups.sort(key=lambda group: [order(value) for value in group[0]])
+    shown = [column for column in runs.columns if column in (*RUN_COLUMNS, "label", "workers", "cell", "repeat")]
+    panels = [(_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
+    rows = math.ceil(len(panels) / 4)
+    columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
+    return Layout(panels, columns, repeats, looks)
+
+
+def figure_of(layout: Layout, columns: int, height: float, share: str = "", is_wide: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, one for each panel, with its title; `columns` a row, each `height` inches high.
+
+    One column of a paper wide where one panel is as wide as the figure and no label needs more room, if not `is_wide`.
+    `share` is `x`, `y` or `all` where panels have an axis in common.
+    """
+    count = len(layout.panels)
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    is_narrow = not is_wide and columns == 1 and max(map(len, layout.looks)) <= _NARROW
+    figure = Figure(figsize=(COLUMN if is_narrow else TEXT, LEGEND + height * rows))
+    axes = list(
+        figure.subplots(rows, columns, sharex=share in ("x", "all"), sharey=share in ("y", "all"), squeeze=False).flat
+    )
+    for unused in axes[count:]:
+        unused.remove()
+    for axis, (title, _) in zip(axes, layout.panels, strict=False):
+        axis.set_title(title if columns > 1 else title.replace("\n", ", "))
+    return figure, axes[:count]
+
+
+def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[str, Axes]]]:
+    """A figure and, for each panel, the axes of each label.
+
+    Those of a panel have the same limits because they have the same backdrop. As all of them are alike, they are
+    put where they belong here: to let matplotlib find out takes it longer than to draw them.
+    """
+    names = {label: textwrap.wrap(label, _NAME) for label in layout.looks}
+    rows = math.ceil(len(names) / _ACROSS)
+    step = _SMALL_HEIGHT + 0.12 + 0.11 * max(map(len, names.values()))
+    block_height = _HEAD + rows * step + _FOOT
+    height = LEGEND + len(layout.panels) * block_height
+    step_x = (TEXT - _LEFT + _BETWEEN - 0.12) / _ACROSS
+    figure = Figure(figsize=(TEXT, height), layout="none")
+    blocks: list[dict[str, Axes]] = []
+    for rank, (title, _) in enumerate(layout.panels):
+        top = height - LEGEND - rank * block_height
+        bold = {"fontsize": 8.5, "fontweight": "bold", "va": "top"}
+        figure.text(0.05 / TEXT, top / height, title.replace("\n", ", "), **bold)
+        figure.text(0.5, (top - block_height + 0.14) / height, x, ha="center", fontsize=8.5)
+        middle = (top - _HEAD - rows * step / 2) / height
+        figure.text(0.02, middle, y, va="center", rotation="vertical", fontsize=8.5)
+        block: dict[str, Axes] = {}
+        for place, label in enumerate(names):
+            left, bottom = _LEFT + place % _ACROSS * step_x, top - _HEAD - (place // _ACROSS + 1) * step
+            size = ((step_x - _BETWEEN) / TEXT, _SMALL_HEIGHT / height)
+            axis = block[label] = figure.add_axes((left / TEXT, bottom / height, *size))
+            axis.set_title("\n".join(map(plain, names[label])), fontsize=SMALL, pad=3)
+            is_bottom, is_left = place + _ACROSS >= len(names), place % _ACROSS == 0
+            axis.tick_params(labelbottom=is_bottom, labelleft=is_left, labelsize=SMALL)
+            axis.locator_params(nbins=4)
+        blocks.append(block)
+    return figure, blocks
+
+
+def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
+    """Name the axes; where they are shared, only where nothing is below or left of them."""
+    for place, axis in enumerate(axes):
+        subplot = axis.get_subplotspec()
+        columns = subplot.get_gridspec().ncols if subplot else 1
+        bottom, left = place + columns >= len(axes), place % columns == 0
+        axis.tick_params(labelbottom=bottom or share == "y", labelleft=left or share == "x")
+        axis.set(xlabel=x if bottom else "", ylabel=y if left else "")
+
+
+def same_limits(axes: Sequence[Axes], share: str) -> None:
+    """Show the same part of the axis that panels have in common, `share` as in `figure_of`."""
+    if share in ("x", "all"):
+        lefts, rights = zip(*(axis.get_xlim() for axis in axes), strict=True)
+        for axis in axes:
+            axis.set_xlim(min(lefts), max(rights))
+    if share in ("y", "all"):
+        bottoms, tops = zip(*(axis.get_ylim() for axis in axes), strict=True)
+        for axis in axes:
+            axis.set_ylim(min(bottoms), max(tops))
+
+
+def plain(text: str, limit: int = 40) -> str:
+    """A name as matplotlib shall write it: `$` begins no formula, and no name fills the figure."""
+    return (text if len(text) <= limit else f"{text[: limit - 1]}…").replace("$", r"\$")
+
+
+def first_baseline(labels: Sequence[str]) -> str:
+    """The label that others are compared with: the baseline's, or else the first."""
+    return BASELINE if BASELINE in labels else labels[0]
+
+
+def _title(keys: Sequence[str], values: Sequence[Any]) -> str:
+    texts = dict(zip(keys, map(setting, values), strict=True))
+    workers = [counted(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
+    settings = ", ".join(f"{key}={text or 'null'}" for key, text in texts.items())
+    return "\n".join(filter(None, [plain(settings), *workers]))

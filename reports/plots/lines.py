@@ -1,0 +1,135 @@
+"""Lines from the rows of runs: the mean over the seeds of a cell with its band, many lines summed up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from reports.statistics import band
+from sweep import run as rundir
+
+MAX_LINES = 40  # of one label in a panel; more are summed up
+_MAX_POINTS = 200  # of one line, which no eye tells from more
+
+Run = tuple[str, str]
+"""Sweep and name of a run."""
+Series = Mapping[Run, np.ndarray]
+"""Of each run its points, (points, 2), with ascending x."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line of a plot.
+
+    Attributes:
+        x, y: (points,).
+        low, high: the band around it, (points,); None where there is none.
+        is_done: whether it is of runs that are done.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    is_done: bool = True
+
+    @property
+    def points(self) -> np.ndarray:
+        """(points, 2)."""
+        return np.column_stack([self.x, self.y])
+
+
+def series(frame: pd.DataFrame, x: str, y: str) -> Series:
+    """The finite points (x, y) of every run in `Report.epochs` or `Report.profile`."""
+    values = frame[[x, y]].to_numpy("float64", na_value=np.nan)
+    is_shown = np.isfinite(values).all(1)
+    values, frame = values[is_shown], frame.loc[is_shown, ["sweep", "run"]]
+    codes = frame.groupby(["sweep", "run"], observed=True, sort=False).ngroup().to_numpy()
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    names = zip(*(frame[column].iloc[starts] for column in ("sweep", "run")), strict=True)
+    return {
+        (str(sweep), str(run)): part
+        for (sweep, run), part in zip(names, np.split(values, starts[1:]) if len(starts) else [], strict=True)
+    }
+
+
+def lines_of(runs: pd.DataFrame, points: Series) -> list[Line]:
+    """The lines of one label: one for each cell, of its runs that are done; and one for each other run.
+
+    Those that are more than `MAX_LINES` become two: the median of those that are done with the range of
+    the middle 80 %, and likewise of those that are not.
+    """
+    lines: list[Line] = []
+    for _, cell in runs.groupby("cell", sort=False):
+        done = []
+        for sweep, run, status in cell[["sweep", "run", "status"]].itertuples(index=False):
+            if (line := points.get((sweep, run))) is None or not line[:, 0].any():
+                continue
+            if status == rundir.DONE:
+                done.append(line)
+            else:
+                lines.append(Line(*_thinned(line).T, is_done=False))
+        lines += [_mean(done)] if done else []
+    if len(lines) > MAX_LINES:
+        groups = ([line for line in lines if line.is_done == is_done] for is_done in (True, False))
+        return [_median(group) for group in groups if group]
+    return lines
+
+
+def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and 95 % interval of each group of values, (groups,) each; NaN as in `statistics.band`."""
+    table = np.full((max(map(len, groups), default=0), len(groups)), np.nan)
+    for place, values in enumerate(groups):
+        table[: len(values), place] = values
+    return band(table)
+
+
+def is_shown(runs: pd.DataFrame, points: Series) -> pd.Series:
+    """Which runs have a line: those that have points, and not all at x = 0."""
+    found = (points.get(run) for run in names(runs))
+    return pd.Series([line is not None and bool(line[:, 0].any()) for line in found], runs.index, dtype=bool)
+
+
+def names(runs: pd.DataFrame) -> list[Run]:
+    """By which `Series` know these runs."""
+    return list(zip(runs["sweep"], runs["run"], strict=True))
+
+
+def _mean(lines: Sequence[np.ndarray]) -> Line:
+    """The mean of some runs with its 95 % interval; one run is its own mean."""
+    if len(lines) == 1:
+        return Line(*_thinned(lines[0]).T)
+    x, values = _on_one_grid(lines)
+    mean, low, high = band(values)
+    return Line(x, mean, low, high)
+
+
+def _median(lines: Sequence[Line]) -> Line:
+    if len(lines) == 1:
+        return lines[0]
+    x, values = _on_one_grid([line.points for line in lines])
+    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
+    return Line(x, middle, low, high, lines[0].is_done)
+
+
+def _on_one_grid(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """x (points,) of the range that all lines have in common, and their y there, interpolated: (lines, points).
+
+    The x are those of the lines themselves, so that nothing is interpolated where all have the same.
+    """
+    first, last = max(line[0, 0] for line in lines), min(line[-1, 0] for line in lines)
+    if first >= last:  # nothing in common: the ends are compared
+        return np.array([np.mean([line[-1, 0] for line in lines])]), np.array([[line[-1, 1]] for line in lines])
+    x = np.unique(np.concatenate([line[:, 0] for line in lines]))
+    x = _thinned(x[(x >= first) & (x <= last)])
+    return x, np.stack([np.interp(x, line[:, 0], line[:, 1]) for line in lines])
+
+
+def _thinned(points: np.ndarray) -> np.ndarray:
+    """At most `_MAX_POINTS` of the points, with the first and the last."""
+    if len(points) <= _MAX_POINTS:
+        return points
+    return points[np.linspace(0, len(points) - 1, _MAX_POINTS).round().astype(int)]

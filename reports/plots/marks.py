@@ -1,0 +1,187 @@
+"""What is written into panels: names beside lines, words for what is not there, legends, backdrops."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from reports import style
+from reports.grid import BASELINE
+from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, plain
+from reports.table import MISSING, NOT_MEASURED
+from reports.text import counted, listed, number
+from sweep import run as rundir
+
+PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a word on a backdrop
+_AXES = 0.72  # of a panel's height, the rest is for its title and numbers
+_LINE = 9.5  # points from one line of text to the next
+_LEGEND_LINE = 0.18  # inches likewise, above the panels
+_LEGEND_CHARACTERS = 105  # that fit into one line of a wide figure
+_MAX_NAMED = 24  # numbers in one alternative text
+
+
+def backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """The lines of all labels in grey, and those of the baseline in black, for one label's line to stand out from."""
+    everyone = [line for label, members in lines.items() for line in members if label != BASELINE]
+    axis.add_collection(LineCollection(everyone, colors=style.BACKDROP, linewidths=0.6, zorder=1.1))
+    axis.add_collection(LineCollection(lines.get(BASELINE, []), colors=style.BLACK, linewidths=0.8, zorder=1.2))
+
+
+def title_right(axis: Axes, text: str) -> None:
+    """Beside the name of small axes."""
+    axis.set_title(text, loc="right", fontsize=SMALL, fontweight="normal")
+
+
+def backdrop_marks(layout: Layout) -> list[Line2D]:
+    """What a legend says about the backdrop."""
+    marks = [Line2D([], [], color=style.BLACK, linewidth=0.8, label=BASELINE)] if BASELINE in layout.looks else []
+    return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
+
+
+def label_marks(layout: Layout, line: str = "-") -> list[Line2D]:
+    """What a legend says about the labels."""
+    return [
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle=line, label=plain(label))
+        for label, look in layout.looks.items()
+    ]
+
+
+def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout: Layout) -> None:
+    """Write right of the end (x, y) of each label's line its text, moved up or down where texts would overlap.
+
+    To be called when nothing will change the limits of the axis any more.
+    """
+    bottom, top = axis.get_ylim()
+    subplot, figure = axis.get_subplotspec(), axis.get_figure()
+    rows = subplot.get_gridspec().nrows if subplot else 1
+    inches = (figure.get_figheight() - LEGEND) / rows if isinstance(figure, Figure) else 1.0
+    points = 72 * inches * _AXES
+    if axis.get_yscale() == "log":
+        heights = {label: np.log(y / bottom) / np.log(top / bottom) * points for label, (_, y, _) in ends.items()}
+    else:
+        heights = {label: (y - bottom) / (top - bottom) * points for label, (_, y, _) in ends.items()}
+    ranked = sorted(heights, key=lambda label: heights[label])
+    places = _spread([heights[label] for label in ranked], _LINE / 2)
+    for label, place in zip(ranked, places, strict=True):
+        x, y, text = ends[label]
+        offset = (6, place - heights[label])
+        colour = layout.looks[label].colour
+        axis.annotate(text, (x, y), offset, textcoords="offset points", va="center_baseline", color=colour, fontsize=8)
+
+
+def _spread(heights: Sequence[float], bottom: float, gap: float = _LINE) -> list[float]:
+    """Ascending heights, moved as little as possible until neighbours are `gap` apart and none is below `bottom`.
+
+    Isotonic regression by pooling adjacent violators: those that are too close share their mean.
+    """
+    pools: list[tuple[float, int]] = []
+    for rank, height in enumerate(heights):
+        total, count = height - rank * gap, 1
+        while pools and pools[-1][0] / pools[-1][1] > total / count:
+            before, members = pools.pop()
+            total, count = total + before, count + members
+        pools.append((total, count))
+    means = [total / count for total, count in pools for _ in range(count)]
+    return [max(mean, bottom) + rank * gap for rank, mean in enumerate(means)]
+
+
+def words_for(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
+    """Why a run is not shown, in a word; empty for those that are."""
+    return runs["status"].replace(rundir.DONE, NOT_MEASURED).mask(is_shown, "")
+
+
+def absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
+    """Each word once for the runs of this label: `failed`, `diverged (2)`; `missing` where there are none."""
+    here = words[runs["label"] == label]
+    counts = collections.Counter(here[here != ""]) if len(here) else {MISSING: 1}
+    return [f"{word} ({count})" if count > 1 else word for word, count in counts.items()]
+
+
+def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout, x: float | None = None) -> None:
+    """Write label and word of what is not drawn at the foot of the panel, at `x` or at its right."""
+    place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
+    lines = [(label, word) for label in layout.looks for word in absent(label, runs, words)]
+    for line, (label, word) in enumerate(reversed(lines)):
+        axis.annotate(
+            word if layout.is_titled else f"{plain(label, 24)}: {word}",
+            place[0],
+            (0, line * (_LINE - 1)),
+            xycoords=place[1],
+            textcoords="offset points",
+            ha=place[2],
+            fontsize=SMALL,
+            color=layout.looks[label].colour,
+            bbox=PAPER if layout.is_titled else None,
+        )
+
+
+def legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) -> None:
+    """Above all panels, in as many lines as it needs, for which the figure grows; the notes that are not empty first."""
+    title = "; ".join(filter(None, notes))
+    if marks or title:
+        handle = 1.0 if all(isinstance(mark, Patch) for mark in marks) else 1.8  # in heights of a letter
+        lengths = [len(str(mark.get_label())) + 4 + 2 * handle for mark in marks] or [1]
+        room = _LEGEND_CHARACTERS * figure.get_figwidth() / TEXT
+        columns = len(lengths) if sum(lengths) <= room else max(1, int(room / max(lengths)))
+        lines = (-(-len(marks) // columns)) + bool(title)
+        _grow(figure, _LEGEND_LINE * max(lines - 1, 0))
+        box = figure.legend(
+            handles=marks,
+            loc="outside upper left",
+            ncols=columns,
+            handlelength=handle,
+            title=title or None,
+            title_fontsize=8,
+        )
+        box.set_alignment("left")
+
+
+def _grow(figure: Figure, inches: float) -> None:
+    """Higher at its top; what has a fixed place keeps it."""
+    before = figure.get_figheight()
+    figure.set_figheight(before + inches)
+    if figure.get_layout_engine() is None:
+        shrunk = before / (before + inches)
+        for axis in figure.axes:
+            x, y, width, height = axis.get_position().bounds
+            axis.set_position((x, y * shrunk, width, height * shrunk))
+        for text in figure.texts:
+            text.set_y(text.get_position()[1] * shrunk)
+
+
+def of_seeds(layout: Layout, interval: str) -> str:
+    """What a legend says about means: `mean of 5 seeds, band: 95 % interval`; empty where each run is a mark."""
+    return f"{layout.seeds}, {interval}: 95 % interval" if layout.seeds else ""
+
+
+def each_of(layout: Layout, mark: str = "line") -> str:
+    """What a legend says where a label has several lines: `one line for each optimizer.lr`."""
+    return f"one {mark} for each {listed([plain(key) for key in layout.repeats])}" if layout.repeats else ""
+
+
+def alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
+    """What a plot shows, in words: the mean of each cell, or the range where they are many."""
+    runs = layout.all_done().dropna(subset=column)
+    cells = runs.groupby("cell", sort=False).agg(
+        label=("label", "first"), workers=("workers", "first"), value=(column, "mean"), count=(column, "size")
+    )
+    values = list(cells["value"] * scale)
+    if not values:
+        return f"{what}: no run has finished."
+    of = f", {layout.seeds}" if layout.seeds else ""
+    if len(values) > _MAX_NAMED:
+        return f"{what}{of}: {counted(len(runs), 'run')} from {number(min(values))} to {number(max(values))} {unit}."
+    names = [
+        f"{label}, {counted(int(count), 'worker')}"
+        for label, count in zip(cells["label"], cells["workers"], strict=True)
+    ]
+    told = "; ".join(f"{name}: {number(value)}" for name, value in zip(names, values, strict=True))
+    return f"{what}{of}, in {unit}: {told}."

@@ -1,0 +1,204 @@
+"""What one pays for accuracy: the front of those that no other beats in both."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, NullFormatter
+
+from reports.plots import layout as layouts
+from reports.plots import marks
+from reports.plots.layout import GREY, SMALL, Layout, plain
+from reports.plots.lines import means_of
+from reports.plots.picture import Plot
+from reports.text import counted, listed
+from sweep import run as rundir
+
+_WIDE = 20  # largest over smallest value above which an axis is logarithmic
+_MAX_NAMED = 40  # points of a panel with a name; above, only those of the front
+_MAX_POINTS = 400  # of a panel; above, of the dominated ones one for each `_TILES`-th of both axes
+_TILES = 60
+_LIGHT = 0.35  # opacity of a point that another beats
+_LETTER, _LINE = 4.1, 7.5  # points: width and height of a letter of a name
+_LONGEST = 18  # characters of a name
+_OFFSETS: tuple[tuple[float, float, str], ...] = (
+    *((x, y, side) for y in (7, -7) for x, side in ((4, "left"), (-4, "right"))),  # beside the bars
+    (6, 0, "left"),
+    (-6, 0, "right"),
+    *((x, y, side) for y in (15, -15) for x, side in ((4, "left"), (-4, "right"), (0, "center"))),
+)
+"""Places (points) and alignments of a name beside its point, the best first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """An x axis: a column of the runs, and whether more of it is better."""
+
+    name: str
+    title: str
+    column: str
+    label: str
+    unit: str
+    more_is_better: bool
+
+
+SPEED = Cost("throughput", "throughput", "samples_per_second", "throughput [samples/s]", "", True)
+BYTES = Cost("bytes", "bytes sent", "sent_in_all", "sent by one worker in all [B]", "B", False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cloud:
+    """The cells of a panel: `x` and `y` are mean, low and high, (3, cells); whether they are on the front, (cells,)."""
+
+    labels: Sequence[str]
+    x: np.ndarray
+    y: np.ndarray
+    is_best: np.ndarray
+
+
+def pareto(layout: Layout, cost: Cost) -> Plot | None:
+    """Accuracy after the last epoch against a cost, a point for each cell; nothing without two to compare."""
+    panels = [(title, _measured(runs, cost)) for title, runs in layout.panels]
+    panels = [(title, runs) for title, runs in panels if runs["cell"].nunique() > 1]
+    if not panels:
+        return None
+    layout = dataclasses.replace(layout, panels=panels)
+    columns = min(layout.columns, 2 if layout.has_many else 3)
+    height = 2.7 if layout.has_many else 2.3
+    figure, axes = layouts.figure_of(layout, columns, height, "y", is_wide=layout.has_many)
+    clouds = [_cloud(runs, cost) for _, runs in panels]
+    costs = np.concatenate([cloud.x[0] for cloud in clouds])
+    for axis, cloud in zip(axes, clouds, strict=True):
+        axis.margins(0.16, 0.14)
+        if costs.max() > _WIDE * costs.min():
+            axis.set_xscale("log")
+        else:
+            axis.locator_params("x", nbins=5)
+        axis.xaxis.set_major_formatter(EngFormatter(cost.unit))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        _draw(axis, cloud, cost, layout)
+    layouts.label_axes(axes, cost.label, "accuracy [%]", "y")
+    points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
+    for axis, cloud in zip(axes, clouds, strict=True):
+        _name(axis, cloud, layout, points)
+    explained = [
+        Line2D([], [], color=GREY, linewidth=1, label="front: no other is better in both"),
+        Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
+    ]
+    marks.legend(figure, explained, marks.of_seeds(layout, "bars"), marks.each_of(layout, "point"))
+    fronts = [[label for label, is_best in zip(cloud.labels, cloud.is_best, strict=True) if is_best] for cloud in clouds]
+    told = [
+        ": ".join(filter(None, (title.replace("\n", ", "), listed(list(dict.fromkeys(front))))))
+        for (title, _), front in zip(panels, fronts, strict=True)
+    ]
+    alt = f"Accuracy against {cost.title}, {counted(len(costs), 'point')}. On the front: {'; '.join(told)}."
+    return Plot(f"pareto_{cost.name}", f"Accuracy against {cost.title}", alt, figure)
+
+
+def on_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.ndarray:
+    """Which points no other beats in one and equals or beats in the other, (points,); `value` is better when higher."""
+    gain = cost if more_is_better else -cost
+    order = np.lexsort((-value, -gain))  # the best gain first, of equals the best value
+    best = np.concatenate([[-np.inf], np.maximum.accumulate(value[order])[:-1]])
+    found = np.zeros(len(cost), bool)
+    found[order] = value[order] > best
+    return found
+
+
+def _measured(runs: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    runs = runs.assign(sent_in_all=runs["sent_bytes"] * runs["steps_done"].astype("float64"))
+    return runs[(runs["status"] == rundir.DONE) & (runs[cost.column] > 0)].dropna(subset="accuracy")
+
+
+def _cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:
+    cells = [cell for _, cell in runs.groupby("cell", sort=False)]
+    x = np.stack(means_of([cell[cost.column].to_numpy() for cell in cells]))
+    y = np.stack(means_of([100 * cell["accuracy"].to_numpy() for cell in cells]))
+    return _Cloud([cell["label"].iloc[0] for cell in cells], x, y, on_front(x[0], y[0], cost.more_is_better))
+
+
+def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
+    best = np.flatnonzero(cloud.is_best)
+    best = best[np.argsort(cloud.x[0, best])]
+    steps = "steps-pre" if cost.more_is_better else "steps-post"
+    axis.plot(cloud.x[0, best], cloud.y[0, best], color=GREY, linewidth=1, drawstyle=steps, zorder=1.5)
+    labels = np.array(cloud.labels)
+    shown = _some(cloud)
+    for label, look in layout.looks.items():
+        for is_best, alpha in ((True, 1.0), (False, _LIGHT)):
+            here = np.flatnonzero(shown & (labels == label) & (cloud.is_best == is_best))
+            if len(here):
+                (x, *x_ends), (y, *y_ends) = cloud.x[:, here], cloud.y[:, here]
+                axis.plot(x, y, look.marker, color=look.colour, alpha=alpha, zorder=2 + is_best)
+                line = {"color": look.colour, "alpha": alpha, "linewidth": 0.8, "zorder": 1.9}
+                axis.hlines(y, *x_ends, **line)
+                axis.vlines(x, *y_ends, **line)
+
+
+def _some(cloud: _Cloud) -> np.ndarray:
+    """Which cells are drawn: all, or where they are too many to be seen, of those not on the front one for each tile."""
+    if len(cloud.labels) <= _MAX_POINTS:
+        return np.ones(len(cloud.labels), bool)
+    tiles = pd.DataFrame({"label": cloud.labels, "x": pd.cut(np.log(cloud.x[0]), _TILES, labels=False)})
+    tiles["y"] = pd.cut(cloud.y[0], _TILES, labels=False, duplicates="drop")
+    return cloud.is_best | ~tiles.duplicated().to_numpy()
+
+
+def _name(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
+    """Write the names beside the points, those of the front first, where they hide neither points nor each other.
+
+    A name for which there is no room is left out, but on the front.
+
+    Args:
+        size: of the axes in points, about.
+    """
+    ends = np.array([axis.get_xlim(), axis.get_ylim()])
+    values = np.array([cloud.x[0], cloud.y[0]])
+    if axis.get_xscale() == "log":
+        ends[0], values[0] = np.log(ends[0]), np.log(values[0])
+    places = ((values.T - ends[:, 0]) / (ends[:, 1] - ends[:, 0])) * size
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in places]
+    order = np.argsort(~cloud.is_best, kind="stable")
+    for place in order if len(order) <= _MAX_NAMED else order[: cloud.is_best.sum()]:
+        text, is_best = plain(cloud.labels[place], _LONGEST), cloud.is_best[place]
+        boxes = [_box(places[place], len(text), offset) for offset in _OFFSETS]
+        free = [box for box in boxes if _inside(box, size) and not any(map(_overlap(box), taken))]
+        if free or is_best:
+            box = free[0] if free else boxes[0]
+            taken.append(box)
+            x, y, side = _OFFSETS[boxes.index(box)]
+            axis.annotate(
+                text,
+                (cloud.x[0, place], cloud.y[0, place]),
+                (x, y),
+                textcoords="offset points",
+                ha=side,
+                va="center_baseline",
+                fontsize=SMALL,
+                color=layout.looks[cloud.labels[place]].colour,
+                alpha=1.0 if is_best else 0.75,
+            )
+
+
+_Box = tuple[float, float, float, float]
+
+
+def _box(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _Box:
+    """Left, bottom, right and top of a name, in points."""
+    x, y = point[0] + offset[0], point[1] + offset[1]
+    width = letters * _LETTER
+    left = x - {"left": 0.0, "center": width / 2, "right": width}[offset[2]]
+    return left, y - _LINE / 2, left + width, y + _LINE / 2
+
+
+def _overlap(one: _Box) -> Callable[[_Box], bool]:
+    return lambda other: one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _inside(box: _Box, size: tuple[float, float]) -> bool:
+    return box[0] >= 0 and box[2] <= size[0] + 8 and box[1] >= -2 and box[3] <= size[1] + 6

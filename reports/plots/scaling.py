@@ -1,0 +1,172 @@
+"""Throughput and scaling efficiency against the number of workers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from reports.plots import bars, marks
+from reports.plots import layout as layouts
+from reports.plots.layout import GREY, UNFAIR, Layout, first_baseline
+from reports.plots.lines import means_of
+from reports.plots.picture import Plot
+from sweep import run as rundir
+
+_IDEAL = (0, (1, 1.5))  # dashes
+_HIGHER = 1.5  # times as high as for the lines alone may axes be for the ideal
+
+
+@dataclasses.dataclass(frozen=True)
+class _Curve:
+    """What one label (and setting) has with each number of workers: (workers,) each."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    unfair: np.ndarray
+
+
+def throughput(layout: Layout) -> Plot | None:
+    """Iterations per second: a bar each with one number of workers, else lines with what would be ideal.
+
+    Ideal are as many samples per second and worker as the baseline has with the fewest workers.
+    """
+    runs = pd.concat([runs for _, runs in layout.panels])
+    if not runs.loc[runs["status"] == rundir.DONE, "iterations_per_second"].notna().any():
+        return None
+    if runs["workers"].nunique() == 1:
+        alt = marks.alt_text("Throughput", layout, "iterations_per_second", "it/s")
+        return Plot("throughput", "Throughput", alt, bars.ranking(layout))
+    return _plot(layout, "throughput", "Throughput against workers", "iterations_per_second", "throughput [it/s]", "it/s")
+
+
+def efficiency(layout: Layout) -> Plot | None:
+    """Samples per second and worker over those with the fewest workers; nothing with one number of workers.
+
+    The fewest are those of the panel; a label that has no value there has no efficiency.
+    """
+    panels = [(title, runs.assign(efficiency=_efficiency(runs))) for title, runs in layout.panels]
+    layout = dataclasses.replace(layout, panels=panels)
+    runs = pd.concat([runs for _, runs in panels])
+    found = runs.loc[runs["status"] == rundir.DONE, ["workers", "efficiency"]].dropna()
+    if found["workers"].nunique() < 2:
+        return None
+    return _plot(
+        layout, "efficiency", "Scaling efficiency against workers", "efficiency", "scaling efficiency [%]", "%", 100
+    )
+
+
+def _efficiency(runs: pd.DataFrame) -> pd.Series:
+    each = (runs["samples_per_second"] / runs["workers"]).where(runs["status"] == rundir.DONE)
+    fewest = runs["workers"].min()
+    line = [runs["label"], runs["repeat"]]
+    return each / each.where(runs["workers"] == fewest).groupby(line).transform("mean")
+
+
+def _plot(
+    layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1
+) -> Plot:
+    parts = [
+        runs.assign(value=(runs[column] * scale).where(runs["status"] == rundir.DONE)) for _, runs in layout.panels
+    ]
+    explained: list[Line2D] = []
+    if layout.has_many:
+        figure, blocks = layouts.small_multiples(layout, "workers", label)
+        for block, runs in zip(blocks, parts, strict=True):
+            counts = sorted(runs["workers"].unique())
+            found = _curves(runs, counts)
+            lines = {
+                one: [points[~np.isnan(points[:, 1])] for points in (np.column_stack([counts, c.mean]) for c in curves)]
+                for one, curves in found.items()
+            }
+            for one, axis in block.items():
+                marks.backdrop(axis, lines)
+                here = runs[runs["label"] == one]
+                _draw(axis, found.get(one, []), counts, layout.looks[one].colour, layout.looks[one].marker)
+                marks.name_absent(axis, here, marks.words_for(here, here["value"].notna()), layout.only(one))
+                _ideal(axis, name, runs, [one])
+                _frame(axis, counts)
+            layouts.same_limits(list(block.values()), "y")
+        explained = marks.backdrop_marks(layout)
+    else:
+        figure, axes = layouts.figure_of(layout, 2, 2.3)
+        for axis, runs in zip(axes, parts, strict=True):
+            counts = sorted(runs["workers"].unique())
+            ends = {}
+            for one, curves in _curves(runs, counts).items():
+                _draw(axis, curves, counts, layout.looks[one].colour, layout.looks[one].marker)
+                for curve in curves:
+                    last = np.flatnonzero(~np.isnan(curve.mean))[-1:]
+                    ends |= {one: (counts[place], curve.mean[place], layouts.plain(one, 24)) for place in last}
+            _ideal(axis, name, runs, list(layout.looks))
+            _frame(axis, counts)
+            marks.label_ends(axis, ends, layout)
+            for count in counts:
+                here = runs[runs["workers"] == count]
+                marks.name_absent(axis, here, marks.words_for(here, here["value"].notna()), layout, count)
+            axis.set(xlabel="workers", ylabel=label)
+    of = f" (from {first_baseline(list(layout.looks))})" if name == "throughput" and not layout.has_many else ""
+    explained.append(Line2D([], [], color=GREY, linestyle=_IDEAL, linewidth=1, label=f"ideal{layouts.plain(of)}"))
+    if why := [UNFAIR[one] for one in layout.unfair()]:
+        hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
+        hollow.set_label(f"hollow: {' or '.join(why)}")
+        explained.append(hollow)
+    marks.legend(figure, explained, marks.of_seeds(layout, "bars"), marks.each_of(layout))
+    return Plot(name, title, marks.alt_text(title.partition(" against")[0], layout, column, unit, scale), figure)
+
+
+def _curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
+    """By label, those of its settings that have any value."""
+    found: dict[str, list[_Curve]] = {}
+    for (label, _), line in runs.groupby(["label", "repeat"], sort=False):
+        cells = [line[line["workers"] == count] for count in counts]
+        unfair = np.array([bool(cell[list(UNFAIR)].any(axis=None)) for cell in cells])
+        values = [cell["value"].dropna().to_numpy() for cell in cells]
+        if any(map(len, values)):
+            found.setdefault(str(label), []).append(_Curve(*means_of(values), unfair))
+    return found
+
+
+def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour: str, marker: str) -> None:
+    x = np.asarray(counts, float)
+    for curve in curves:
+        axis.plot(x, curve.mean, marker, linestyle="-", color=colour)
+        both = ~np.isnan(curve.low)
+        if both.any():
+            bars = np.stack([curve.mean - curve.low, curve.high - curve.mean])[:, both]
+            axis.errorbar(x[both], curve.mean[both], bars, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2)
+        if curve.unfair.any():
+            axis.plot(x[curve.unfair], curve.mean[curve.unfair], marker, color=colour, markerfacecolor="white")
+
+
+def _ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
+    """The dotted line; it may leave the axes at their top, where else it would make all others small."""
+    axis.autoscale_view()
+    top = axis.get_ylim()[1]
+    if name == "efficiency":
+        axis.axhline(100, color=GREY, linestyle=_IDEAL, linewidth=1, zorder=1.3)
+        axis.set_ylim(0, max(top, 108))
+        return
+    done = runs[(runs["label"] == first_baseline(labels)) & runs["value"].notna()]
+    means = done.groupby("workers")[["samples_per_second", "value"]].mean().sort_index()
+    if len(means) > 1 and means["samples_per_second"].iloc[0] > 0:
+        # As many samples per second and worker; what a step holds depends on how the batch is divided.
+        batch = means["samples_per_second"] / means["value"]
+        ideal = means["samples_per_second"].iloc[0] * means.index / means.index[0] / batch
+        axis.plot(means.index, ideal, linestyle=_IDEAL, color=GREY, linewidth=1, zorder=1.3)
+        top = min(max(top, 1.05 * ideal.max()), _HIGHER * top)
+    axis.set_ylim(0, top)
+
+
+def _frame(axis: Axes, counts: Sequence[float]) -> None:
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(counts, [str(int(count)) for count in counts])
+    axis.xaxis.set_minor_locator(NullLocator())
+    margin = max((counts[-1] / counts[0]) ** 0.08, 1.15)
+    axis.set_xlim(counts[0] / margin, counts[-1] * margin)

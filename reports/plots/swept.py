@@ -1,0 +1,228 @@
+"""The keys that were swept, as axes: heat map of two of them, parallel coordinates of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from reports.grid import Grid
+from reports.plots import layout as layouts
+from reports.plots.layout import COLUMN, SMALL, TEXT, plain
+from reports.plots.picture import Plot
+from reports.text import counted, listed, number, order, setting
+from sweep import run as rundir
+
+_COLOURS = "viridis"  # from dark to light, for prints in grey and any colour vision
+_REPEATS = ("run", "sweep")
+_MAX_SIDE = 24  # values of a key in a heat map
+_MAX_PANELS = 24
+_MAX_AXES = 8  # keys in parallel coordinates
+_ORDINAL = 9  # values of a key, up to which each has its tick at an equal distance
+_MAX_TICKS = 24
+_WIDE = 20  # largest over smallest value above which an axis is logarithmic
+_MAX_LINES = 500  # above, lines that go together from one axis to the next are one, and the wider the more they are
+_TILES = 40
+
+
+def keys_of(grid: Grid) -> list[str]:
+    """The columns of `Grid.runs` that were swept: other keys, then `workers` and `label`.
+
+    Of a single compressor its options are keys of their own, and there is no label. Empty where nothing but
+    compressors and workers was swept, which other plots show.
+    """
+    runs, keys = grid.runs, [key for key in grid.keys if key not in _REPEATS]
+    is_single = runs["compressor"].nunique(dropna=False) == 1
+    if is_single:
+        keys = [key for key in runs if str(key).startswith("compressor.") and runs[key].nunique() > 1] + keys
+    others = ["workers"] if is_single else ["workers", "label"]
+    found = [key for key in [*keys, *others] if runs[key].nunique(dropna=False) > 1]
+    return found if set(found) & set(keys) else []
+
+
+def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -> Plot | None:
+    """A measure by two swept keys, the mean of each cell as number and colour; a panel for each setting of all others.
+
+    Nothing where fewer than two keys were swept, or more panels or values than one can look at.
+    """
+    keys = keys_of(grid)
+    if len(keys) < 2:
+        return None
+    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(grid.runs["status"] == rundir.DONE))
+    sides = sorted(keys[:2], key=lambda key: runs[key].nunique(dropna=False))
+    sides = sides if "label" not in sides else ["label", *(key for key in sides if key != "label")]
+    (down, rows), (across, columns) = ((key, sorted(runs[key].unique(), key=order)) for key in sides)
+    groups = list(runs.groupby(keys[2:], dropna=False)) if keys[2:] else [((), runs)]
+    is_too_large = max(len(rows), len(columns)) > _MAX_SIDE or len(groups) > _MAX_PANELS
+    if runs["value"].isna().all() or is_too_large:
+        return None
+    # The order of tables, where `none` is first.
+    rows = list(runs["label"].unique()) if down == "label" else rows
+    width = 0.42 * len(columns) + 0.075 * max(len(_text(row)) for row in rows) + 0.5
+    abreast = max(1, min(len(groups), int(TEXT / width)))
+    lines = math.ceil(len(groups) / abreast)
+    figure = Figure(figsize=(COLUMN if abreast * width <= COLUMN else TEXT, lines * (0.22 * len(rows) + 0.75)))
+    axes = list(figure.subplots(lines, abreast, squeeze=False).flat)
+    for unused in axes[len(groups) :]:
+        unused.remove()
+    means = runs.groupby("cell")["value"].mean()
+    colours = Normalize(means.min(), means.max())
+    for axis, (values, part) in zip(axes, groups, strict=False):
+        _panel(axis, part, (down, rows), (across, columns), colours)
+        texts = [f"{_name(key)}={_text(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)]
+        axis.set_title(plain(", ".join(texts)))
+    layouts.label_axes(axes[: len(groups)], plain(_name(across)), plain(_name(down)), "")
+    name = column if column != "iterations_per_second" else "throughput"
+    what = f"{title} [{unit}] by {_name(down)} and {_name(across)}"
+    figure.suptitle(plain(what, 80), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
+    best = runs.loc[runs["cell"] == means.idxmax()].iloc[0]
+    at = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
+    alt = f"{what}, from {number(means.min())} to {number(means.max())}; the highest with {at}."
+    return Plot(f"heatmap_{name}", what.replace(f" [{unit}]", ""), alt, figure)
+
+
+def _panel(
+    axis: Axes, runs: pd.DataFrame, down: tuple[str, Sequence[Any]], across: tuple[str, Sequence[Any]], norm: Normalize
+) -> None:
+    found = {
+        (_text(row), _text(column)): cell
+        for (row, column), cell in runs.groupby([down[0], across[0]], dropna=False, sort=False)
+    }
+    shown = np.full((len(down[1]), len(across[1])), np.nan)
+    colours = matplotlib.colormaps[_COLOURS]
+    for y, row in enumerate(down[1]):
+        for x, column in enumerate(across[1]):
+            cell = found.get((_text(row), _text(column)))
+            value = cell["value"].mean() if cell is not None else math.nan
+            word = "missing" if cell is None else next(iter(cell["status"]))
+            text = number(value) if math.isfinite(value) else "–" if word == rundir.DONE else word
+            shown[y, x] = value
+            is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
+            size = SMALL if math.isfinite(value) else 5.5
+            axis.text(x, y, text, ha="center", va="center", fontsize=size, color="white" if is_dark else "black")
+    axis.imshow(np.ma.masked_invalid(shown), cmap=_COLOURS, norm=norm, aspect="auto")
+    axis.set_xticks(range(len(across[1])), [plain(_text(value) or "null", 12) for value in across[1]])
+    axis.set_yticks(range(len(down[1])), [plain(_text(value) or "null", 24) for value in down[1]])
+    axis.tick_params(length=0)
+    axis.grid(visible=False)
+    axis.spines[:].set_visible(False)
+
+
+def parallel_coordinates(grid: Grid) -> Plot | None:
+    """The swept keys, accuracy and throughput as axes and a line for each cell; its colour is the accuracy.
+
+    Nothing where fewer than two keys were swept.
+    """
+    keys = keys_of(grid)
+    runs = grid.runs[grid.runs["status"] == rundir.DONE]
+    if len(keys) < 2:
+        return None
+    cells = runs.groupby("cell", sort=False).agg(
+        **{key: (key, "first") for key in keys},
+        accuracy=("accuracy", "mean"),
+        throughput=("iterations_per_second", "mean"),
+    )
+    cells = cells.dropna(subset="accuracy").sort_values("accuracy")
+    if len(cells) < 3:
+        return None
+    shown = keys if len(keys) <= _MAX_AXES else [*keys[: _MAX_AXES - 1], keys[-1]]
+    results = ["accuracy", *(["throughput"] if cells["throughput"].notna().any() else [])]
+    figure = Figure(figsize=(COLUMN if len(shown) <= 2 else TEXT, 2.6))
+    axis = figure.subplots()
+    heights = []
+    for place, key in enumerate([*shown, *results]):
+        values = cells[key] * 100 if key == "accuracy" else cells[key]
+        at, ticks = _axis_of(list(values), key in results)
+        heights.append(at)
+        _upright(axis, place, key, ticks)
+    _threads(axis, np.column_stack(heights), cells["accuracy"].to_numpy() * 100)
+    axis.set_xlim(-0.3, len(heights) - 0.7)
+    axis.set_ylim(-0.06, 1.06)
+    axis.axis("off")
+    omitted = f", of {len(keys)} keys swept {len(shown)} are shown" if len(shown) < len(keys) else ""
+    lost = grid.runs["cell"].nunique() - len(cells)
+    omitted += f", {counted(lost, 'cell')} without a result" if lost else ""
+    wide = ", the wider the more" if len(cells) > _MAX_LINES else ""
+    figure.suptitle(
+        f"one line for each of {len(cells)} cells{wide}, the lighter the more accurate{omitted}",
+        x=0.01,
+        ha="left",
+        fontsize=8,
+        fontweight="normal",
+    )
+    best = cells.iloc[-1]
+    at = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
+    alt = f"Parallel coordinates of {listed([_name(key) for key in shown])}, accuracy and throughput, {counted(len(cells), 'cell')}; the most accurate, {number(best['accuracy'] * 100)} %, has {at}."
+    return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
+
+
+def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
+    """Heights in [0, 1] of the values, (values,), and the ticks of their axis.
+
+    Few values are at equal distances; numbers that are decades apart on a logarithmic scale.
+    """
+    distinct = sorted(dict.fromkeys(values), key=order)
+    is_number = all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value) for value in distinct)
+    if not is_result and (len(distinct) <= _ORDINAL or not is_number):
+        step = 1 / max(len(distinct) - 1, 1)
+        place = {_text(value): rank * step for rank, value in enumerate(distinct)}
+        every = math.ceil(len(distinct) / _MAX_TICKS)
+        ticks = [(place[_text(value)], _text(value) or "null") for value in distinct[::every]]
+        return np.array([place[_text(value)] for value in values]), ticks
+    numbers = np.asarray(values, float)
+    low, high = np.nanmin(numbers), np.nanmax(numbers)
+    if low == high:
+        return np.where(np.isnan(numbers), np.nan, 0.5), [(0.5, number(low))]
+    is_log = low > 0 and high > _WIDE * low
+    ends = np.geomspace(low, high, 5) if is_log else np.linspace(low, high, 5)
+    scaled = np.log(numbers / low) / np.log(high / low) if is_log else (numbers - low) / (high - low)
+    return scaled, [(rank / 4, number(end)) for rank, end in enumerate(ends)]
+
+
+def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]]) -> None:
+    unit = {"accuracy": "accuracy [%]", "throughput": "throughput\n[it/s]"}.get(key, _name(key))
+    axis.plot([place, place], [0, 1], color="#444444", linewidth=0.8, zorder=3)
+    axis.annotate(plain(unit, 24), (place, 1), (0, 9), textcoords="offset points", ha="center", fontsize=SMALL, fontweight="bold")
+    for height, text in ticks:
+        axis.annotate(
+            plain(text, 16),
+            (place, height),
+            (-3, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center_baseline",
+            fontsize=6.5,
+            zorder=4,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4},
+        )
+
+
+def _threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
+    """The lines, (lines, axes); many are united between each two axes where they lie in the same tiles."""
+    style = {"cmap": _COLOURS, "norm": Normalize(accuracy.min(), accuracy.max()), "zorder": 2, "capstyle": "round"}
+    if len(heights) <= _MAX_LINES:
+        segments = [[(x, y) for x, y in enumerate(line) if math.isfinite(y)] for line in heights]
+        axis.add_collection(LineCollection(segments, array=accuracy, linewidths=1.0, alpha=0.8, **style))
+        return
+    for x in range(heights.shape[1] - 1):
+        pairs = pd.DataFrame(np.round(heights[:, x : x + 2] * _TILES) / _TILES, columns=["from", "to"]).dropna()
+        united = pairs.assign(accuracy=accuracy[pairs.index]).groupby(["from", "to"])["accuracy"].agg(["mean", "size"])
+        segments = [[(x, one), (x + 1, other)] for one, other in united.index]
+        widths = 0.4 + 3 * np.sqrt(united["size"] / united["size"].max())
+        axis.add_collection(LineCollection(segments, array=united["mean"], linewidths=widths, alpha=0.6, **style))
+
+
+def _name(key: str) -> str:
+    return "compressor" if key == "label" else key
+
+
+def _text(value: Any) -> str:
+    return setting(value)

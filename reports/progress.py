@@ -1,0 +1,85 @@
+"""How far runs are at equal epochs, training time or bytes sent, and what a target costs them.
+
+Only evaluations count that were made: a run's accuracy at 10 s is that of its last evaluation until
+then, and it has reached 90 % when an evaluation said so. A line between two evaluations would be a
+number that nobody has measured, and accuracy does not grow along lines. The price is that a run
+counts as up to one evaluation behind: evaluate often where that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+RUN = ["sweep", "run"]
+"""What names a run in `Report.epochs`, and the index of what is returned here."""
+
+_ROUND = (*(tenths / 10 for tenths in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999)
+_SLACK = 1 + 1e-12  # of sums that were rounded differently
+
+
+def at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
+    """The test accuracy of each run where all runs of its comparison have come.
+
+    Args:
+        epochs: `Report.epochs` of the runs to compare; one that stopped early would shorten the comparison.
+        by: `epoch`, `time_s` or `sent_bytes`.
+        comparison: by `RUN`, which runs are compared with each other; without it, all.
+
+    Returns:
+        By `RUN`: `at`, the largest value of `by` that all runs of the comparison have reached, and
+        `accuracy`, that of the last evaluation not after it; NaN where there is none.
+    """
+    points = _points(epochs, by)
+    reached = points.groupby(RUN, observed=True)[by].max()
+    which = np.zeros(len(reached)) if comparison is None else comparison.reindex(reached.index).to_numpy()
+    common = reached.groupby(which, dropna=False).transform("min")
+    limits = common.reindex(pd.MultiIndex.from_frame(points[RUN])).to_numpy()
+    until = points[points[by].to_numpy() <= limits * _SLACK]
+    accuracy = until.groupby(RUN, observed=True)["test_accuracy"].last()
+    return pd.DataFrame({"at": common, "accuracy": accuracy.reindex(common.index)})
+
+
+def to_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
+    """What each run had spent at its first evaluation with a test accuracy of at least `target`.
+
+    Args:
+        epochs: `Report.epochs`.
+        column: `epoch`, `time_s` or `sent_bytes`.
+        target: a share, 0.9 for 90 %.
+
+    Returns:
+        By `RUN`, only those that reached it.
+    """
+    points = _points(epochs, column)
+    return points[points["test_accuracy"] >= target].groupby(RUN, observed=True)[column].first()
+
+
+def default_targets(best: pd.Series) -> list[float]:
+    """The two highest round accuracies that at least half of the runs reach.
+
+    Args:
+        best: the best accuracy of each run; NA where there is none.
+    """
+    known = best.dropna()
+    middle = np.sort(known.to_numpy("float64"))[len(known) // 2] if len(known) else 0.0
+    return [target for target in _ROUND if target <= middle][-2:]
+
+
+def last(epochs: pd.DataFrame, column: str) -> pd.Series:
+    """The value of a cumulated column at the end of each run, by `RUN`."""
+    return epochs.dropna(subset=[column]).groupby(RUN, observed=True)[column].last().astype("float64")
+
+
+def aligned(values: pd.Series | pd.DataFrame, runs: pd.DataFrame) -> Iterable[float]:
+    """Values by `RUN` in the order of `Report.runs`; NaN where there is none."""
+    return values.reindex(pd.MultiIndex.from_frame(runs[RUN].astype("object"))).to_numpy("float64", na_value=np.nan)
+
+
+def _points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
+    points = epochs[[*RUN, column, "test_accuracy"]].astype(
+        {"sweep": "object", "run": "object", column: "float64", "test_accuracy": "float64"}
+    )
+    return points[np.isfinite(points[[column, "test_accuracy"]]).all(axis=1)]

@@ -1,0 +1,101 @@
+"""The files of a sweep that are served: those of its report and of its runs, and no other.
+
+Nothing is reached through a symbolic link: a path is walked name by name, each opened in the directory before, so that
+it cannot lead out of the sweep, whatever somebody changes meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import stat
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from reports.build import PLOTS, TABLES
+from sweep import run as rundir
+
+_REPORT = {
+    ".csv": "text/csv; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".pdf": "application/pdf",
+    ".parquet": "application/vnd.apache.parquet",
+}
+_FOLDERS = (TABLES, PLOTS)
+TEXT = "text/plain; charset=utf-8"
+
+
+def names_in(target: str) -> tuple[str, ...] | None:
+    """The names that a request's target (`/runs/a%3D1/x`) is made of, decoded; None where it is none that is served.
+
+    A slash at the end, which says that a directory is meant, is an empty last name.
+    """
+    path = target.partition("?")[0].partition("#")[0]
+    if not path.startswith("/"):
+        return None
+    names = tuple(urllib.parse.unquote(part, errors="surrogateescape") for part in path[1:].split("/"))
+    wrong = any(name.startswith(".") or "/" in name or "\0" in name for name in names) or "" in names[:-1]
+    return None if wrong or not _is_served(names) else names
+
+
+def _is_served(names: Sequence[str]) -> bool:
+    if names == (rundir.SUMMARY,):
+        return True
+    # In runs/ what is in a run's directory; not the list of all runs, which is the report.
+    return len(names) > 1 and names[1] != "" and (names[0] == rundir.RUNS or (names[0] in _FOLDERS and len(names) == 2))
+
+
+def kind(names: Sequence[str]) -> str:
+    """The media type; whatever a run has written is text."""
+    return TEXT if names[0] == rundir.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
+
+
+@contextlib.contextmanager
+def opened(root: Path, names: Sequence[str]) -> Iterator[int]:
+    """The descriptor of a regular file, or of a directory where the last name is empty.
+
+    Raises:
+        OSError: there is none, it may not be read, or there is a symbolic link on the way.
+    """
+    *above, last = names
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in above:
+            descriptor = _into(descriptor, name, os.O_DIRECTORY)
+        if last:
+            descriptor = _into(descriptor, last, os.O_NONBLOCK)  # a fifo would be waited for
+        if last and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileNotFoundError(last)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _into(directory: int, name: str, flags: int) -> int:
+    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=directory)
+    os.close(directory)
+    return opened
+
+
+def listing(descriptor: int, names: Sequence[str]) -> bytes:
+    """A page with links to what is in a directory of a run."""
+    lines = []
+    for name in sorted(os.listdir(descriptor)):
+        try:
+            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except OSError:  # it has gone meanwhile
+            continue
+        is_directory = stat.S_ISDIR(found.st_mode)
+        if name.startswith(".") or not (is_directory or stat.S_ISREG(found.st_mode)):
+            continue
+        link = urllib.parse.quote(os.fsencode(name)) + ("/" if is_directory else "")
+        size = "" if is_directory else f" {found.st_size:,} bytes"
+        lines.append(f'<li><a href="./{link}">{html.escape(name)}</a>{size}</li>')
+    title = html.escape("/".join(names[:-1]))
+    head = f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+    text = f"{head}<body><h1>{title}</h1><ul>{''.join(lines)}</ul></body></html>\n"
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,206 @@
+"""The HTTP server: reads only, for whoever asks it by an address or a name of its own.
+
+A page of another site can make a browser ask this server, by a name that it makes point here (DNS rebinding). That name
+is then in the Host header, and is refused.
+"""
+
+from __future__ import annotations
+
+import http.server
+import ipaddress
+import json
+import os
+import socket
+import socketserver
+import sys
+import urllib.parse
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from reports.build import PAGE
+from reports.serving import files
+from reports.serving.rendering import Renderer
+
+_SHELL = Path(__file__).parent
+_SHELL_FILES = {
+    "/": ("follow.html", "text/html; charset=utf-8"),
+    "/follow.js": ("follow.js", "text/javascript; charset=utf-8"),
+    "/follow.css": ("follow.css", "text/css; charset=utf-8"),
+}
+STATE = "/state.json"
+_FRAMED = "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
+SHELL_POLICY = (
+    f"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; {_FRAMED}"
+)
+PAGE_POLICY = _FRAMED  # besides the page's own, which names its scripts
+FILE_POLICY = f"default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; sandbox; {_FRAMED}"
+_ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_DOWNLOADED = ("application/pdf", "application/vnd.apache.parquet")
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    """Serves the report of one sweep until it is shut down.
+
+    Args:
+        host, port: to listen at; port 0: any that is free.
+        root: the sweep's directory.
+        renderer: has the page.
+
+    Raises:
+        OSError: there is no such address, or the port is in use.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, root: Path, renderer: Renderer) -> None:
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+        self.root, self.renderer = root, renderer
+        super().__init__((host, port), Handler)
+
+    def server_bind(self) -> None:
+        """Without HTTPServer's question to the name server, which may take a minute."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):  # whoever asked has gone
+            print(f"reports: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
+
+    def is_ours(self, host: str | None) -> bool:
+        """Whether a Host header names this server: by any address, or by a name that is its own."""
+        name = urllib.parse.urlsplit(f"//{host}").hostname if host else None
+        try:
+            return name in self.names or bool(ipaddress.ip_address(name or ""))
+        except ValueError:
+            return False
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    timeout = 30.0  # seconds, of silence
+    server_version, sys_version = "gradsweep", ""
+
+    def do_GET(self) -> None:
+        try:
+            hosts = self.headers.get_all("Host") or []
+            is_ours = len(hosts) == 1 and self.server.is_ours(hosts[0])
+        except ValueError:  # brackets without an address in them
+            is_ours = False
+        if not is_ours:
+            self._refuse(HTTPStatus.FORBIDDEN, "the Host header does not name this server")
+        elif (path := self.path.partition("?")[0]) in _SHELL_FILES:
+            name, kind = _SHELL_FILES[path]
+            self._answer((_SHELL / name).read_bytes(), kind, SHELL_POLICY)
+        elif path == STATE:
+            state = json.dumps(self.server.renderer.state()).encode()
+            self._answer(state, "application/json", FILE_POLICY)
+        elif path == f"/{PAGE}":
+            self._page()
+        else:
+            self._file()
+
+    do_HEAD = do_GET
+
+    def _only_read(self) -> None:
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "valid is GET or HEAD", Allow="GET, HEAD")
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _only_read
+
+    def _page(self) -> None:
+        page = self.server.renderer.page
+        if page is None:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the first report is being made", **{"Retry-After": "2"})
+            return
+        tag = f'"{page.version}"'
+        if self.headers.get("If-None-Match") == tag:
+            self.send_response(HTTPStatus.NOT_MODIFIED)
+            self._headers({"ETag": tag, "Vary": "Accept-Encoding"})
+            return
+        more = {"ETag": tag, "Vary": "Accept-Encoding"}
+        body = page.plain
+        if "gzip" in self.headers.get("Accept-Encoding", ""):
+            more, body = {**more, "Content-Encoding": "gzip"}, page.zipped
+        self._answer(body, "text/html; charset=utf-8", PAGE_POLICY, more)
+
+    def _file(self) -> None:
+        names = files.names_in(self.path)
+        try:
+            if names is None:
+                raise FileNotFoundError
+            try:
+                with files.opened(self.server.root, names) as descriptor:
+                    self._opened(names, descriptor)
+            except FileNotFoundError:
+                with files.opened(self.server.root, (*names, "")):  # a directory, named without its slash
+                    place = "/".join(urllib.parse.quote(os.fsencode(name)) for name in names)
+                    self._refuse(HTTPStatus.MOVED_PERMANENTLY, "a directory", Location=f"/{place}/")
+        except OSError:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such file, or it is not served")
+
+    def _opened(self, names: tuple[str, ...], descriptor: int) -> None:
+        if not names[-1]:
+            self._answer(files.listing(descriptor, names), "text/html; charset=utf-8", FILE_POLICY)
+            return
+        kind = files.kind(names)
+        size = os.fstat(descriptor).st_size
+        self.send_response(HTTPStatus.OK)
+        more = {"Content-Disposition": "attachment"} if kind in _DOWNLOADED else {}
+        self._headers(
+            {"Content-Type": kind, "Content-Length": str(size), "Content-Security-Policy": FILE_POLICY, **more}
+        )
+        if self.command != "HEAD":
+            with open(descriptor, "rb", closefd=False) as file:
+                self._copy(file, size)
+
+    def _copy(self, file: Any, size: int) -> None:
+        """As much as was promised; a run may be writing to it."""
+        while size > 0 and (data := file.read(min(size, 1 << 16))):
+            self.wfile.write(data)
+            size -= len(data)
+
+    def _answer(self, body: bytes, kind: str, policy: str, more: Mapping[str, str] | None = None) -> None:
+        self.send_response(HTTPStatus.OK)
+        self._headers(
+            {
+                "Content-Type": kind,
+                "Content-Length": str(len(body)),
+                "Content-Security-Policy": policy,
+                **(more or {}),
+            }
+        )
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _refuse(self, status: HTTPStatus, why: str, **more: str) -> None:
+        body = f"{why}\n".encode()
+        self.send_response(status)
+        self._headers(
+            {
+                "Content-Type": files.TEXT,
+                "Content-Length": str(len(body)),
+                "Content-Security-Policy": FILE_POLICY,
+                **more,
+            }
+        )
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _headers(self, headers: Mapping[str, str]) -> None:
+        for name, value in {**_ALWAYS, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody reads that."""

@@ -1,0 +1,352 @@
+"""report.html in a real browser: it can be used by mouse, keyboard and ear, and nothing in it does what a name says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reports.build import Built, build
+from sweep import run as rundir
+from tests.reports import fabricate
+from tests.reports.conftest import HOSTILE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+LINK = '<a href="https://evil.example/">click</a><b>bold</b>'
+
+
+class Opened:
+    """A page, with all that it said to the console and asked for."""
+
+    def __init__(self, context: BrowserContext, path: Path) -> None:
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.page = context.new_page()
+        self.page.on("console", lambda message: self.errors.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}"))
+        self.page.goto(path.resolve().as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+
+    def draw_all(self) -> None:
+        """Scroll to every plot, so that it is drawn."""
+        for plot in self.page.locator("[data-plot]:not([hidden])").all():
+            plot.scroll_into_view_if_needed()
+            plot.locator(".main-svg").first.wait_for()
+
+
+def column(page: Page, name: str) -> list[str]:
+    """The texts of a column of the runs that are in view."""
+    heads = page.locator("table.runs thead th").all_inner_texts()
+    place = next(place for place, head in enumerate(heads) if head.split()[0] == name)
+    return page.evaluate(
+        """place => [...document.querySelectorAll("table.runs tbody tr[data-place]")]
+        .map(row => row.cells[place]?.textContent ?? "")""",
+        place,
+    )
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Three compressors with 2 and 4 workers and three seeds; errors of compression in the steps."""
+    grid = [
+        fabricate.config(name, workers, seed=seed)
+        for name in ("qsgd", "svd", "none")
+        for workers in (2, 4)
+        for seed in (0, 1, 2)
+    ]
+    sweep = fabricate.sweep(
+        tmp_path_factory.mktemp("browser") / "a sweep #1?", grid[:-1], swept=["compressor", "workers", "seed"]
+    )
+    fabricate.run(sweep, grid[-1], rundir.FAILED, "rank 3 died")
+    return build(sweep)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """400 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
+    sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "many", [fabricate.config("qsgd", epochs=2)])
+    (one,) = (sweep / rundir.RUNS).iterdir()
+    texts = {path.name: path.read_text() for path in one.iterdir() if path.is_file()}
+    for place in range(400):
+        run = sweep / rundir.RUNS / f"run-{place:04}"
+        run.mkdir()
+        config = texts[rundir.CONFIG].replace("levels: 7", f"levels: {place // 10}").replace("lr: 0.1", f"lr: {place}")
+        assert config != texts[rundir.CONFIG]
+        (run / rundir.CONFIG).write_text(config)
+        for name in (rundir.STATE, rundir.RESULT, rundir.EPOCHS):
+            (run / name).write_text(texts[name])
+    return build(sweep, with_plots=False)
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(20_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, seeds: Built) -> Iterator[Opened]:
+    """The page of `seeds`, which several tests use one after the other; each leaves it as it was."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    context.set_default_timeout(20_000)
+    yield Opened(context, seeds.page)
+    context.close()
+
+
+def test_all_plots_are_drawn_without_errors_and_requests(opened: Opened) -> None:
+    opened.draw_all()
+    shown = opened.page.locator("[data-plot]:not([hidden])")
+    names = shown.evaluate_all("hosts => hosts.map(host => host.dataset.plot)")
+    assert names == ["scaling", "accuracy", "pareto", "breakdown", "heatmap", "parallel"]
+    assert not opened.page.locator("[data-plot] .annotation-text", has_text="No finished run").count()
+    assert opened.errors == [] and len(opened.requests) == 1 and opened.requests[0].startswith("file://")
+
+
+def test_runs_are_sorted(opened: Opened) -> None:
+    page = opened.page
+    head = page.locator("table.runs thead th", has_text="accuracy")
+    before = column(page, "accuracy")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    down = column(page, "accuracy")
+    numbers = [float(text) for text in down[:-1]]
+    assert numbers == sorted(numbers, reverse=True) and "died" in down[-1], "what has no number is last"
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert column(page, "accuracy")[:-1] == down[-2::-1] and "died" in column(page, "accuracy")[-1]
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "none" and column(page, "accuracy") == before
+
+
+def test_runs_are_filtered(opened: Opened) -> None:
+    page = opened.page
+    page.get_by_label("Runs with these words").fill("SVD workers=4")
+    assert column(page, "compressor") == ["svd"] * 3
+    assert page.get_by_role("status").inner_text() == "3 of 18 runs."
+    page.get_by_role("button", name="Clear").click()
+    search = page.get_by_role("search")
+    search.get_by_label("status").select_option("failed")
+    assert column(page, "status") == ["failed"]
+    search.get_by_label("compressor").select_option("svd")
+    assert page.get_by_role("status").inner_text() == "0 of 18 runs."
+    page.get_by_role("button", name="Clear").click()
+    search.get_by_label("seed").select_option("2")
+    assert column(page, "seed") == ["2"] * 6
+    page.get_by_role("button", name="Clear").click()
+    assert len(column(page, "seed")) == 18
+
+
+def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: Built) -> None:
+    page = opened.page
+    page.get_by_label("Runs with these words").fill("svd workers=4 seed=1")
+    page.locator("table.runs tbody tr[data-place]").click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_role("heading", level=2).inner_text() == "svd seed=1 workers=4†"
+    assert "none seed=1 workers=4†" in dialog.locator("caption").inner_text()
+    rows = dialog.locator("table.config tbody tr")
+    shown = {tuple(row.split("\t")) for row in rows.all_inner_texts()}
+    assert ("compressor", "svd", "none") in shown and ("compressor.rank", "3", "null") in shown
+    assert not {key for key, *_ in shown} & {"seed", "workers", "optimizer.lr"}, "what is equal is left out"
+    dialog.get_by_role("checkbox").check()
+    assert rows.count() > 2 * len(shown) and dialog.locator("tr.differs").count() == len(shown)
+    assert ("seed", "1", "1") in {tuple(row.split("\t")) for row in rows.all_inner_texts()}
+    assert dialog.locator("#run-curve .scatterlayer .trace").count() == 3, "the run, and the mean and band of its cell"
+    for link in dialog.get_by_role("link").all():
+        target = page.evaluate(
+            "href => decodeURIComponent(new URL(href, location.href).pathname)", link.get_attribute("href")
+        )
+        assert target.startswith(str(seeds.directory)) and (Path(target).exists() or target.endswith(".log"))
+    dialog.get_by_role("button", name="Close").click()
+    assert not dialog.is_visible()
+    page.get_by_role("button", name="Clear").click()
+
+
+def test_a_legend_button_hides_a_compressor_everywhere(opened: Opened) -> None:
+    page = opened.page
+    opened.draw_all()
+    accuracy, pareto = page.locator("[data-plot=accuracy]"), page.locator("[data-plot=pareto]")
+    lines = accuracy.locator(".scatterlayer .trace")
+    assert lines.count() == 6, "a mean and a band for each compressor"
+    button = accuracy.locator(".legend button", has_text="qsgd")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.press("Enter")
+    assert button.get_attribute("aria-pressed") == "false" and lines.count() == 4
+    assert pareto.locator(".legend button", has_text="qsgd").get_attribute("aria-pressed") == "false"
+    assert page.evaluate("document.activeElement.dataset.label") == "qsgd", "the focus stays"
+    button.press("Enter")
+    accuracy.get_by_label("Value", exact=True).select_option("test loss")
+    accuracy.get_by_label("Against", exact=True).select_option("training time")
+    assert accuracy.locator(".ytitle").text_content() == "test loss [nats]"
+    assert accuracy.locator(".xtitle").text_content() == "training time [s]"
+    assert (accuracy.locator(".canvas").get_attribute("aria-label") or "").startswith("test loss against training time")
+    assert lines.count() == 6
+
+
+def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
+    page = opened.page
+    page.get_by_label("Runs with these words").fill("compressor=svd")
+    page.get_by_role("button", name="Plot only these").click()
+    legend = page.locator("[data-plot=accuracy] .legend")
+    assert legend.get_by_role("button").count() == 1 and "svd" in legend.inner_text()
+    assert "qsgd" not in legend.inner_text() and "1 of 3 compressors" in legend.inner_text()
+    page.get_by_role("button", name="Plot all").click()
+    assert "qsgd" in legend.inner_text()
+    page.get_by_role("button", name="Clear").click()
+
+
+def test_light_and_dark(opened: Opened) -> None:
+    page = opened.page
+    opened.draw_all()
+    paper = "getComputedStyle(document.body).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('[data-plot=scaling] .xtitle')).fill"
+    button = page.get_by_role("button", name="Dark")
+    assert button.get_attribute("aria-pressed") == "false" and page.evaluate(paper) == "rgb(255, 255, 255)"
+    bright = page.evaluate(ink)
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(paper) == "rgb(23, 27, 32)" and button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false" and page.evaluate(paper) == "rgb(255, 255, 255)"
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)", "what was chosen is kept"
+    page.get_by_role("button", name="Dark").click()
+    page.locator("[data-plot=scaling]").scroll_into_view_if_needed()
+    page.locator("[data-plot=scaling] .main-svg").first.wait_for()
+    assert page.evaluate(ink) != bright, "the plots follow"
+    page.get_by_role("button", name="Dark").click()
+    page.emulate_media(color_scheme="light")
+
+
+def test_by_keyboard_alone(opened: Opened) -> None:
+    page = opened.page
+    page.evaluate("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.locator("table.runs thead button").last.focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "open"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    focused = "document.activeElement.closest('tr')?.dataset.place"
+    assert page.evaluate(focused) == "1"
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == "17"
+    page.keyboard.press("Enter")
+    assert page.get_by_role("dialog").is_visible() and page.evaluate("document.activeElement.id") == "run-title"
+    page.get_by_role("button", name="Previous").press("Enter")
+    assert page.get_by_role("dialog").get_by_role("heading", level=2).inner_text() == "svd seed=1 workers=4†"
+    page.keyboard.press("Escape")
+    assert not page.get_by_role("dialog").is_visible() and page.evaluate(focused) == "17"
+    page.keyboard.press("Home")
+    assert page.evaluate(focused) == "0"
+
+
+def test_everything_has_a_name(opened: Opened) -> None:
+    """What a screen reader says of controls, regions and pictures."""
+    nameless = opened.page.evaluate(
+        """() => [
+            ...document.querySelectorAll("button, select, input, a[href], [role=img], [role=region], section, nav")]
+        .filter(e => e.checkVisibility() && !e.closest(".modebar"))
+        .filter(e => !(e.textContent.trim() || e.ariaLabel || e.ariaLabelledByElements?.length || e.labels?.length))
+        .map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+    assert opened.page.evaluate("[...document.querySelectorAll('table')].every(table => table.caption)")
+    ids = opened.page.evaluate("[...document.querySelectorAll('[id]')].map(element => element.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_print_has_tables_and_pictures_and_no_controls(opened: Opened) -> None:
+    page = opened.page
+    page.emulate_media(media="print")
+    assert page.locator("figure.static img").first.is_visible() and page.locator("table.runs").is_visible()
+    for control in (".plot", ".controls", "nav", "#tools"):
+        assert not page.locator(control).first.is_visible(), control
+    assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')").strip() == "#fff"
+    assert page.pdf().startswith(b"%PDF")
+    page.emulate_media(media="screen")
+    assert not page.locator("figure.static img").first.is_visible() and page.locator(".plot").first.is_visible()
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Names, values, reasons and logs that would be markup, links or scripts if anything took them as such."""
+    configs: list[dict[str, Any]] = [
+        fabricate.config(name, workers, model__name=model)
+        for name in (HOSTILE, LINK, "%{x}<br>$\\alpha$", "none")
+        for workers in (2, 4)
+        for model in ("</script><script>alert(3)</script>", "javascript:alert(4)")
+    ]
+    sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "hostile", [])
+    for place, config in enumerate(configs[:-2]):
+        fabricate.run(sweep, config, name=f"<b>{place}")
+    fabricate.run(sweep, configs[-2], name='x="><script>alert(2)<|script>&amp; %2e é\u2028')
+    failed = fabricate.run(sweep, configs[-1], rundir.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
+    (failed / "attempt-1" / rundir.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
+    return build(sweep, with_plots=False)
+
+
+def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: Built) -> None:
+    opened = Opened(context, hostile.page)
+    opened.draw_all()
+    page = opened.page
+    for plot in page.locator("[data-plot]:not([hidden])").all():
+        for trace in plot.locator(".points path, .bars path").all()[:3]:
+            trace.hover(force=True)
+    texts = page.locator("[data-plot] svg").all_text_contents()
+    assert any(HOSTILE in text for text in texts) and any(LINK[:20] in text for text in texts)
+    for row in range(page.locator("table.runs tbody tr[data-place]").count()):
+        page.locator("table.runs tbody button.open").nth(row).click()
+        page.keyboard.press("Escape")
+    page.get_by_label("Runs with these words").fill("failed")
+    page.locator("table.runs tbody button.open").click()
+    dialog = page.get_by_role("dialog")
+    assert HOSTILE in dialog.locator("pre").inner_text() and LINK in dialog.inner_text()
+    schemes = page.evaluate("[...document.links].map(link => link.protocol)")
+    assert set(schemes) == {"file:"}
+    assert not page.locator("svg a").count() and not page.locator("svg tspan[style*=bold]").count()
+    assert page.evaluate("document.scripts.length") == 4, "the page's own and the data"
+    assert opened.errors == [] and len(opened.requests) == 1
+
+
+def test_only_the_rows_in_view_are_elements(context: BrowserContext, many: Built) -> None:
+    opened = Opened(context, many.page)
+    page = opened.page
+    rows = page.locator("table.runs tbody tr[data-place]")
+    assert page.locator("table.runs").get_attribute("aria-rowcount") == "402"
+    assert 10 < rows.count() < 80
+    page.locator("table.runs tbody button.open").first.focus()
+    page.keyboard.press("End")
+    last = page.locator("table.runs tbody tr[data-place='400']")
+    assert last.is_visible() and last.get_attribute("aria-rowindex") == "402" and rows.count() < 80
+    assert page.evaluate("document.activeElement.closest('tr').dataset.place") == "400"
+    page.get_by_label("Runs with these words").fill("lr=377 ")
+    assert rows.count() == 1
+    page.get_by_role("button", name="Clear").click()
+    page.emulate_media(media="print")
+    page.wait_for_function("document.querySelectorAll('table.runs tbody tr[data-place]').length === 401")
+    page.emulate_media(media="screen")
+    assert "20 of 40 compressors" in page.locator("[data-plot=accuracy] .legend").inner_text()
+    assert opened.errors == []
+
+
+def test_without_scripts_there_are_tables_and_pictures(browser: Browser, seeds: Built) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(seeds.page.resolve().as_uri())
+    assert page.locator("figure.static img").count() == page.locator("figure.static img:visible").count() >= 5
+    assert page.get_by_role("table", name=re.compile("^All runs")).locator("tbody tr").count() == 18
+    assert page.locator("td .reason", has_text="rank 3 died").is_visible() and not page.locator(".plot:visible").count()
+    context.close()
