@@ -15,6 +15,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.build import Built
+from reports.cache import DIRECTORY as CACHE
 from reports.text import number, spread
 from sweep import run as rundir
 from tests.conftest import ROOT
@@ -83,19 +84,16 @@ def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Comma
     assert done.out.splitlines()[-1] == "output/2026-11-20/14-03-22/report.html"
     assert contents(sweep / rundir.RUNS) == before
     names = {"throughput", "throughput_samples", "accuracy", "accuracy_best", "speedup", "payload", "sent"}
-    names |= {"compression_ratio", "compression_error", "phases", "runs", "efficiency", "time", "sent_total"}
-    names |= {f"accuracy_equal_{what}" for what in ("epochs", "time", "bytes")}
-    names |= {f"{cost}_to_{target}" for cost in ("time", "bytes") for target in (90, 95)}
-    files = {f"{name}.{suffix}" for name in names for suffix in ("csv", "md", "tex")}
-    assert {path.name for path in (sweep / "tables").iterdir()} == files
-    pictures = {path.stem for path in (sweep / "plots").iterdir()}
-    files = {f"{name}.{suffix}" for name in pictures for suffix in ("png", "svg", "pdf")}
-    assert {path.name for path in (sweep / "plots").iterdir()} == files and len(pictures) >= 5
+    names |= {"compression_ratio", "phases", "runs"}
+    assert names <= {path.stem for path in (sweep / "tables").iterdir()}
+    for folder, suffixes in (("tables", ("csv", "md", "tex")), ("plots", ("png", "svg", "pdf"))):
+        made = {path.name for path in (sweep / folder).iterdir()}
+        assert made == {f"{name.rpartition('.')[0]}.{suffix}" for name in made for suffix in suffixes}
     for title in ("Throughput", "Test accuracy after the last epoch"):
         assert title in done.out.splitlines()
-    written = {name: data for name, (_, data) in contents(sweep).items() if not name.startswith(".report-cache")}
+    written = {name: data for name, (_, data) in contents(sweep).items() if CACHE not in name}
     assert command("--quiet", sweep).out == "output/2026-11-20/14-03-22/report.html\n"
-    again = {name: data for name, (_, data) in contents(sweep).items() if name in written}
+    again = {name: data for name, (_, data) in contents(sweep).items() if CACHE not in name}
     assert again == written, "a second call writes the same"
 
 
@@ -174,7 +172,7 @@ def test_no_number_is_cut_at_any_width(width: int | None, wide: Path, command: C
         assert done.out.count(f" {workers} worker") >= 2
     with (wide / "tables/throughput.csv").open() as file:
         for row in csv.DictReader(file):
-            assert number(float(row["mean"])) in done.out if row["mean"] else row["failed"] + row["missing"] != "00"
+            assert number(float(row["mean"])) in done.out if row["mean"] else int(row["failed"]) + int(row["missing"])
     if width:
         assert max(map(len, done.out.splitlines()[:-1])) <= width
         assert "longer" in done.out
