@@ -191,7 +191,7 @@ def _draw(
 
 
 def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> None:
-    """Scales, ticks and limits; an axis is logarithmic where its values are decades apart, else it would have no numbers."""
+    """Scales, ticks and limits; an axis is logarithmic where values are decades apart: else it would lack numbers."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
         for axis in axes:
@@ -207,7 +207,7 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
         elif x.column == "time_s":
             axis.set_xlim(left=0)
         else:
-            axis.xaxis.set_major_locator(MaxNLocator(4 if layout.has_many else "auto", steps=[1, 2, 5, 10], integer=True))
+            axis.xaxis.set_major_locator(MaxNLocator(4 if layout.has_many else 7, steps=[1, 2, 5, 10], integer=True))
         if y.from_zero:
             axis.set_ylim(bottom=0)
     if layout.has_many:

@@ -124,7 +124,7 @@ def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout
 
 
 def legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) -> None:
-    """Above all panels, in as many lines as it needs, for which the figure grows; the notes that are not empty first."""
+    """Above all panels, in as many lines as it needs, for which the figure grows; notes that are not empty first."""
     title = "; ".join(filter(None, notes))
     if marks or title:
         handle = 1.0 if all(isinstance(mark, Patch) for mark in marks) else 1.8  # in heights of a letter
