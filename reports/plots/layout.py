@@ -139,7 +139,7 @@ def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[s
     block_height = _HEAD + rows * step + _FOOT
     height = LEGEND + len(layout.panels) * block_height
     step_x = (TEXT - _LEFT + _BETWEEN - 0.12) / _ACROSS
-    figure = Figure(figsize=(TEXT, height), layout="none")
+    figure = Figure(figsize=(TEXT, height), layout="none")  # type: ignore[arg-type]
     blocks: list[dict[str, Axes]] = []
     for rank, (title, _) in enumerate(layout.panels):
         top = height - LEGEND - rank * block_height

@@ -72,7 +72,8 @@ def lines_of(runs: pd.DataFrame, points: Series) -> list[Line]:
             if status == rundir.DONE:
                 done.append(line)
             else:
-                lines.append(Line(*_thinned(line).T, is_done=False))
+                x, y = _thinned(line).T
+                lines.append(Line(x, y, is_done=False))
         lines += [_mean(done)] if done else []
     if len(lines) > MAX_LINES:
         groups = ([line for line in lines if line.is_done == is_done] for is_done in (True, False))
