@@ -34,7 +34,7 @@ _MAX_PANELS = 12
 _MAX_SMALL = 60  # axes of small multiples
 _ACROSS = 4  # of them side by side
 _SMALL_HEIGHT = 0.72  # inches: height of such axes; above all of a panel; below; left of all; between two
-_HEAD, _FOOT, _LEFT, _BETWEEN = 0.3, 0.52, 0.62, 0.14
+_HEAD, _FOOT, _LEFT, _BETWEEN = 0.16, 0.52, 0.62, 0.14
 _NAME = 20  # characters of a bold name that fit above one
 _NARROW = 12  # characters of a label that fit into one column of a paper, beside its axes
 _REPEATS = ("run",)  # runs that differ in nothing else share a panel
@@ -139,7 +139,7 @@ def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[s
     block_height = _HEAD + rows * step + _FOOT
     height = LEGEND + len(layout.panels) * block_height
     step_x = (TEXT - _LEFT + _BETWEEN - 0.12) / _ACROSS
-    figure = Figure(figsize=(TEXT, height), layout="none")
+    figure = Figure(figsize=(TEXT, height), layout="none")  # type: ignore[arg-type]
     blocks: list[dict[str, Axes]] = []
     for rank, (title, _) in enumerate(layout.panels):
         top = height - LEGEND - rank * block_height

@@ -46,10 +46,10 @@ def backdrop_marks(layout: Layout) -> list[Line2D]:
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
-def label_marks(layout: Layout, line: str = "-") -> list[Line2D]:
+def label_marks(layout: Layout) -> list[Line2D]:
     """What a legend says about the labels."""
     return [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle=line, label=plain(label))
+        Line2D([], [], color=look.colour, marker=look.marker, label=plain(label))
         for label, look in layout.looks.items()
     ]
 

@@ -160,9 +160,9 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
         fontweight="normal",
     )
     best = cells.iloc[-1]
-    at = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
+    where = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
     of = f"{listed([_name(key) for key in shown])}, accuracy and throughput"
-    most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {at}"
+    most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {where}"
     alt = f"Parallel coordinates of {of}, {counted(len(cells), 'cell')}; {most}."
     return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
 

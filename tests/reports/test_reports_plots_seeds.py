@@ -17,7 +17,7 @@ from reports import style
 from reports.grid import lay_out
 from reports.plots import Plot, curves, makers
 from reports.plots.layout import lay_out as panels_of
-from reports.plots.lines import MAX_LINES, lines_of, series
+from reports.plots.lines import MAX_LINES, lines_of, outline, series
 from reports.plots.pareto import on_front
 from reports.plots.swept import _axis_of, keys_of
 from reports.statistics import band, summarize
@@ -80,7 +80,10 @@ def test_many_lines_and_long_ones_are_summed_up() -> None:
     assert len(line.x) == 200 and (line.x[0], line.x[-1]) == (1, 100_000)
     assert line.low is not None and line.high is not None
     assert (line.low[0], line.y[0], line.high[0]) == pytest.approx((10, 50, 90))
-    assert len(lines_of(runs[:MAX_LINES], points)) == MAX_LINES
+    some = lines_of(runs[:MAX_LINES], points)
+    assert len(some) == MAX_LINES
+    (behind,) = outline(some)
+    assert behind.shape == (40, 2) and set(behind[:, 1]) == {(MAX_LINES - 1) / 2}
 
 
 def test_points_of_runs_are_apart_also_where_sweeps_have_the_same_names() -> None:
