@@ -3,7 +3,8 @@
     python benchmarks/memory.py NAME[,option=value...] ELEMENTS|resnet18
 
 What importing and compiling take is not counted: a small gradient goes through a compressor of its own first; nor is
-the room that the linear algebra library takes once for products of layers, as training does without a compressor.
+the room that the linear algebra library takes once for products of layers, as training does without a compressor, nor
+are the pages of a library's code that a step is the first to use: they are the file's, one copy for all processes.
 From there on everything counts over two steps: what a step needs and lets go of, and what stays behind, whether the
 method or a kernel remembers it. Prints "unknown" where the system cannot say what the peak was (it is asked
 through /proc).
@@ -12,6 +13,8 @@ through /proc).
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import sys
 from pathlib import Path
 
@@ -65,6 +68,17 @@ def status(field: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
+def settle() -> None:
+    """Make that what /proc says of this process changes by what it takes from now on, and by nothing else."""
+    # Linux counts pages on each core and adds up later: some dozens of each core on which this runs may be missing.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, rights, _, _, _, *path = line.split(maxsplit=5)
+        if rights.startswith("r-") and path and ".so" in path[0]:  # a page comes to count when it is first looked at
+            first, last = (int(end, 16) for end in place.split("-"))
+            (ctypes.c_char * (last - first)).from_address(first)[:: mmap.PAGESIZE]
+
+
 def main() -> None:
     method, size = sys.argv[1:]
     torch.set_num_threads(1)
@@ -75,11 +89,12 @@ def main() -> None:
         torch.mm(x.flatten(1).T @ x.flatten(1), x.flatten(1).T)
     gradients.copy()  # zeros that nobody has written to are not in memory yet
     try:
+        settle()
         before = status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         payload = run(parse(method), gradients)
         print(max(0, status("VmHWM") - before - payload))
-    except (OSError, StopIteration):
+    except (OSError, StopIteration, AttributeError):
         print("unknown")
 
 

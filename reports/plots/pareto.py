@@ -26,7 +26,7 @@ _MAX_POINTS = 400  # of a panel; above, of the dominated ones one for each `_TIL
 _TILES = 60
 _LIGHT = 0.35  # opacity of a point that another beats
 _LETTER, _LINE = 4.1, 7.5  # points: width and height of a letter of a name
-_LONGEST = 18  # characters of a name
+_LONGEST = 24  # characters of a name
 _OFFSETS: tuple[tuple[float, float, str], ...] = (
     *((x, y, side) for y in (7, -7) for x, side in ((4, "left"), (-4, "right"))),  # beside the bars
     (6, 0, "left"),
@@ -64,15 +64,14 @@ class _Cloud:
 
 def pareto(layout: Layout, cost: Cost) -> Plot | None:
     """Accuracy after the last epoch against a cost, a point for each cell; nothing without two to compare."""
-    panels = [(title, _measured(runs, cost)) for title, runs in layout.panels]
-    panels = [(title, runs) for title, runs in panels if runs["cell"].nunique() > 1]
+    panels = [(title, runs) for title, runs in layout.panels if _measured(runs, cost)["cell"].nunique() > 1]
     if not panels:
         return None
     layout = dataclasses.replace(layout, panels=panels)
     columns = min(layout.columns, 2 if layout.has_many else 3)
     height = 2.7 if layout.has_many else 2.3
     figure, axes = layouts.figure_of(layout, columns, height, "y", is_wide=layout.has_many)
-    clouds = [_cloud(runs, cost) for _, runs in panels]
+    clouds = [_cloud(_measured(runs, cost), cost) for _, runs in panels]
     costs = np.concatenate([cloud.x[0] for cloud in clouds])
     for axis, cloud in zip(axes, clouds, strict=True):
         axis.margins(0.16, 0.14)
@@ -85,8 +84,10 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
         _draw(axis, cloud, cost, layout)
     layouts.label_axes(axes, cost.label, "accuracy [%]", "y")
     points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
-    for axis, cloud in zip(axes, clouds, strict=True):
+    for axis, cloud, (_, runs) in zip(axes, clouds, panels, strict=True):
         _name(axis, cloud, layout, points)
+        is_shown = pd.Series(runs.index.isin(_measured(runs, cost).index), runs.index)
+        marks.name_absent(axis, runs, marks.words_for(runs, is_shown), layout)
     explained = [
         Line2D([], [], color=GREY, linewidth=1, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),

@@ -27,6 +27,7 @@ _MAX_SIDE = 24  # values of a key in a heat map
 _MAX_PANELS = 24
 _MAX_AXES = 8  # keys in parallel coordinates
 _ORDINAL = 9  # values of a key, up to which each has its tick at an equal distance
+_BESIDE = 0.12  # of their distance: how far lines through the same value lie apart
 _MAX_TICKS = 24
 _WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_LINES = 500  # above, lines that go together from one axis to the next are one, and the wider the more they are
@@ -145,7 +146,7 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
         _upright(axis, place, key, ticks)
     _threads(axis, np.column_stack(heights), cells["accuracy"].to_numpy() * 100)
     axis.set_xlim(-0.3, len(heights) - 0.7)
-    axis.set_ylim(-0.06, 1.06)
+    axis.set_ylim(-0.14, 1.14)
     axis.axis("off")
     omitted = f", of {len(keys)} keys swept {len(shown)} are shown" if len(shown) < len(keys) else ""
     lost = grid.runs["cell"].nunique() - len(cells)
@@ -169,7 +170,8 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
 def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
     """Heights in [0, 1] of the values, (values,), and the ticks of their axis.
 
-    Few values are at equal distances; numbers that are decades apart on a logarithmic scale.
+    Few values are at equal distances, in the order given where equal; numbers that are decades apart on a
+    logarithmic scale.
     """
     distinct = sorted(dict.fromkeys(values), key=order)
     is_number = pd.api.types.is_numeric_dtype(np.array(distinct)) and np.isfinite(np.array(distinct, float)).all()
@@ -178,7 +180,8 @@ def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[t
         place = {_text(value): rank * step for rank, value in enumerate(distinct)}
         every = math.ceil(len(distinct) / _MAX_TICKS)
         ticks = [(place[_text(value)], _text(value) or "null") for value in distinct[::every]]
-        return np.array([place[_text(value)] for value in values]), ticks
+        at = np.array([place[_text(value)] for value in values])
+        return at + _BESIDE * step * _rank_among_equals(at), ticks
     numbers = np.asarray(values, float)
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     if low == high:
@@ -189,11 +192,20 @@ def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[t
     return scaled, [(rank / 4, number(end)) for rank, end in enumerate(ends)]
 
 
+def _rank_among_equals(values: np.ndarray) -> np.ndarray:
+    """From -1 for the first of those with one value to 1 for the last, so that their lines lie side by side."""
+    ranks = np.zeros(len(values))
+    for value in np.unique(values):
+        here = np.flatnonzero(values == value)
+        ranks[here] = np.linspace(-1, 1, len(here)) if len(here) > 1 else 0
+    return ranks
+
+
 def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]]) -> None:
     unit = {"accuracy": "accuracy [%]", "throughput": "throughput\n[it/s]"}.get(key, _name(key))
-    axis.plot([place, place], [0, 1], color="#444444", linewidth=0.8, zorder=3)
+    axis.plot([place, place], [-0.12, 1.12], color="#444444", linewidth=0.8, zorder=3)
     head: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "fontweight": "bold"}
-    axis.annotate(plain(unit, 24), (place, 1), (0, 9), **head)
+    axis.annotate(plain(unit, 24), (place, 1.12), (0, 4), **head)
     for height, text in ticks:
         axis.annotate(
             plain(text, 16),

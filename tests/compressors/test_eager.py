@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -107,7 +109,7 @@ def test_a_promise_that_does_not_hold_is_named() -> None:
         ("topk,ratio=0.01", 2.0, 5.0),
         ("topk,ratio=0.01,values=fp16", 2.0, 5.0),
         ("atomo", 2.0, 5.0),
-        ("svd,rank=3", 1.0, 8.0),  # more than the benchmark's 5: 5.4 to 6.5 % were seen, for a reason not found
+        ("svd,rank=3", 1.0, 5.0),
     ],
 )
 def test_memory_is_what_steps_take_and_keep(method: str, least: float, most: float) -> None:
@@ -117,3 +119,29 @@ def test_memory_is_what_steps_take_and_keep(method: str, least: float, most: flo
     case = benchmark.Case(method, None, 1, lambda room: None, layers)
     measured = benchmark.extra_memory(case, room)
     assert measured is None or least <= measured <= most
+
+
+CODE = """
+import sys
+sys.path.insert(0, "benchmarks")
+import memory
+svd, shapes = memory.parse("svd,rank=3"), memory.timing.resnet18_shapes()
+memory.run(svd, memory.timing.Gradients(memory.SMALL[True]))
+room = memory.timing.Gradients(shapes)
+memory.settle()
+before = memory.status("RssFile")
+memory.run(svd, room)
+print(memory.status("RssFile") - before)
+"""
+
+
+STATUS = Path("/proc/self/status")
+
+
+@pytest.mark.skipif(
+    not STATUS.exists() or "RssFile" not in STATUS.read_text(), reason="the system does not tell what is in memory"
+)
+def test_code_of_libraries_that_a_step_is_the_first_to_run_is_not_its_memory() -> None:
+    """Without `settle` 1.5 MB of the linear algebra's code come to count, 3.4 % of the gradient."""
+    done = subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200_000
