@@ -152,8 +152,9 @@ def summarize_dates(built: Sequence[Built]) -> None:
 
 def _summary(runs: pd.DataFrame, directory: Path) -> str:
     """`Report.runs` as CSV, with the run directories relative to where the file lies."""
-    here = directory.resolve()
-    places = [os.path.relpath(Path(place).resolve(), here) for place in runs["directory"]]
+    here, parents = directory.resolve(), set(map(os.path.dirname, runs["directory"]))
+    shown = {parent: os.path.relpath(Path(parent).resolve(), here) for parent in parents}
+    places = [os.path.join(shown[os.path.dirname(place)], os.path.basename(place)) for place in runs["directory"]]
     return runs.assign(directory=places).to_csv(index=False, lineterminator="\n", date_format=_INSTANT)
 
 

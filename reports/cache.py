@@ -64,7 +64,7 @@ class Cache:
     """
 
     def __init__(self, sweep: Path) -> None:
-        self._runs = sweep / rundir.RUNS
+        self._runs = f"{sweep / rundir.RUNS}{os.sep}"
         self._directory = sweep / DIRECTORY
 
     def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> Found:
@@ -115,8 +115,8 @@ class Cache:
             self._remove([*old, *self._abandoned()])
 
     def _unchanged(self, name: str, stamps: Stamps) -> bool:
-        directory = os.path.join(self._runs, name)
-        return all(stamp(os.path.join(directory, path)) == known for path, known in stamps.items())
+        within = f"{self._runs}{name}{os.sep}"  # joined by hand: os.path.join takes longer than asking the system
+        return all(stamp(within + path) == known for path, known in stamps.items())
 
     def _parts(self, kind: str) -> list[Path]:
         return sorted(self._directory.glob(f"{kind}-{_version()}-*.parquet"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,6 +135,7 @@ class Cells:
         values = self.runs[column].groupby(self.numbers).first().to_numpy("float64", na_value=np.nan)
         return [float(value) if np.isfinite(value) else None for value in values]
 
+    @functools.cached_property
     def nothing(self) -> Figures:
         """The figures of a cell without any run."""
         return Figures(summaries([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(MARKS, 0))
@@ -175,7 +177,7 @@ class Cells:
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
-        if (self.partner >= 0).any():
+        if self._has_pair().any():
             said.append(
                 f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else"
             )
@@ -189,10 +191,13 @@ class Cells:
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
     def _differences(self, values: np.ndarray, is_known: np.ndarray) -> list[Difference | None]:
-        has_pair = is_known & (self.partner >= 0)
-        has_pair &= self.numbers != self.numbers[self.partner]  # the baseline is not compared with itself
         pairs = np.stack([values, values[self.partner]], axis=1)
-        return corrected(differences(self._split(pairs, has_pair & np.isfinite(pairs).all(axis=1))))
+        has_both = is_known & self._has_pair() & np.isfinite(pairs).all(axis=1)
+        return corrected(differences(self._split(pairs, has_both)))
+
+    def _has_pair(self) -> np.ndarray:
+        """Which runs are compared with another; the baseline is not compared with itself."""
+        return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
 
 
 def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:

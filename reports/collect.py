@@ -113,15 +113,15 @@ class Report:
         ]
 
     def _series(self, series: gather.Series, columns: Mapping[str, str]) -> pd.DataFrame:
-        by_sweep: dict[Path, list[int]] = {}
+        by_sweep: dict[str, list[int]] = {}
         for place, directory in enumerate(self.runs["directory"]):
-            by_sweep.setdefault(Path(directory).parent.parent, []).append(place)
+            by_sweep.setdefault(os.path.dirname(os.path.dirname(directory)), []).append(place)
         parts = []
         for sweep, of_sweep in by_sweep.items():
             runs = self.runs.iloc[of_sweep]
             names = [os.path.basename(directory) for directory in runs["directory"]]
             settled = {name for name, status in zip(names, runs["status"], strict=True) if status != rundir.RUNNING}
-            found, values = gather.series_of_runs(series, sweep, names, settled, self._leave_out)
+            found, values = gather.series_of_runs(series, Path(sweep), names, settled, self._leave_out)
             parts.append([np.array(of_sweep)[found], *values])
         nothing = [np.empty(0, int), *([np.empty(0)] * len(series.table.columns))]
         places, *values = (np.concatenate(each) for each in zip(*(parts or [nothing]), strict=True))

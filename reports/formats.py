@@ -133,7 +133,7 @@ def _names(table: Table) -> list[str]:
 
 
 def _full(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else setting(value)
+    return value if isinstance(value, str) else repr(value) if isinstance(value, float) else setting(value)
 
 
 def _heading(column: Column) -> str:

@@ -154,14 +154,14 @@ def _not_of_the_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -
 
 def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
     """Every run's compressor, and those of its options that tell runs of this compressor apart."""
-    labels = pd.Series("", index=runs.index)
+    labels: dict[Any, str] = {}
     for name, group in runs.groupby("compressor", dropna=False):
         telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]
         for index, *values in zip(group.index, *(group[key] for key in telling), strict=True):
             texts = {key.removeprefix(_HYPER): setting(value) for key, value in zip(telling, values, strict=True)}
             words = [setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]
             labels[index] = " ".join(words)
-    return list(labels)
+    return [labels[index] for index in runs.index]
 
 
 def _settings(values: Mapping[str, Any]) -> str:

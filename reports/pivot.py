@@ -57,6 +57,8 @@ def pivot(
     Raises:
         sweep.run.UsageError: there is no such column, or no run that is asked for.
     """
+    if runs.empty:
+        raise UsageError("there are run directories, but no run that could be read")
     grid = lay_out(runs, swept)
     names = (*choice.rows, *choice.cols)
     for option, keys in (("--rows", choice.rows), ("--cols", choice.cols), ("--where", choice.where)):

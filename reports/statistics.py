@@ -219,8 +219,12 @@ def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     from scipy import stats
 
+    low, high = block[:, 0].copy(), block[:, 0].copy()
+    varies = block.min(1) < block.max(1)  # the others, such as sizes of messages, have nothing to be resampled
+    if not varies.any():
+        return low, high
     found = stats.bootstrap(
-        (block,),
+        (block[varies],),
         np.mean,
         axis=1,
         vectorized=True,
@@ -230,7 +234,8 @@ def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return np.atleast_1d(found.low), np.atleast_1d(found.high)
+    low[varies], high[varies] = found.low, found.high
+    return low, high
 
 
 def _paired_t(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

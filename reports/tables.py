@@ -132,7 +132,7 @@ def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
     for row, members in found.items():
         line = []
         for head in heads:
-            figures, limit = members.get(head, (cells.nothing(), None))
+            figures, limit = members.get(head, (cells.nothing, None))
             line.append(cells.shown(figures, measure))
             names = dict(zip(map(column_name, cells.names), (*row, *head), strict=True))
             at = {"at": limit} if any(limits) else {}

@@ -34,20 +34,14 @@ def show(out: Console, tables: Sequence[Table]) -> None:
     for table in tables:
         say(out, f"\n{table.title}", style="bold")
         for columns in _chunks(table, out.width):
-            out.print(_rendered(table, columns))
+            out.print(_rendered(table, columns, out.width))
     for note in dict.fromkeys(note for table in tables for note in table.notes):
         say(out, note, style="dim")
 
 
 def _chunks(table: Table, width: int) -> Iterator[list[int]]:
     """The columns as they fit below each other; each chunk begins with the row's names."""
-    widths = [
-        max(
-            cell_len(text)
-            for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows))
-        )
-        for place, column in enumerate(table.columns)
-    ]
+    widths = _widths(table)
     names = list(range(table.headers))
     room = width - sum(widths[place] + _GAP for place in names)
     chunk: list[int] = []
@@ -60,13 +54,26 @@ def _chunks(table: Table, width: int) -> Iterator[list[int]]:
     yield names + chunk
 
 
-def _rendered(table: Table, places: Sequence[int]) -> RichTable:
+def _widths(table: Table) -> list[int]:
+    """What each column needs to stand in one line."""
+    return [
+        max(
+            cell_len(text)
+            for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows))
+        )
+        for place, column in enumerate(table.columns)
+    ]
+
+
+def _rendered(table: Table, places: Sequence[int], width: int) -> RichTable:
+    # A cell that tells of many failures may be wider than the terminal: then, too, no number is cut.
+    fits = sum(need + _GAP for place, need in enumerate(_widths(table)) if place in places) - _GAP <= width
     rendered = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in (table.columns[place] for place in places):
         rendered.add_column(
             Text(f"{column.name}\n[{column.shown}]" if column.shown else column.name),
             justify="right" if column.is_number else "left",
-            no_wrap=column.is_number,
+            no_wrap=column.is_number and (fits or len(places) > table.headers + 1),
             overflow="fold",
             vertical="bottom" if any(column.shown for column in table.columns) else "top",
         )

@@ -46,7 +46,7 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.6g}"
-    return one_line(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return one_line(f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value))
 
 
 def size(count: int) -> str:

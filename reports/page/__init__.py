@@ -8,10 +8,11 @@ nothing run but these scripts and nothing be fetched. Without scripts there are 
 from __future__ import annotations
 
 import base64
+import collections
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
@@ -24,32 +25,23 @@ from reports.table import Table
 from reports.tables import headline
 from reports.text import setting
 
-
-class Picture(Protocol):
-    """What a plot in a file shows, in words for who does not see it, too."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def alt(self) -> str: ...
-
+if TYPE_CHECKING:
+    from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
 
 _TEMPLATE = Path(__file__).parent / "report.html"
 _REST = "Across settings"
 _SECTIONS = {
     # by the topic of its tables: first words of the names of its pictures, and its interactive plots
     measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
-    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto"), ("accuracy", "pareto")),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "consensus"), ("accuracy", "pareto")),
     measures.TARGET_TOPIC: ((), ()),
-    measures.COMMUNICATION_TOPIC: (("error", "compression", "memory", "consensus"), ("error",)),
+    measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),
     measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
     _REST: ((), ("heatmap", "parallel")),
 }
 _TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
 _LONG = 400  # characters; what is longer is shown on demand
-_ROWS = 200  # of a table that the page shows, the rest is in its CSV
+_ROWS = 100  # of a table that the page shows, the rest is in its CSV
 _ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
 
 
@@ -130,11 +122,12 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Pic
     for title, (words, interactive) in _SECTIONS.items():
         is_rest = title == _REST
         shown = [table for table in tables if table.topic == title or (is_rest and table.topic not in _TOPICS)]
+        counts = collections.Counter(note for table in shown for note in table.notes)
         first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures]
         yield {
             "title": title,
-            "tables": shown,
-            "notes": list(dict.fromkeys(note for table in shown for note in table.notes)),
+            "tables": [(table, [note for note in table.notes if counts[note] == 1]) for table in shown],
+            "notes": [note for note, count in counts.items() if count > 1],
             "pictures": [
                 _picture(directory, path, plot)
                 for path, plot, word in first
@@ -144,11 +137,16 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Pic
         }
 
 
-def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, str]:
+def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, Any]:
     return {
         "title": plot.title,
         "alt": plot.alt,
         "href": runs.link(os.path.relpath(path, directory)),
+        "formats": [
+            (other.suffix[1:].upper(), runs.link(os.path.relpath(other, directory)))
+            for other in (path, path.with_suffix(".svg"), path.with_suffix(".pdf"))
+            if other.exists()
+        ],
         "base64": base64.b64encode(path.read_bytes()).decode(),
     }
 

@@ -33,7 +33,7 @@ MEASURES = (
     "step_s",
     *(f"{phase}_s" for phase in rundir.PHASES),
 )
-X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss")
+X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
 _POINTS, _FEWEST = 60, 12  # of a curve
 _ROOM = 300_000  # numbers in the curves of all cells; as many again for those of runs, and for the profiles
@@ -81,7 +81,7 @@ def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     curves = _by_run(grid, epochs, (*X, *Y))
     most = _ROOM // ((len(X) + len(Y)) * _POINTS)
     is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
-    rows = sorted(curves, key=lambda row: bool(is_done[row]))[:most]
+    rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}
     for row in rows:
         columns = rounded(curves[row][list(thinned(len(curves[row]), _POINTS))]).T

@@ -5,6 +5,7 @@ const CURVE_Y = {
   test_loss: { ...MEASURES.loss, name: "test loss" },
   train_loss: { ...MEASURES.loss, name: "training loss" },
   compression_error: MEASURES.compression_error,
+  consensus_distance: { name: "consensus distance", unit: "", scale: 1, digits: 3 },
   memory_norm: { name: "norm of the memory", unit: "l2", scale: 1, digits: 3 },
 };
 const CURVE_X = {

@@ -6,12 +6,12 @@ const SCALED = {
   efficiency: { name: "scaling efficiency", unit: "%", scale: 100, digits: 3, of: efficiency },
 };
 
-// Samples per second and worker, as a share of those with the fewest workers of the same cell otherwise.
+// Samples per second and worker, as a share of those of the cell that has the fewest workers and is equal otherwise.
 function efficiency(cell) {
-  const first = CELLS.filter((other) => isSameButWorkers(other, cell) && mean(other, "samples_per_second"))
-    .sort((a, b) => a.workers - b.workers)[0];
+  const fewest = Math.min(...CELLS.filter((other) => other.workers !== "").map((other) => other.workers));
+  const first = CELLS.find((other) => Number(other.workers) === fewest && isSameButWorkers(other, cell));
   const own = mean(cell, "samples_per_second");
-  if (!first || !own) return null;
+  if (!own || !first || !mean(first, "samples_per_second")) return null;
   return [own / cell.workers / (mean(first, "samples_per_second") / first.workers), null, null];
 }
 

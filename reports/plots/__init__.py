@@ -9,6 +9,7 @@ would have nothing to show is not made.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterator
 
 import matplotlib
@@ -35,7 +36,7 @@ def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str,
     if runs.empty:
         return {}
     if runs["cell"].duplicated().any():
-        import scipy.stats  # noqa: F401: for the intervals; it takes a second to load, which forks need not spend each
+        importlib.import_module("scipy.stats")  # for the intervals: a second, which forks need not spend each
     apart, together = lay_out(grid, runs, ["workers"]), lay_out(grid, runs, [])
     time = curves.time_axis(epochs["time_s"].max())
     make = functools.partial

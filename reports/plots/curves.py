@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, NullLoca
 from reports.plots import layout as layouts
 from reports.plots import marks
 from reports.plots.layout import GREY, Layout
-from reports.plots.lines import MAX_LINES, Line, Series, is_shown, lines_of, names, series
+from reports.plots.lines import MAX_LINES, Line, Series, is_shown, lines_of, names, outline, series
 from reports.plots.picture import Plot
 from reports.table import NOT_MEASURED
 from reports.text import listed, number
@@ -111,7 +111,7 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
         axes = [axis for block in blocks for axis in block.values()]
         for block, (_, runs) in zip(blocks, layout.panels, strict=True):
             lines = _lines(runs, points)
-            others = {label: [line.points for line in members] for label, members in lines.items()}
+            others = {label: outline(members) for label, members in lines.items()}
             for label, axis in block.items():
                 marks.backdrop(axis, others)
                 here = runs[runs["label"] == label]
@@ -159,6 +159,7 @@ def _draw(
 ) -> dict[str, tuple[float, float, str]]:
     """Draw the lines of all labels; what to write at the ends of those that are alone in their colour."""
     ends: dict[str, tuple[float, float, str]] = {}
+    light = 0.2 if len(layout.looks) <= _MAX_BANDS else 0.1  # opacity of bands, which overlap where they are many
     for label, lines in _lines(runs, points).items():
         look, is_alone = layout.looks[label], len(lines) == 1
         width = 1.5 if is_alone else _THIN
@@ -169,7 +170,7 @@ def _draw(
         )
         for line in lines:
             if line.low is not None and line.high is not None and len(lines) <= _MAX_BANDS:
-                axis.fill_between(line.x, line.low, line.high, color=look.colour, alpha=0.2, linewidth=0, zorder=1.5)
+                axis.fill_between(line.x, line.low, line.high, color=look.colour, alpha=light, linewidth=0, zorder=1.5)
         for is_done, marker in ((True, look.marker), (False, _NOT_DONE)):
             tips = [line.points[-1] for line in lines if line.is_done == is_done]
             if tips:
@@ -191,7 +192,7 @@ def _draw(
 
 
 def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> None:
-    """Scales, ticks and limits; an axis is logarithmic where its values are decades apart, else it would have no numbers."""
+    """Scales, ticks and limits; an axis is logarithmic where values are decades apart: else it would lack numbers."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
         for axis in axes:
@@ -207,7 +208,7 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
         elif x.column == "time_s":
             axis.set_xlim(left=0)
         else:
-            axis.xaxis.set_major_locator(MaxNLocator(4 if layout.has_many else "auto", steps=[1, 2, 5, 10], integer=True))
+            axis.xaxis.set_major_locator(MaxNLocator(4 if layout.has_many else 7, steps=[1, 2, 5, 10], integer=True))
         if y.from_zero:
             axis.set_ylim(bottom=0)
     if layout.has_many:

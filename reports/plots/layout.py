@@ -30,11 +30,11 @@ COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
 LEGEND = 0.4  # inches above all panels
 SMALL = 7.0  # points
 _FEW = 8  # labels whose lines can be told apart
-_MAX_PANELS = 24
-_MAX_SMALL = 160  # axes of small multiples
+_MAX_PANELS = 12
+_MAX_SMALL = 60  # axes of small multiples
 _ACROSS = 4  # of them side by side
 _SMALL_HEIGHT = 0.72  # inches: height of such axes; above all of a panel; below; left of all; between two
-_HEAD, _FOOT, _LEFT, _BETWEEN = 0.3, 0.52, 0.62, 0.14
+_HEAD, _FOOT, _LEFT, _BETWEEN = 0.16, 0.52, 0.62, 0.14
 _NAME = 20  # characters of a bold name that fit above one
 _NARROW = 12  # characters of a label that fit into one column of a paper, beside its axes
 _REPEATS = ("run",)  # runs that differ in nothing else share a panel
@@ -86,12 +86,12 @@ class Layout:
 
 
 def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
-    """One panel for each setting of the swept keys and each value of `by`, while one can look at so many."""
+    """One panel for each setting of the swept keys and each value of `by`, of as many keys as one can look at."""
     apart = [key for key in grid.keys if key not in _REPEATS]
     looks = style.looks(grid.labels)
     most = _MAX_PANELS if len(looks) <= _FEW else _MAX_SMALL // len(looks)
-    if apart and len(runs.drop_duplicates([*apart, *by])) > most:
-        apart = []
+    while apart and len(runs.drop_duplicates([*apart, *by])) > most:
+        apart = apart[:-1]
     repeats = [key for key in grid.keys if key not in apart]
     runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
@@ -104,7 +104,9 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     return Layout(panels, columns, repeats, looks)
 
 
-def figure_of(layout: Layout, columns: int, height: float, share: str = "", is_wide: bool = False) -> tuple[Figure, list[Axes]]:
+def figure_of(
+    layout: Layout, columns: int, height: float, share: str = "", is_wide: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, one for each panel, with its title; `columns` a row, each `height` inches high.
 
     One column of a paper wide where one panel is as wide as the figure and no label needs more room, if not `is_wide`.
@@ -137,11 +139,11 @@ def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[s
     block_height = _HEAD + rows * step + _FOOT
     height = LEGEND + len(layout.panels) * block_height
     step_x = (TEXT - _LEFT + _BETWEEN - 0.12) / _ACROSS
-    figure = Figure(figsize=(TEXT, height), layout="none")
+    figure = Figure(figsize=(TEXT, height), layout="none")  # type: ignore[arg-type]
     blocks: list[dict[str, Axes]] = []
     for rank, (title, _) in enumerate(layout.panels):
         top = height - LEGEND - rank * block_height
-        bold = {"fontsize": 8.5, "fontweight": "bold", "va": "top"}
+        bold: dict[str, Any] = {"fontsize": 8.5, "fontweight": "bold", "va": "top"}
         figure.text(0.05 / TEXT, top / height, title.replace("\n", ", "), **bold)
         figure.text(0.5, (top - block_height + 0.14) / height, x, ha="center", fontsize=8.5)
         middle = (top - _HEAD - rows * step / 2) / height

@@ -13,6 +13,7 @@ from sweep import run as rundir
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
 _MAX_POINTS = 200  # of one line, which no eye tells from more
+_MAX_OUTLINE = 40  # of one in a backdrop
 
 Run = tuple[str, str]
 """Sweep and name of a run."""
@@ -71,12 +72,18 @@ def lines_of(runs: pd.DataFrame, points: Series) -> list[Line]:
             if status == rundir.DONE:
                 done.append(line)
             else:
-                lines.append(Line(*_thinned(line).T, is_done=False))
+                x, y = _thinned(line).T
+                lines.append(Line(x, y, is_done=False))
         lines += [_mean(done)] if done else []
     if len(lines) > MAX_LINES:
         groups = ([line for line in lines if line.is_done == is_done] for is_done in (True, False))
         return [_median(group) for group in groups if group]
     return lines
+
+
+def outline(lines: Sequence[Line]) -> list[np.ndarray]:
+    """The lines of a label as one for the backdrop of others, (points, 2), of few points: it is drawn many times."""
+    return [_thinned(_median(lines).points, _MAX_OUTLINE)] if lines else []
 
 
 def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -128,8 +135,8 @@ def _on_one_grid(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return x, np.stack([np.interp(x, line[:, 0], line[:, 1]) for line in lines])
 
 
-def _thinned(points: np.ndarray) -> np.ndarray:
-    """At most `_MAX_POINTS` of the points, with the first and the last."""
-    if len(points) <= _MAX_POINTS:
+def _thinned(points: np.ndarray, most: int = _MAX_POINTS) -> np.ndarray:
+    """At most so many of the points, with the first and the last."""
+    if len(points) <= most:
         return points
-    return points[np.linspace(0, len(points) - 1, _MAX_POINTS).round().astype(int)]
+    return points[np.linspace(0, len(points) - 1, most).round().astype(int)]

@@ -46,10 +46,10 @@ def backdrop_marks(layout: Layout) -> list[Line2D]:
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
-def label_marks(layout: Layout, line: str = "-") -> list[Line2D]:
+def label_marks(layout: Layout) -> list[Line2D]:
     """What a legend says about the labels."""
     return [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle=line, label=plain(label))
+        Line2D([], [], color=look.colour, marker=look.marker, label=plain(label))
         for label, look in layout.looks.items()
     ]
 
@@ -124,7 +124,7 @@ def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout
 
 
 def legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) -> None:
-    """Above all panels, in as many lines as it needs, for which the figure grows; the notes that are not empty first."""
+    """Above all panels, in as many lines as it needs, for which the figure grows; notes that are not empty first."""
     title = "; ".join(filter(None, notes))
     if marks or title:
         handle = 1.0 if all(isinstance(mark, Patch) for mark in marks) else 1.8  # in heights of a letter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ _MAX_POINTS = 400  # of a panel; above, of the dominated ones one for each `_TIL
 _TILES = 60
 _LIGHT = 0.35  # opacity of a point that another beats
 _LETTER, _LINE = 4.1, 7.5  # points: width and height of a letter of a name
-_LONGEST = 18  # characters of a name
+_LONGEST = 24  # characters of a name
 _OFFSETS: tuple[tuple[float, float, str], ...] = (
     *((x, y, side) for y in (7, -7) for x, side in ((4, "left"), (-4, "right"))),  # beside the bars
     (6, 0, "left"),
@@ -63,15 +64,14 @@ class _Cloud:
 
 def pareto(layout: Layout, cost: Cost) -> Plot | None:
     """Accuracy after the last epoch against a cost, a point for each cell; nothing without two to compare."""
-    panels = [(title, _measured(runs, cost)) for title, runs in layout.panels]
-    panels = [(title, runs) for title, runs in panels if runs["cell"].nunique() > 1]
+    panels = [(title, runs) for title, runs in layout.panels if _measured(runs, cost)["cell"].nunique() > 1]
     if not panels:
         return None
     layout = dataclasses.replace(layout, panels=panels)
     columns = min(layout.columns, 2 if layout.has_many else 3)
     height = 2.7 if layout.has_many else 2.3
     figure, axes = layouts.figure_of(layout, columns, height, "y", is_wide=layout.has_many)
-    clouds = [_cloud(runs, cost) for _, runs in panels]
+    clouds = [_cloud(_measured(runs, cost), cost) for _, runs in panels]
     costs = np.concatenate([cloud.x[0] for cloud in clouds])
     for axis, cloud in zip(axes, clouds, strict=True):
         axis.margins(0.16, 0.14)
@@ -84,14 +84,16 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
         _draw(axis, cloud, cost, layout)
     layouts.label_axes(axes, cost.label, "accuracy [%]", "y")
     points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
-    for axis, cloud in zip(axes, clouds, strict=True):
+    for axis, cloud, (_, runs) in zip(axes, clouds, panels, strict=True):
         _name(axis, cloud, layout, points)
+        is_shown = pd.Series(runs.index.isin(_measured(runs, cost).index), runs.index)
+        marks.name_absent(axis, runs, marks.words_for(runs, is_shown), layout)
     explained = [
         Line2D([], [], color=GREY, linewidth=1, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
     marks.legend(figure, explained, marks.of_seeds(layout, "bars"), marks.each_of(layout, "point"))
-    fronts = [[label for label, is_best in zip(cloud.labels, cloud.is_best, strict=True) if is_best] for cloud in clouds]
+    fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [
         ": ".join(filter(None, (title.replace("\n", ", "), listed(list(dict.fromkeys(front))))))
         for (title, _), front in zip(panels, fronts, strict=True)
@@ -135,13 +137,13 @@ def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
             if len(here):
                 (x, *x_ends), (y, *y_ends) = cloud.x[:, here], cloud.y[:, here]
                 axis.plot(x, y, look.marker, color=look.colour, alpha=alpha, zorder=2 + is_best)
-                line = {"color": look.colour, "alpha": alpha, "linewidth": 0.8, "zorder": 1.9}
+                line: dict[str, Any] = {"color": look.colour, "alpha": alpha, "linewidth": 0.8, "zorder": 1.9}
                 axis.hlines(y, *x_ends, **line)
                 axis.vlines(x, *y_ends, **line)
 
 
 def _some(cloud: _Cloud) -> np.ndarray:
-    """Which cells are drawn: all, or where they are too many to be seen, of those not on the front one for each tile."""
+    """Which cells are drawn: all, or where they are too many, of those not on the front one for each tile."""
     if len(cloud.labels) <= _MAX_POINTS:
         return np.ones(len(cloud.labels), bool)
     tiles = pd.DataFrame({"label": cloud.labels, "x": pd.cut(np.log(cloud.x[0]), _TILES, labels=False)})

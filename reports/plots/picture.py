@@ -87,10 +87,11 @@ def save_all(makers: Mapping[str, Maker], directory: Path) -> dict[Path, Picture
     _warm_up()
     context = multiprocessing.get_context("fork")
     pictures: dict[str, Picture | None] = {}
-    drawing: dict[Any, tuple[str, multiprocessing.process.BaseProcess]] = {}
+    drawing: dict[multiprocessing.connection.Connection, tuple[str, multiprocessing.process.BaseProcess]] = {}
 
     def finish() -> None:
-        for result in multiprocessing.connection.wait(drawing):
+        ready = multiprocessing.connection.wait(drawing)
+        for result in [one for one in drawing if one in ready]:
             name, process = drawing.pop(result)
             try:
                 pictures[name] = result.recv()
@@ -117,7 +118,7 @@ def save_all(makers: Mapping[str, Maker], directory: Path) -> dict[Path, Picture
 def _warm_up() -> None:
     """Load, once for all forks, what embeds fonts."""
     with matplotlib.rc_context(fname=style.STYLE):
-        figure = Figure(figsize=(1, 1), layout="none")
+        figure = Figure(figsize=(1, 1), layout="none")  # type: ignore[arg-type]
         figure.text(0, 0, "a")
         FigureCanvasPdf(figure).print_pdf(io.BytesIO())
 

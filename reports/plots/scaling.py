@@ -43,7 +43,8 @@ def throughput(layout: Layout) -> Plot | None:
     if runs["workers"].nunique() == 1:
         alt = marks.alt_text("Throughput", layout, "iterations_per_second", "it/s")
         return Plot("throughput", "Throughput", alt, bars.ranking(layout))
-    return _plot(layout, "throughput", "Throughput against workers", "iterations_per_second", "throughput [it/s]", "it/s")
+    title = "Throughput against workers"
+    return _plot(layout, "throughput", title, "iterations_per_second", "throughput [it/s]", "it/s")
 
 
 def efficiency(layout: Layout) -> Plot | None:
@@ -69,9 +70,7 @@ def _efficiency(runs: pd.DataFrame) -> pd.Series:
     return each / each.where(runs["workers"] == fewest).groupby(line).transform("mean")
 
 
-def _plot(
-    layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1
-) -> Plot:
+def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1) -> Plot:
     parts = [
         runs.assign(value=(runs[column] * scale).where(runs["status"] == rundir.DONE)) for _, runs in layout.panels
     ]
@@ -102,8 +101,8 @@ def _plot(
             for one, curves in _curves(runs, counts).items():
                 _draw(axis, curves, counts, layout.looks[one].colour, layout.looks[one].marker)
                 for curve in curves:
-                    last = np.flatnonzero(~np.isnan(curve.mean))[-1:]
-                    ends |= {one: (counts[place], curve.mean[place], layouts.plain(one, 24)) for place in last}
+                    last = np.flatnonzero(~np.isnan(curve.mean))[-1]
+                    ends[one] = (counts[last], float(curve.mean[last]), layouts.plain(one, 24))
             _ideal(axis, name, runs, list(layout.looks))
             _frame(axis, counts)
             marks.label_ends(axis, ends, layout)

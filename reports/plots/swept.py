@@ -27,6 +27,7 @@ _MAX_SIDE = 24  # values of a key in a heat map
 _MAX_PANELS = 24
 _MAX_AXES = 8  # keys in parallel coordinates
 _ORDINAL = 9  # values of a key, up to which each has its tick at an equal distance
+_BESIDE = 0.12  # of their distance: how far lines through the same value lie apart
 _MAX_TICKS = 24
 _WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_LINES = 500  # above, lines that go together from one axis to the next are one, and the wider the more they are
@@ -145,7 +146,7 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
         _upright(axis, place, key, ticks)
     _threads(axis, np.column_stack(heights), cells["accuracy"].to_numpy() * 100)
     axis.set_xlim(-0.3, len(heights) - 0.7)
-    axis.set_ylim(-0.06, 1.06)
+    axis.set_ylim(-0.14, 1.14)
     axis.axis("off")
     omitted = f", of {len(keys)} keys swept {len(shown)} are shown" if len(shown) < len(keys) else ""
     lost = grid.runs["cell"].nunique() - len(cells)
@@ -159,24 +160,28 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
         fontweight="normal",
     )
     best = cells.iloc[-1]
-    at = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
-    alt = f"Parallel coordinates of {listed([_name(key) for key in shown])}, accuracy and throughput, {counted(len(cells), 'cell')}; the most accurate, {number(best['accuracy'] * 100)} %, has {at}."
+    where = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
+    of = f"{listed([_name(key) for key in shown])}, accuracy and throughput"
+    most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {where}"
+    alt = f"Parallel coordinates of {of}, {counted(len(cells), 'cell')}; {most}."
     return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
 
 
 def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
     """Heights in [0, 1] of the values, (values,), and the ticks of their axis.
 
-    Few values are at equal distances; numbers that are decades apart on a logarithmic scale.
+    Few values are at equal distances, in the order given where equal; numbers that are decades apart on a
+    logarithmic scale.
     """
     distinct = sorted(dict.fromkeys(values), key=order)
-    is_number = all(isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value) for value in distinct)
+    is_number = pd.api.types.is_numeric_dtype(np.array(distinct)) and np.isfinite(np.array(distinct, float)).all()
     if not is_result and (len(distinct) <= _ORDINAL or not is_number):
         step = 1 / max(len(distinct) - 1, 1)
         place = {_text(value): rank * step for rank, value in enumerate(distinct)}
         every = math.ceil(len(distinct) / _MAX_TICKS)
         ticks = [(place[_text(value)], _text(value) or "null") for value in distinct[::every]]
-        return np.array([place[_text(value)] for value in values]), ticks
+        at = np.array([place[_text(value)] for value in values])
+        return at + _BESIDE * step * _rank_among_equals(at), ticks
     numbers = np.asarray(values, float)
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     if low == high:
@@ -187,10 +192,20 @@ def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[t
     return scaled, [(rank / 4, number(end)) for rank, end in enumerate(ends)]
 
 
+def _rank_among_equals(values: np.ndarray) -> np.ndarray:
+    """From -1 for the first of those with one value to 1 for the last, so that their lines lie side by side."""
+    ranks = np.zeros(len(values))
+    for value in np.unique(values):
+        here = np.flatnonzero(values == value)
+        ranks[here] = np.linspace(-1, 1, len(here)) if len(here) > 1 else 0
+    return ranks
+
+
 def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]]) -> None:
     unit = {"accuracy": "accuracy [%]", "throughput": "throughput\n[it/s]"}.get(key, _name(key))
-    axis.plot([place, place], [0, 1], color="#444444", linewidth=0.8, zorder=3)
-    axis.annotate(plain(unit, 24), (place, 1), (0, 9), textcoords="offset points", ha="center", fontsize=SMALL, fontweight="bold")
+    axis.plot([place, place], [-0.12, 1.12], color="#444444", linewidth=0.8, zorder=3)
+    head: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "fontweight": "bold"}
+    axis.annotate(plain(unit, 24), (place, 1.12), (0, 4), **head)
     for height, text in ticks:
         axis.annotate(
             plain(text, 16),
@@ -207,7 +222,8 @@ def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]
 
 def _threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
     """The lines, (lines, axes); many are united between each two axes where they lie in the same tiles."""
-    style = {"cmap": _COLOURS, "norm": Normalize(accuracy.min(), accuracy.max()), "zorder": 2, "capstyle": "round"}
+    norm = Normalize(accuracy.min(), accuracy.max())
+    style: dict[str, Any] = {"cmap": _COLOURS, "norm": norm, "zorder": 2, "capstyle": "round"}
     if len(heights) <= _MAX_LINES:
         segments = [[(x, y) for x, y in enumerate(line) if math.isfinite(y)] for line in heights]
         axis.add_collection(LineCollection(segments, array=accuracy, linewidths=1.0, alpha=0.8, **style))

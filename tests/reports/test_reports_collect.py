@@ -69,7 +69,7 @@ def test_epochs_and_steps_are_the_rows_of_all_runs(nine: Path) -> None:
     assert list(report.epochs) == ["sweep", "run", *rundir.EPOCH_COLUMNS] and len(report.epochs) == 9 * 15
     assert list(report.steps) == ["sweep", "run", *rundir.STEP_COLUMNS] and len(report.steps) == 9 * 180
     assert report.steps["step"].dtype == "Int64" and report.steps["loss"].dtype == "float64"
-    assert report.steps["compression_error"].isna().all(), "not measured"
+    assert report.steps["compression_error"].isna().any(), "not measured on each step"
     for directory in report.runs["directory"]:
         written = rows_of(Path(directory) / rundir.EPOCHS)
         read = report.epochs[report.epochs["run"] == Path(directory).name]
@@ -196,7 +196,7 @@ def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
     broken = {damage: fabricate.run(sweep, fabricate.config(seed=seed)) for seed, damage in enumerate(DAMAGE, 1)}
     for damage, directory in broken.items():
         DAMAGE[damage](directory / name)
-    report = build(sweep).report
+    report = build(sweep, with_plots=name == rundir.EPOCHS).report
     assert "qsgd" in set(report.runs["compressor"])
     assert len(report.epochs) >= 15 and len(report.steps) >= 180
     told = {entry.path for entry in report.left_out}

@@ -15,7 +15,8 @@ import pytest
 
 from reports.__main__ import main
 from reports.build import Built
-from reports.text import number
+from reports.cache import DIRECTORY as CACHE
+from reports.text import number, spread
 from sweep import run as rundir
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -84,13 +85,16 @@ def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Comma
     assert contents(sweep / rundir.RUNS) == before
     names = {"throughput", "throughput_samples", "accuracy", "accuracy_best", "speedup", "payload", "sent"}
     names |= {"compression_ratio", "phases", "runs"}
-    assert {path.name for path in (sweep / "tables").iterdir()} == {f"{n}.{e}" for n in names for e in ("csv", "md")}
-    assert len(list((sweep / "plots").glob("*.png"))) == len(list((sweep / "plots").iterdir())) == 5
+    assert names <= {path.stem for path in (sweep / "tables").iterdir()}
+    for folder, suffixes in (("tables", ("csv", "md", "tex")), ("plots", ("png", "svg", "pdf"))):
+        made = {path.name for path in (sweep / folder).iterdir()}
+        assert made == {f"{name.rpartition('.')[0]}.{suffix}" for name in made for suffix in suffixes}
     for title in ("Throughput", "Test accuracy after the last epoch"):
         assert title in done.out.splitlines()
-    written = {name: data for name, (_, data) in contents(sweep).items()}
+    written = {name: data for name, (_, data) in contents(sweep).items() if CACHE not in name}
     assert command("--quiet", sweep).out == "output/2026-11-20/14-03-22/report.html\n"
-    assert {name: data for name, (_, data) in contents(sweep).items()} == written, "a second call writes the same"
+    again = {name: data for name, (_, data) in contents(sweep).items() if CACHE not in name}
+    assert again == written, "a second call writes the same"
 
 
 def test_the_summaries_list_every_run(sweep: Path, command: Command) -> None:
@@ -168,13 +172,30 @@ def test_no_number_is_cut_at_any_width(width: int | None, wide: Path, command: C
         assert done.out.count(f" {workers} worker") >= 2
     with (wide / "tables/throughput.csv").open() as file:
         for row in csv.DictReader(file):
-            for cell in list(row.values())[2:-1]:
-                assert cell in ("failed", "missing") or number(float(cell)) in done.out
+            assert number(float(row["mean"])) in done.out if row["mean"] else int(row["failed"]) + int(row["missing"])
     if width:
         assert max(map(len, done.out.splitlines()[:-1])) <= width
         assert "longer" in done.out
     else:
         assert "rank 3 was killed by signal 9 (SIGKILL), and a story follows that is longer than any term" in done.out
+
+
+@pytest.mark.parametrize("width", [80, 30])
+def test_cells_of_several_seeds_are_not_cut(width: int, tmp_path: Path, command: Command) -> None:
+    sweep = fabricate.sweep(tmp_path / "seeds", [fabricate.config("svd", w, seed=s) for w in (2, 4) for s in range(3)])
+    for seed, status in ((3, rundir.FAILED), (4, rundir.DIVERGED), (5, rundir.TIMEOUT)):
+        fabricate.run(sweep, fabricate.config("svd", 2, seed=seed), status)
+    command.patch.setenv("COLUMNS", str(width))
+    done = command(sweep, "--no-plots")
+    assert done.status == 0 and max(map(len, done.out.splitlines()[:-1])) <= width
+    words = done.out.split()
+    for text in ("(n=3,", "diverged,", "timeout)", "missing)"):
+        assert text in words
+    with (sweep / "tables/throughput.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert {row["n"], row["failed"] + row["missing"]} in ({"3", "10"}, {"3", "03"})
+            mean, _, std = spread(float(row["mean"]), float(row["std"])).partition(" ± ")
+            assert mean in words and any(word.rstrip("†") == std for word in words)
 
 
 def test_the_terminal_shows_what_failed_and_what_was_left_out(trouble: Path, command: Command) -> None:

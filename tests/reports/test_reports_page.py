@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import math
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 from reports.build import Built, build
+from reports.collect import Report
+from reports.grid import lay_out
+from reports.page import assets, cells
+from sweep import run as rundir
+from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -37,7 +46,8 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        if self.open[-1:] not in (["script"], ["style"]):
+            self.text.append(data)
 
     def all(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -62,16 +72,25 @@ def bad(troubled: Built) -> Page:
     return Page(troubled.page)
 
 
-def test_it_needs_no_network_no_script_and_no_other_file(good: Page, bad: Page) -> None:
+def test_it_needs_no_network_and_no_other_file(good: Page, bad: Page) -> None:
     for page in (good, bad):
-        assert not page.all("script") and not page.all("link") and not page.all("iframe")
-        assert len(page.all("img")) == 5
+        assert not page.all("link") and not page.all("iframe") and not [s for s in page.all("script") if "src" in s]
+        assert len(page.all("img")) >= 5
         for image in page.all("img"):
             kind, _, data = image["src"].partition(",")
             assert kind == "data:image/png;base64" and base64.b64decode(data).startswith(b"\x89PNG")
-        assert "default-src 'none'" in [meta.get("content", "") for meta in page.all("meta")][2]
         assert not [key for _, attributes in page.elements for key in attributes if key.startswith("on")]
         assert all(not link["href"].startswith(("http", "//", "data", "javascript")) for link in page.all("a"))
+
+
+def test_its_policy_lets_only_its_own_scripts_run(good_directory: Path, good: Page) -> None:
+    source = (good_directory / "report.html").read_text(encoding="utf-8")
+    (policy,) = [m["content"] for m in good.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'" and "unsafe" not in directives["script-src"]
+    scripts = re.findall("<script>(.*?)</script>", source, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    assert directives["script-src"].split() == [f"'sha256-{digest}'" for digest in hashes] and len(hashes) == 3
 
 
 def test_it_is_accessible(good: Page, bad: Page) -> None:
@@ -80,9 +99,8 @@ def test_it_is_accessible(good: Page, bad: Page) -> None:
         assert all(len(image["alt"]) > 20 for image in page.all("img"))
         assert all(cell.get("scope") in ("col", "row") for cell in page.all("th"))
         assert len(page.all("caption")) == len(page.all("table")) >= 9
-        assert all(
-            {"role", "tabindex", "aria-label"} <= set(box) for box in page.all("div") if box["class"] == "scroll"
-        )
+        boxes = [box for box in page.all("div") if "scroll" in box.get("class", "")]
+        assert boxes and all({"role", "tabindex", "aria-label"} <= set(box) for box in boxes)
 
 
 def test_it_says_what_was_run_where(good: Page) -> None:
@@ -113,8 +131,11 @@ def test_options_of_compressors_are_shown_on_demand(good: Page, good_directory: 
 
 def test_links_lead_to_the_runs_and_the_plots(good: Page, bad: Page, good_directory: Path, troubled: Built) -> None:
     for page, directory in ((good, good_directory), (bad, troubled.directory)):
-        assert len(page.all("a")) == 14
-        assert all((directory / unquote(link["href"])).exists() for link in page.all("a"))
+        targets = {link["href"] for link in page.all("a")}
+        ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+        assert {target[1:] for target in targets if target.startswith("#")} <= ids
+        files = [unquote(target) for target in targets if not target.startswith("#")]
+        assert len(files) >= 14 and all((directory / file).exists() for file in files)
 
 
 def test_it_shows_why_runs_failed(bad: Page) -> None:
@@ -127,9 +148,58 @@ def test_it_shows_why_runs_failed(bad: Page) -> None:
 
 def test_what_others_wrote_is_text(bad: Page, troubled: Built) -> None:
     source = troubled.page.read_text(encoding="utf-8")
-    assert "<script" not in source.lower() and "\x1b" not in source
+    assert source.lower().count("<script") == source.lower().count("</script") == 4, (
+        "data, plotly and the page's own two"
+    )
+    assert "<script>alert" not in source and "\x1b" not in source
     assert bad.words.count(HOSTILE) >= 8, "command, log, reason and the compressor's name in every table"
     assert [image["alt"] for image in bad.all("img") if HOSTILE in image["alt"]]
+
+
+def test_data_for_scripts_is_no_markup() -> None:
+    value = {"</script><!--<script>": "\u2028\u2029&amp;\ud800", "é": [1, None]}
+    text = assets.embedded(value)
+    assert text.isascii() and not set("<>&") & set(text) and json.loads(text) == value
+
+
+def test_numbers_have_four_digits_as_they_are_written() -> None:
+    values = [0.1234567, 123456.0, -9.99999, 1e-12, 0.0, 100.0, math.nan, math.inf]
+    shown = assets.numbers(assets.rounded(np.array(values)))
+    assert shown == [0.1235, 123500, -10, 1e-12, 0, 100, None, None]
+    assert json.dumps(shown[:3]) == "[0.1235, 123500, -10]"
+
+
+def test_long_curves_keep_their_ends() -> None:
+    places = list(assets.thinned(1000, 60))
+    assert len(places) == 60 and places[0] == 0 and places[-1] == 999 and places == sorted(set(places))
+    assert list(assets.thinned(60, 60)) == list(range(60))
+
+
+def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1)])
+    fabricate.run(sweep, fabricate.config("qsgd", seed=2), rundir.FAILED, "it broke")
+    fabricate.run(sweep, fabricate.config("none", seed=0), rundir.FAILED, "it broke")
+    report = Report([sweep])
+    grid = lay_out(report.runs)
+    none, qsgd = cells.cells(grid, report.epochs, report.profile)
+    assert (qsgd["label"], qsgd["done"], qsgd["counts"]) == ("qsgd", 2, {"done": 2, "failed": 1})
+    ends = report.epochs[report.epochs["epoch"] == 15]["test_accuracy"]
+    assert len(ends) == 2 and qsgd["curve"]["n"] == 2
+    mean, low, high = (side[-1] for side in qsgd["curve"]["test_accuracy"])
+    assert mean == pytest.approx(ends.mean(), rel=1e-3) and low < ends.min() < ends.max() < high
+    assert qsgd["values"]["accuracy"][0] == pytest.approx(ends.mean(), rel=1e-3)
+    assert none["done"] == 0 and none["values"] == {} and none["curve"]["epoch"] == [1, 2, 3, 4, 5]
+    assert len(none["curve"]["test_accuracy"]) == 1, "one run has no band"
+
+
+def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1, 2)])
+    fabricate.run(sweep, fabricate.config("svd"), rundir.FAILED, "it broke")
+    report = Report([sweep])
+    grid = lay_out(report.runs)
+    monkeypatch.setattr(cells, "_ROOM", 2 * 7 * 60)
+    found = cells.single(grid, report.epochs)
+    assert found["left_out"] == 2 and list(found["curves"]) == ["3", "0"], "that of the failed run first"
 
 
 def test_a_page_without_plots_and_one_without_sweep_yaml(nine: Path, tmp_path: Path) -> None:

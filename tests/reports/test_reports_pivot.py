@@ -95,7 +95,7 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
     [
         (
             ["--rows", "modle"],
-            ["--rows modle: no such column (nearest: model); valid: compressor, memory, optimizer.lr"],
+            ["--rows modle: no such column (nearest: model); valid: compressor, memory, optim"],
         ),
         (["--cols", "worker"], ["--cols worker: no such column (nearest: workers)"]),
         (["--value", "acuracy"], ["--value acuracy: no such column (nearest: accuracy)", "time_to_"]),
@@ -135,3 +135,22 @@ def test_runs_that_did_not_end_well_are_counted(tmp_path: Path) -> None:
     assert [qsgd[column] for column in ("n", "failed", "diverged", "missing")] == ["0", "0", "1", "2"]
     assert qsgd["mean"] == "" and main([str(sweep), "--rows", "compressor", "--quiet", "--format", "md"]) == 0
     assert "1 diverged, 2 missing" in (sweep / "tables" / "accuracy_by_compressor_workers.md").read_text()
+
+
+def test_names_with_commas_equals_signs_and_nothing_can_be_asked_for(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("a=b, <c>", seed=seed) for seed in ("x,y", None, 3)])
+    for value, n in (("x,y", "1"), ("null", "1"), ("3,x,y", None), ("3.0", "1"), ("null,3", "2")):
+        status = main([str(sweep), "--quiet", "--format", "csv", "--where", f"seed={value}", "--value", "loss"])
+        assert status == (0 if n else 2)
+        for path in (sweep / "tables").glob("*.csv") if n else ():
+            (row,) = records(sweep, path.name)
+            assert (row["compressor"], row["n"]) == ("a=b, <c>", n)
+            path.unlink()
+
+
+def test_without_any_run_it_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config()])
+    for path in sweep.glob("runs/*/config.yaml"):
+        path.unlink()
+    assert main([str(sweep), "--rows", "compressor"]) == 2
+    assert capsys.readouterr().err == "reports: there are run directories, but no run that could be read\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import matplotlib.colors
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -19,18 +21,35 @@ import reports
 from reports import style
 from reports.build import Built
 from reports.grid import lay_out
-from reports.panels import _spread
-from reports.plots import Plot, plots, save_all
+from reports.plots import FORMATS, Plot, makers, plots, save_all
+from reports.plots.layout import GREY
+from reports.plots.marks import _spread
+from reports.statistics import summarize
 from reports.text import number
 from sweep import run as rundir
 from tests.reports import fabricate
 
-NAMES = ["throughput", "accuracy_epoch", "accuracy_time", "accuracy_bytes", "breakdown"]
+CURVES = [f"{measure}_{progress}" for measure in ("accuracy", "loss") for progress in ("epoch", "time", "bytes")]
+NAMES = ["throughput", "efficiency", *CURVES, "pareto_throughput", "pareto_bytes", "breakdown"]
+NAMES += ["compression_error_step", "memory_norm_step"]
 
 
-def drawn(sweep: Path) -> dict[str, Plot]:
+def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
+    """The plots of a sweep with these names, or all."""
     report = reports.load(sweep)
-    return {plot.name: plot for plot in plots(lay_out(report.runs), report.epochs)}
+    found = makers(lay_out(report.runs), report.epochs, report.profile)
+    with matplotlib.rc_context(fname=style.STYLE):
+        made = {name: maker() for name, maker in found.items() if name in names or not names}
+    return {name: plot for name, plot in made.items() if plot}
+
+
+def mean_lines(axis: Axes) -> list[LineCollection]:
+    """The collections of lines of the test set, one for each label, without backdrop and training set."""
+    return [
+        artist
+        for artist in axis.collections
+        if isinstance(artist, LineCollection) and artist.get_linestyle()[0][1] is None and artist.get_zorder() == 2
+    ]
 
 
 def words(figure: Figure) -> list[list[str]]:
@@ -49,7 +68,11 @@ def nine_plots(nine: Path) -> dict[str, Plot]:
 def test_every_axis_has_a_name_and_a_unit(nine_plots: dict[str, Plot]) -> None:
     assert list(nine_plots) == NAMES
     units = {"throughput": ("workers", "[it/s]"), "accuracy_epoch": ("epoch", "[%]"), "accuracy_time": ("[s]", "[%]")}
-    units |= {"accuracy_bytes": ("[B]", "[%]"), "breakdown": ("[ms]", "")}
+    units |= {"accuracy_bytes": ("[B]", "[%]"), "breakdown": ("[ms]", ""), "efficiency": ("workers", "[%]")}
+    units |= {"loss_epoch": ("epoch", "[nats]"), "loss_time": ("[s]", "[nats]"), "loss_bytes": ("[B]", "[nats]")}
+    units |= {"pareto_throughput": ("[samples/s]", "[%]"), "pareto_bytes": ("[B]", "[%]")}
+    units |= {"compression_error_step": ("step", "‖x − Q(x)‖ / ‖x‖"), "memory_norm_step": ("step", "memory norm")}
+    assert set(units) == set(NAMES)
     for name, (x, y) in units.items():
         axes = nine_plots[name].figure.axes
         assert x in axes[-1].get_xlabel() and y in axes[0].get_ylabel()
@@ -80,6 +103,22 @@ def test_throughput_lines_are_the_measured_points(nine: Path, nine_plots: dict[s
     ]
     hollow = [line for line in axis.lines if line.get_markerfacecolor() == "white"]
     assert {count for line in hollow for count in np.asarray(line.get_xdata())} == {4, 8}, "oversubscribed"
+    (ideal,) = (line for line in axis.lines if line.get_color() == GREY)
+    alone = runs[(runs["compressor"] == "none") & (runs["workers"] == 2)]["iterations_per_second"].iloc[0]
+    assert np.asarray(ideal.get_ydata()) == pytest.approx([alone, 2 * alone, 4 * alone]), "the batch is of all workers"
+
+
+def test_efficiency_is_samples_per_worker_over_those_with_the_fewest(nine: Path, nine_plots: dict[str, Plot]) -> None:
+    (axis,) = nine_plots["efficiency"].figure.axes
+    runs = reports.load(nine).runs
+    for name in ("none", "qsgd", "svd"):
+        each = runs[runs["compressor"] == name].sort_values("workers")
+        expected = 100 * each["samples_per_second"] / each["samples_per_second"].iloc[0] / each["workers"] * 2
+        colour = style.looks([name])[name].colour
+        (line,) = (line for line in axis.lines if line.get_linestyle() == "-" and line.get_color() == colour)
+        assert np.asarray(line.get_ydata()) == pytest.approx(list(expected))
+    (ideal,) = (line for line in axis.lines if line.get_color() == GREY)
+    assert set(np.asarray(ideal.get_ydata())) == {100}
 
 
 @pytest.mark.parametrize(("name", "column"), [("epoch", "epoch"), ("time", "time_s"), ("bytes", "sent_bytes")])
@@ -88,8 +127,7 @@ def test_curves_are_the_epochs(name: str, column: str, nine: Path, nine_plots: d
     figure = nine_plots[f"accuracy_{name}"].figure
     assert titles(figure) == ["2 workers", "4 workers", "8 workers"]
     for axis, workers in zip(figure.axes, (2, 4, 8), strict=True):
-        collections = [artist for artist in axis.collections if isinstance(artist, LineCollection)]
-        for collection, compressor in zip(collections, ("none", "qsgd", "svd"), strict=True):
+        for collection, compressor in zip(mean_lines(axis), ("none", "qsgd", "svd"), strict=True):
             runs = report.runs
             (run,) = runs[(runs["compressor"] == compressor) & (runs["workers"] == workers)]["run"]
             rows = report.epochs[report.epochs["run"] == run]
@@ -115,7 +153,8 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
 
 
 def test_who_has_no_numbers_is_named(troubled: Built) -> None:
-    figures = {plot.name: plot.figure for plot in plots(troubled.grid, troubled.report.epochs)}
+    made = plots(troubled.grid, troubled.report.epochs, troubled.report.profile)
+    figures = {plot.name: plot.figure for plot in made}
     (throughput,) = words(figures["throughput"])
     for word in ("svd: failed", "svd: diverged", "svd: not measured", "none: pending", "qsgd: running"):
         assert throughput.count(word) == 1
@@ -134,7 +173,7 @@ def test_who_has_no_numbers_is_named(troubled: Built) -> None:
 
 def test_nothing_is_sent_with_one_worker(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(workers=w) for w in (1, 2)])
-    alone, pair = words(drawn(sweep)["accuracy_bytes"].figure)
+    alone, pair = words(drawn(sweep, "accuracy_bytes")["accuracy_bytes"].figure)
     assert alone == ["none: nothing sent"] and pair == []
 
 
@@ -146,15 +185,15 @@ def test_one_panel_for_each_setting_but_seeds_share_one(tmp_path: Path) -> None:
     assert titles(made["accuracy_epoch"].figure) == expected
     assert titles(made["breakdown"].figure) == [title.replace("\n", ", ") for title in expected]
     for axis in made["accuracy_epoch"].figure.axes:
-        assert [len(lines.get_segments()) for lines in axis.collections if isinstance(lines, LineCollection)] == [2]
+        assert [len(lines.get_segments()) for lines in mean_lines(axis)] == [1]
     (legend,) = made["accuracy_epoch"].figure.legends
-    assert legend.get_title().get_text() == "one line for each seed"
-    assert all("mean of 2" in text for axis in words(made["breakdown"].figure) for text in axis)
+    assert legend.get_title().get_text() == "mean of 2 seeds, band: 95 % interval"
+    assert made["breakdown"].figure.legends[0].get_title().get_text() == "mean of 2 seeds"
 
 
 def test_too_many_settings_share_a_panel_and_it_is_said(tmp_path: Path) -> None:
     grid = [fabricate.config(workers=2, epochs=3, optimizer__lr=0.01 * n) for n in range(1, 31)]
-    made = drawn(fabricate.sweep(tmp_path / "s", grid))
+    made = drawn(fabricate.sweep(tmp_path / "s", grid), "accuracy_epoch")
     assert titles(made["accuracy_epoch"].figure) == ["2 workers"]
     (legend,) = made["accuracy_epoch"].figure.legends
     assert legend.get_title().get_text() == "one line for each optimizer.lr"
@@ -188,17 +227,19 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_everyone_is_named_in_every_picture_of_many(crowd: tuple[Path, Sequence[int]]) -> None:
     made = drawn(crowd[0])
     labels = lay_out(reports.load(crowd[0]).runs).labels
-    assert list(made) == NAMES and len(labels) == len(MANY) + 3 and "qsgd levels=127 bucket_size=1016" in labels
+    expected = [name for name in NAMES if name != "efficiency" or len(crowd[1]) > 1]
+    assert list(made) == expected and len(labels) == len(MANY) + 3 and "qsgd levels=127 bucket_size=1016" in labels
     for plot in made.values():
-        assert not [label for label in labels if label not in everything(plot.figure)]
+        shown = everything(plot.figure)
+        assert not [label for label in labels if label not in shown and (len(label) < 20 or "pareto" not in plot.name)]
         assert "pending" in everything(plot.figure), "svd"
 
 
 def test_up_to_eight_share_a_panel(tmp_path: Path) -> None:
     for count, is_shared in ((8, True), (9, False)):
-        made = drawn(many(tmp_path / str(count), (2, 4), MANY[:count]))
-        assert [len(made[name].figure.axes) for name in NAMES[:4]] == ([1, 2, 2, 2] if is_shared else [9, 18, 18, 18])
-        assert len(made["breakdown"].figure.axes) == 2
+        made = drawn(many(tmp_path / str(count), (2, 4), MANY[:count]), "throughput", "accuracy_epoch")
+        axes = {name: len(plot.figure.axes) for name, plot in made.items()}
+        assert axes == {"throughput": 1, "accuracy_epoch": 2} if is_shared else {"throughput": 9, "accuracy_epoch": 18}
 
 
 def test_many_with_one_number_of_workers_are_ranked(tmp_path: Path) -> None:
@@ -220,15 +261,17 @@ def test_many_with_one_number_of_workers_are_ranked(tmp_path: Path) -> None:
     assert [label.get_text() for label in axis.get_yticklabels()] == list(speeds.index), "the fastest first here, too"
 
 
-def test_runs_of_many_seeds_are_strokes_on_a_bar(tmp_path: Path) -> None:
+def test_the_interval_over_seeds_lies_on_a_bar(tmp_path: Path) -> None:
     sweep = many(tmp_path, (2,))
     for name in MANY:
         fabricate.run(sweep, fabricate.config(name, 2, epochs=3, seed=1))
-    (axis,) = drawn(sweep)["throughput"].figure.axes
-    strokes = [line for line in axis.lines if line.get_marker() == "|"]
-    found = sorted(value for line in strokes for value in np.asarray(line.get_xdata()))
-    assert found == pytest.approx(sorted(reports.load(sweep).runs["iterations_per_second"]))
-    assert "a stroke for each seed" in axis.get_xlabel()
+    figure = drawn(sweep, "throughput")["throughput"].figure
+    (axis,) = figure.axes
+    ends = sorted(value for line in axis.lines if line.get_marker() == "|" for value in np.asarray(line.get_xdata()))
+    cells = reports.load(sweep).runs.groupby("compressor")["iterations_per_second"]
+    found = [summarize(values) for _, values in cells]
+    assert ends == pytest.approx(sorted(end for summary in found for end in (summary.low, summary.high)))
+    assert figure.legends[0].get_title().get_text() == "mean of 2 seeds, line: 95 % interval"
 
 
 def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, Sequence[int]]) -> None:
@@ -236,20 +279,22 @@ def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, S
     report = reports.load(sweep)
     labels = lay_out(report.runs).labels
     figures = {name: plot.figure for name, plot in drawn(sweep).items()}
-    for name in NAMES[1:4]:
+    for name in CURVES[:3]:
         axes = figures[name].axes
         assert len(axes) == len(labels) * len(workers)
         assert len({axis.get_ylim() for axis in axes}) == 1 and len({axis.get_xlim() for axis in axes}) <= len(workers)
         for place, axis in enumerate(axes[: len(labels)]):
-            grey, black, own = (artist for artist in axis.collections if isinstance(artist, LineCollection))
+            grey, black, *_ = (artist for artist in axis.collections if isinstance(artist, LineCollection))
             colours = [matplotlib.colors.to_hex(lines.get_color()[0]).upper() for lines in (grey, black)]
             assert colours == [style.BACKDROP, style.BLACK]
             assert (len(grey.get_segments()), len(black.get_segments())) == (len(labels) - 2, 1), "svd has no curve"
             assert " ".join(axis.get_title(loc="left").split()) == labels[place]
             if labels[place] == "svd":
-                assert not own.get_segments() and [text.get_text() for text in axis.texts] == ["pending"]
+                assert not mean_lines(axis)[0].get_segments() and [text.get_text() for text in axis.texts] == [
+                    "pending"
+                ]
             else:
-                y = np.asarray(own.get_segments()[0])[:, 1]
+                y = np.asarray(mean_lines(axis)[0].get_segments()[0])[:, 1]
                 assert axis.get_title(loc="right") == number(y[-1]) and len(y) == 3
     if len(workers) > 1:
         (legend,) = figures["throughput"].legends
@@ -259,7 +304,7 @@ def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, S
 
 
 def test_pictures_of_many_grow_in_height_alone(crowd: tuple[Path, Sequence[int]], nine_plots: dict[str, Plot]) -> None:
-    for name, plot in drawn(crowd[0]).items():
+    for name, plot in drawn(crowd[0], *CURVES[:2], "breakdown").items():
         assert plot.figure.get_figwidth() == nine_plots[name].figure.get_figwidth()
         assert plot.figure.get_figheight() > nine_plots[name].figure.get_figheight()
 
@@ -273,20 +318,40 @@ def test_infinite_and_lost_numbers_are_not_drawn(tmp_path: Path) -> None:
         cells = lines[line].split(",")
         lines[line] = ",".join([*cells[:place], value, *cells[place + 1 :]])
     (directory / rundir.EPOCHS).write_text("\n".join(lines) + "\n")
-    for name in NAMES[1:4]:
-        (axis,) = drawn(sweep)[name].figure.axes
-        (lines_drawn,) = (artist for artist in axis.collections if isinstance(artist, LineCollection))
+    for name in CURVES[:3]:
+        (axis,) = drawn(sweep, name)[name].figure.axes
+        (lines_drawn,) = mean_lines(axis)
         assert len(lines_drawn.get_segments()[0]) == 11 and np.isfinite(axis.get_ylim()).all()
 
 
-def test_pictures_are_written_whole_and_large_enough_to_print(nine_plots: dict[str, Plot], tmp_path: Path) -> None:
-    for plot in nine_plots.values():
-        path = plot.save(tmp_path)
+def test_pictures_are_written_whole_and_in_the_width_of_a_column_or_two(
+    nine_plots: dict[str, Plot], tmp_path: Path
+) -> None:
+    for name, inches in (("throughput", 3.5), ("accuracy_time", 7.2)):
+        plot = nine_plots[name]
+        path = plot.save(tmp_path).path(tmp_path)
         height, width, _ = matplotlib.image.imread(path).shape
-        assert width == 1440 and height > 400
+        assert width == 200 * inches and height > 400
+        assert f'width="{72 * inches:g}pt"' in plot.path(tmp_path, "svg").read_text()
+        assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in plot.path(tmp_path, "pdf").read_bytes()
+    for plot in nine_plots.values():
         assert len(plot.alt) > 40 and plot.title
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{name}.png" for name in NAMES)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {f"{name}.{suffix}" for name in ("throughput", "accuracy_time") for suffix in FORMATS}
     assert "none, 2 workers: " in nine_plots["throughput"].alt
+
+
+def test_files_are_the_same_bytes_with_text_and_fonts_in_them(nine: Path, tmp_path: Path) -> None:
+    written = []
+    for attempt in ("first", "second"):
+        (tmp_path / attempt).mkdir()
+        drawn(nine, "throughput")["throughput"].save(tmp_path / attempt)
+        written.append({path.name: path.read_bytes() for path in (tmp_path / attempt).iterdir()})
+    assert written[0] == written[1]
+    assert b">qsgd</text>" in written[0]["throughput.svg"]
+    assert b"/FontFile2" in written[0]["throughput.pdf"] and b"/Type3" not in written[0]["throughput.pdf"]
+    for content in written[0].values():
+        assert b"Date" not in content and not re.search(rb"20\d\d-\d\d-\d\d", content)
 
 
 def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
@@ -316,9 +381,19 @@ def test_labels_are_moved_apart_as_little_as_possible() -> None:
     assert _spread([0, 49, 51, 90], 0, gap=10) == pytest.approx([0, 45, 55, 90])
 
 
+def one_plot() -> Plot:
+    return Plot("one", "One", "", Figure(figsize=(1, 1)))
+
+
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """It is drawn in another process."""
     with pytest.raises(FileNotFoundError):
-        save_all([Plot("one", "One", "", Figure())], tmp_path / "none")
-    (path,) = save_all([Plot("one", "One", "", Figure())], tmp_path)
+        save_all({"one": one_plot}, tmp_path / "none")
+    (path,) = save_all({"one": one_plot}, tmp_path)
     assert path == tmp_path / "one.png" and path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_with_nothing_to_show_is_not_there(tmp_path: Path) -> None:
+    save_all({"one": one_plot}, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert save_all({"one": lambda: None}, tmp_path) == {} and not list(tmp_path.iterdir())

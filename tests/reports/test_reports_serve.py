@@ -405,7 +405,8 @@ def test_a_browser_follows_and_keeps_what_its_reader_chose(
         assert page.get_by_role("status").inner_text() == "Nobody is running the sweep."
         report.locator("table.runs tbody button").first.click()
         report.locator("dialog a", has_text="config.yaml").click()
-        until(lambda: any(frame.url.endswith("/config.yaml") for frame in page.frames))
+        frame.wait_for_url("**/config.yaml")
+        report.get_by_text("workers: 2").wait_for()
         assert said == []
     finally:
         context.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import reports
-from reports import formats, panels
+from reports import formats
 from reports.build import Built, build
 from reports.grid import lay_out
 from reports.table import Table
@@ -180,14 +180,11 @@ def test_the_headline_compares_no_unfair_times(nine: Path, shared: Path) -> None
     assert f"Highest throughput: {number(fair)} it/s" in text
 
 
-def test_plots_and_page_mark_shared_cores(shared: Path) -> None:
+def test_the_page_marks_shared_cores(shared: Path) -> None:
     built = build(shared)
     page = (shared / "report.html").read_text()
     assert "‡: cores were shared" in page and "3 runs shared cores" in page
     assert built.tables
-    grid = lay_out(reports.load(shared).runs)
-    layout = panels.lay_out(grid, grid.runs, [])
-    assert layout.unfair() == ["oversubscribed", "shared_cores"]
 
 
 def test_what_is_no_number_is_a_word(troubled: Built) -> None:
