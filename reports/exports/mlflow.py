@@ -73,10 +73,10 @@ def _write(run: Ended, client: Any, experiment: str) -> None:
         client.log_batch(made, params=batch)
     measured = (
         Metric(name, value, int(point.wall_s * 1000), point.step)
-        for point in run.points
+        for point in run.read()
         for name, value in point.values.items()
     )
-    results = (Metric(name, value, ended, run.points[-1].step) for name, value in run.results.items())
+    results = (Metric(name, value, ended, run.steps) for name, value in run.results.items())
     for batch in _batches(itertools.chain(measured, results), _METRICS):
         client.log_batch(made, batch)
     client.set_terminated(made, "FINISHED" if run.status == rundir.DONE else "FAILED", end_time=ended)

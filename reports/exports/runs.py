@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reports.collect import RUN_COLUMNS, LeftOut, Report
 from sweep import run as rundir
 
 NOT_ENDED = (rundir.PENDING, rundir.RUNNING)
+_TOGETHER = 100  # runs whose steps are in memory at once
 LAST = ("step", "epoch", "time_s", "lr")  # of several steps as one point: these are the last one's, others means
 RESULTS = [name for name, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and name not in machines.RATES]
 
@@ -35,8 +37,11 @@ class Ended:
 
     Attributes:
         began_s, ended_s: Unix times; 0 where they are not known.
+        steps: that it has taken.
         options: as dotted keys, those that decide the numbers of the run.
         results: its figures in `Report.runs`, as `result/accuracy`; without those that are not known.
+        version: changes when the run has gone on.
+        read: the points, from its CSVs: nothing to do for a run that is not written.
     """
 
     sweep: str
@@ -44,46 +49,55 @@ class Ended:
     signature: str
     status: str
     reason: str
-    attempts: int
     began_s: float
     ended_s: float
+    steps: int
     options: Mapping[str, Any]
     results: Mapping[str, float]
-    points: list[Point]
-
-    @property
-    def version(self) -> str:
-        """Changes when the run has gone on."""
-        return f"{self.status} {self.attempts} {self.ended_s:.3f} {len(self.points)}"
+    version: str
+    read: Callable[[], list[Point]]
 
 
 def ended(report: Report, every_s: float = 1.0) -> Iterator[Ended]:
-    """The runs of a report that have ended and left any step, read one by one: the steps of all may not fit.
-
-    The others are added to `report.left_out`.
+    """The runs of a report that have ended and taken any step; the others are added to `report.left_out`.
 
     Args:
         every_s: seconds of training whose steps are one point, with their means, as live trackers have it; 0: each
             step is one.
     """
-    options = [column for column in report.runs if column not in RUN_COLUMNS]
-    epochs = dict(list(report.epochs.groupby(["sweep", "run"], observed=True)))
-    for place, row in report.runs.iterrows():
-        directory = Path(row["directory"])
-        if row["status"] in NOT_ENDED:
-            report.left_out.append(LeftOut(directory, f"not exported: {row['status']}"))
-            continue
-        one = Report(())
-        one.runs = report.runs.loc[[place]].reset_index(drop=True)
-        steps, own = one.steps, epochs.get((row["sweep"], row["run"]), report.epochs.iloc[:0])
-        report.left_out.extend(one.left_out)
-        if len(steps) or len(own):
-            yield _ended(row, options, steps, own, every_s)
-        else:
-            report.left_out.append(LeftOut(directory, "not exported: no step was taken"))
+    runs = report.runs
+    steps_done = runs["steps_done"].fillna(0)
+    for directory, status, steps in zip(runs["directory"], runs["status"], steps_done, strict=True):
+        if status in NOT_ENDED or not steps:
+            why = status if status in NOT_ENDED else "no step was taken"
+            report.left_out.append(LeftOut(Path(directory), f"not exported: {why}"))
+    runs = runs[~runs["status"].isin(NOT_ENDED) & (steps_done > 0)]
+    for first in range(0, len(runs), _TOGETHER):
+        rows = _Rows(runs.iloc[first : first + _TOGETHER].reset_index(drop=True), every_s)
+        for _, row in rows.report.runs.iterrows():
+            yield _ended(row, rows)
+        report.left_out.extend(rows.report.left_out)
 
 
-def _ended(row: pd.Series, options: list[str], steps: pd.DataFrame, epochs: pd.DataFrame, every_s: float) -> Ended:
+class _Rows:
+    """The CSVs of some runs, read when the points of one of them are asked for."""
+
+    def __init__(self, runs: pd.DataFrame, every_s: float) -> None:
+        self.report, self.every_s = Report(()), every_s
+        self.report.runs = runs
+
+    @functools.cached_property
+    def _by_run(self) -> list[dict[Any, pd.DataFrame]]:
+        frames = (self.report.steps, self.report.epochs)
+        return [dict(list(frame.groupby(["sweep", "run"], observed=True))) for frame in frames]
+
+    def points(self, sweep: str, run: str, ended_s: float) -> list[Point]:
+        empty = (self.report.steps.iloc[:0], self.report.epochs.iloc[:0])
+        steps, epochs = (known.get((sweep, run), none) for known, none in zip(self._by_run, empty, strict=True))
+        return points(steps, epochs, ended_s, self.every_s)
+
+
+def _ended(row: pd.Series, rows: _Rows) -> Ended:
     began, end = (0.0 if pd.isna(row[name]) else row[name].timestamp() for name in ("started", "ended"))
     return Ended(
         sweep=row["sweep"],
@@ -91,12 +105,15 @@ def _ended(row: pd.Series, options: list[str], steps: pd.DataFrame, epochs: pd.D
         signature=row["signature"],
         status=row["status"],
         reason="" if pd.isna(row["reason"]) else row["reason"],
-        attempts=int(row["attempts"]),
         began_s=began,
         ended_s=end,
-        options={_as_typed(key): _plain(row[key]) for key in options if not pd.isna(row[key])},
+        steps=int(row["steps_done"]),
+        options={
+            _as_typed(key): _plain(row[key]) for key in row.index if key not in RUN_COLUMNS and not pd.isna(row[key])
+        },
         results={f"result/{name}": float(row[name]) for name in RESULTS if not pd.isna(row[name])},
-        points=points(steps, epochs, end, every_s),
+        version=f"{row['status']} {row['attempts']} {end:.3f} {row['steps_done']} {rows.every_s:g}",
+        read=functools.partial(rows.points, row["sweep"], row["run"], end),
     )
 
 

@@ -39,11 +39,9 @@ def _write(run: Ended, directory: str) -> None:
         experiment, start, end = hparams(dict(run.options), dict(run.results))
         for summary in (experiment, start, *([end] if run.status == rundir.DONE else [])):
             writer.file_writer.add_summary(summary, walltime=run.began_s)
-        results = Point(run.points[-1].step, run.ended_s, run.results)
-        for point in (
-            *run.points,
-            results,
-        ):  # an event each; add_scalar writes one for each value, in ten times the time
+        results = Point(run.steps, run.ended_s, run.results)
+        # one event for all values of a point; add_scalar makes one of each, in ten times the time
+        for point in (*run.read(), results):
             values = [Summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]
             writer.file_writer.add_summary(Summary(value=values), point.step, walltime=point.wall_s)
         writer.add_text("status", run.status, walltime=run.ended_s)

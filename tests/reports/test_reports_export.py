@@ -118,7 +118,7 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     live.steps([full])
     live.epoch(dict.fromkeys(rundir.EPOCH_COLUMNS, 1.0))
     (exported,) = runs.ended(reports.load(sweep))
-    assert {name for point in exported.points for name in point.values} == Told.names and len(Told.names) > 25
+    assert {name for point in exported.read() for name in point.values} == Told.names and len(Told.names) > 25
     said = options_of(config.parse(resolved))
     for name, value in exported.options.items():
         assert value in (said[name], str(said[name])), name  # a list is a text in both
