@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TABLES = "tables"
 PLOTS = "plots"
 PAGE = "report.html"
+PICTURES = ("png",)  # unless others are asked for: drawing is most of the time of a report
 
 _INSTANT = "%Y-%m-%dT%H:%M:%S.%f%z"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -53,7 +54,7 @@ class Built:
 
 def build(
     directory: Path,
-    with_plots: bool = True,
+    pictures: Sequence[str] = PICTURES,
     formats: Sequence[str] = DEFAULT,
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
@@ -61,10 +62,10 @@ def build(
     """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories.
 
     Args:
-        formats: of the tables, from `formats.FORMATS`.
+        pictures, formats: see `write`.
         targets, against: see `tables.tables`.
     """
-    return write(read([directory], directory, targets, against), with_plots, formats)
+    return write(read([directory], directory, targets, against), pictures, formats)
 
 
 def read(
@@ -109,21 +110,26 @@ def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
     )
 
 
-def write(built: Built, with_plots: bool = True, formats: Sequence[str] = DEFAULT) -> Built:
-    """Write a report into its directory, which is made where it is missing."""
+def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = DEFAULT) -> Built:
+    """Write a report into its directory, which is made where it is missing.
+
+    Args:
+        pictures: formats of the plots, from `plots.FORMATS`; with any of them PNG, which the page holds.
+        formats: of the tables, from `formats.FORMATS`.
+    """
     directory = built.directory
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
     _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
     for table in built.tables:
         save(table, directory / TABLES, formats)
-    pictures: Mapping[Path, Picture] = {}
-    if with_plots:
+    drawn: Mapping[Path, Picture] = {}
+    if pictures:
         from reports import plots
 
         (directory / PLOTS).mkdir(exist_ok=True)
         makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
-        pictures = plots.save_all(makers, directory / PLOTS)
-    _write(directory / PAGE, render(built, pictures))
+        drawn = plots.save_all(makers, directory / PLOTS, ["png", *pictures])
+    _write(directory / PAGE, render(built, drawn))
     return built
 
 

@@ -17,6 +17,8 @@ from reports.commands import choosing, comparing, following
 if TYPE_CHECKING:
     from reports.build import Built  # loads pandas, which --help does without
 
+_PICTURES = ("png", "svg", "pdf")  # of reports.plots, likewise
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -28,7 +30,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print only where the reports are")
     parser.add_argument(
-        "--no-plots", dest="plots", action="store_false", help="write no plots, and a page without them"
+        "--plots", default="png", metavar="F,F", help=f"of {', '.join(_PICTURES)}; png is always there (default: png)"
+    )
+    parser.add_argument(
+        "--no-plots", dest="plots", action="store_const", const="", help="write no plots, and a page without them"
     )
     parser.add_argument("--follow", action="store_true", help="again whenever something has changed, until all end")
     following.add_interval(parser)
@@ -41,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
     following.check_interval(options)
     comparing.check(options)
+    _pictures(options)
     if not options.follow:
         return _build(options, collect.sweeps(*options.paths), options.quiet)
     followed = following.Followed(lambda: collect.sweeps(*options.paths))
@@ -65,13 +71,18 @@ def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) ->
     return _together(options, sweeps, quiet) if len(sweeps) > 1 and (len(options.paths) > 1 or options.into) else 0
 
 
+def _pictures(options: argparse.Namespace) -> list[str]:
+    """The formats of plots that were typed."""
+    return choosing.several("--plots", options.plots, _PICTURES)
+
+
 def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
     from reports.build import build, summarize_dates
 
     formats, targets, against = choosing.formats(options), choosing.targets(options), choosing.against(options)
     built = []
     for sweep in sweeps:
-        built.append(build(sweep, options.plots, formats, targets, against))
+        built.append(build(sweep, _pictures(options), formats, targets, against))
         if not quiet:
             _show(built[-1])
         print(as_typed(built[-1].page), flush=True)
@@ -88,7 +99,7 @@ def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) 
     built = read(sweeps, place, choosing.targets(options), choosing.against(options))
     if comparison is not None:
         built = dataclasses.replace(built, tables=[*built.tables, *comparison.tables])
-    write(built, options.plots, choosing.formats(options))
+    write(built, _pictures(options), choosing.formats(options))
     if comparison is not None and not quiet:
         out = terminal.console()
         for line in comparison.sentences:

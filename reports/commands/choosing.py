@@ -48,10 +48,19 @@ def formats(options: argparse.Namespace) -> list[str]:
     Raises:
         sweep.run.UsageError: one is none.
     """
-    found = list(dict.fromkeys(filter(None, options.format.split(","))))
-    for name in found:
-        if name not in _FORMATS:
-            raise UsageError(f"--format {name}: valid are {', '.join(_FORMATS)}")
+    return several("--format", options.format, _FORMATS)
+
+
+def several(option: str, typed: str, valid: Sequence[str]) -> list[str]:
+    """The words of an option, each once.
+
+    Raises:
+        sweep.run.UsageError: one is not valid.
+    """
+    found = list(dict.fromkeys(filter(None, typed.split(","))))
+    for word in found:
+        if word not in valid:
+            raise UsageError(f"{option} {word}: valid are {', '.join(valid)}")
     return found
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from reports.plots import layout as layouts
 from reports.plots import marks
@@ -26,6 +26,7 @@ _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
 _WIDE = 20  # largest over smallest value above which an axis is logarithmic
+_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # setting formulas is most of the time of a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +198,7 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
         for axis in axes:
             axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(_PLAIN)
             axis.yaxis.set_minor_locator(NullLocator())  # it draws none, but takes its time
     for axis in axes:
         if x.column == "sent_bytes":

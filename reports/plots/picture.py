@@ -10,7 +10,7 @@ import multiprocessing.process
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,18 @@ class Plot(Picture):
 
     figure: Figure
 
-    def save(self, directory: Path) -> Picture:
-        """Write `<name>.png`, `.svg` and `.pdf`: readers see the old picture or the new one, never a part."""
+    def save(self, directory: Path, formats: Sequence[str] = FORMATS) -> Picture:
+        """Write `<name>.png` and so on: readers see the old picture or the new one, never a part.
+
+        A format that is there already is written again, so that no file tells of other runs than its neighbour.
+        """
         dpi, layout = self.figure.dpi, self.figure.get_layout_engine()
         with matplotlib.rc_context(fname=style.STYLE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # at worst, names that no installed font can write
             for suffix, metadata in _NO_DATES.items():
                 path = self.path(directory, suffix)
+                if suffix not in formats and not path.exists():
+                    continue
                 temporary = directory / f".{path.name}.{os.getpid()}"
                 # Not savefig, which lays out and draws everything once more before it draws.
                 if suffix == "png":
@@ -75,7 +80,7 @@ Maker = Callable[[], Plot | None]
 """Makes a plot, or nothing where there is nothing to show."""
 
 
-def save_all(makers: Mapping[str, Maker], directory: Path) -> dict[Path, Picture]:
+def save_all(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = FORMATS) -> dict[Path, Picture]:
     """Write the pictures, in order; returns them by the paths of their PNGs.
 
     Each is made and drawn by a fork of its own, on all cores: it is most of the time of a report, and
@@ -83,8 +88,10 @@ def save_all(makers: Mapping[str, Maker], directory: Path) -> dict[Path, Picture
 
     Args:
         makers: by the names of the plots.
+        formats: some of `FORMATS`, PNG among them.
     """
-    _warm_up()
+    if "pdf" in formats:
+        _warm_up()
     context = multiprocessing.get_context("fork")
     pictures: dict[str, Picture | None] = {}
     drawing: dict[multiprocessing.connection.Connection, tuple[str, multiprocessing.process.BaseProcess]] = {}
@@ -96,12 +103,14 @@ def save_all(makers: Mapping[str, Maker], directory: Path) -> dict[Path, Picture
             try:
                 pictures[name] = result.recv()
             except EOFError:
-                pictures[name] = _draw(makers[name], directory)  # here, so that the error is told, if it is one
+                pictures[name] = _draw(
+                    makers[name], directory, formats
+                )  # here, so that the error is told, if it is one
             process.join()
 
     for name, maker in makers.items():
         result, end = context.Pipe(duplex=False)
-        process = context.Process(target=_send, args=(maker, directory, end), daemon=True)
+        process = context.Process(target=_send, args=(maker, directory, formats, end), daemon=True)
         process.start()
         end.close()
         drawing[result] = (name, process)
@@ -123,14 +132,14 @@ def _warm_up() -> None:
         FigureCanvasPdf(figure).print_pdf(io.BytesIO())
 
 
-def _draw(maker: Maker, directory: Path) -> Picture | None:
+def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | None:
     with matplotlib.rc_context(fname=style.STYLE):
         plot = maker()
-    return plot.save(directory) if plot else None
+    return plot.save(directory, formats) if plot else None
 
 
-def _send(maker: Maker, directory: Path, end: multiprocessing.connection.Connection) -> None:
+def _send(maker: Maker, directory: Path, formats: Sequence[str], end: multiprocessing.connection.Connection) -> None:
     try:
-        end.send(_draw(maker, directory))
+        end.send(_draw(maker, directory, formats))
     except Exception:
         sys.exit(1)  # without a word: the parent tries again

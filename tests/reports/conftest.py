@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed has no edge, whichever way the tests are started: pytest-xdist sets COLUMNS."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def nine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The main job, all done. Read only."""

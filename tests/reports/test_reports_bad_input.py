@@ -69,7 +69,7 @@ def test_instants_of_several_time_zones_are_compared_as_such(sweep: Path) -> Non
     for seed, word in enumerate(("yesterday", "2026-13-45T99:00:00Z", "9999999-01-01", ["x"]), 10):
         directory = fabricate.run(sweep, fabricate.config(seed=seed))
         (directory / rundir.STATE).write_text(json.dumps({"status": "done", "attempts": [{"started": word}]}))
-    runs = build(sweep, with_plots=False).report.runs.set_index("seed")["started"]
+    runs = build(sweep, pictures=()).report.runs.set_index("seed")["started"]
     told = [f"{at:%H:%M:%S}" for at in runs[[0, 1, 2]]]
     assert sorted(told) == ["04:29:59", "04:30:00", "04:30:01"], "in UTC, where none is said"
     assert runs[[10, 11, 12, 13]].isna().all()
@@ -115,7 +115,7 @@ def test_runs_that_only_are_called_alike_are_not_one(tmp_path: Path) -> None:
 def test_two_runs_with_one_signature_in_a_sweep_are_both_shown(sweep: Path) -> None:
     (first, *_) = directories(sweep)
     shutil.copytree(first, first.with_name("again-" + first.name))
-    built = build(sweep, with_plots=False)
+    built = build(sweep, pictures=())
     assert len(built.grid.runs) == 4 and built.report.runs["signature"].nunique() == 3
 
 
@@ -124,7 +124,7 @@ def test_200_swept_keys(tmp_path: Path) -> None:
     for run in range(4):
         keys = {f"key_{number}": (run + number) % 4 for number in range(200)}
         fabricate.run(sweep, {**fabricate.config(), **keys})
-    built = build(sweep, with_plots=False)
+    built = build(sweep, pictures=())
     assert len(built.grid.runs) == 4 and not built.left_out and built.page.stat().st_size > 10_000
 
 
@@ -145,7 +145,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     for name in NAMES:
         fabricate.run(sweep, fabricate.config(name, seed=0), name=f"{name}-12345678".replace("/", "|"))
-    built = build(sweep, with_plots=False)
+    built = build(sweep, pictures=())
     assert set(built.report.runs["compressor"]) == set(NAMES) and not built.left_out
     assert "<script>alert" not in built.page.read_text()
 
@@ -165,7 +165,7 @@ def loop(path: Path) -> None:
 def test_a_file_that_cannot_be_opened(name: str, sweep: Path) -> None:
     """A link to itself stands for what permissions forbid, which they do not to root."""
     loop(directories(sweep)[1] / name)
-    built = build(sweep, with_plots=False)
+    built = build(sweep, pictures=())
     _ = built.report.epochs, built.report.profile
     assert len(built.report.runs) == (2 if name == rundir.CONFIG else 3)
     assert (name, "Too many levels of symbolic links") in told(built.report)
@@ -175,7 +175,7 @@ def test_a_run_that_cannot_be_opened(sweep: Path) -> None:
     (first, *_) = directories(sweep)
     shutil.rmtree(first)
     first.symlink_to(first.name)
-    report = build(sweep, with_plots=False).report
+    report = build(sweep, pictures=()).report
     assert len(report.runs) == 2 and told(report) == [(rundir.CONFIG, "Too many levels of symbolic links")]
 
 
@@ -189,7 +189,7 @@ def test_runs_that_may_not_be_listed(sweep: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(places.os, "scandir", refuse)
     assert places.sweeps(sweep.parent) == [sweep]
-    assert told(build(sweep, with_plots=False).report) == [(rundir.RUNS, "Permission denied")]
+    assert told(build(sweep, pictures=()).report) == [(rundir.RUNS, "Permission denied")]
 
 
 def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_run_that_is_removed_while_it_is_read(after: str, sweep: Path, monkeyp
 
     monkeypatch.setattr(runs.Files, "read", reading)
     monkeypatch.setattr(runs, "row", whole)
-    report = build(sweep, with_plots=False).report
+    report = build(sweep, pictures=()).report
     _ = report.profile
     if after == rundir.CONFIG:
         assert len(report.runs) == 2 and told(report) == [(first.name, "was removed while it was read")]

@@ -92,7 +92,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
         (run / rundir.CONFIG).write_text(config)
         for name in (rundir.STATE, rundir.RESULT, rundir.EPOCHS):
             (run / name).write_text(texts[name])
-    return build(sweep, with_plots=False)
+    return build(sweep, pictures=())
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
     fabricate.run(sweep, configs[-2], name='x="><script>alert(2)<|script>&amp; %2e é\u2028')
     failed = fabricate.run(sweep, configs[-1], rundir.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
     (failed / "attempt-1" / rundir.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
-    return build(sweep, with_plots=False)
+    return build(sweep, pictures=())
 
 
 def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: Built) -> None:

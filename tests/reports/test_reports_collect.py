@@ -196,7 +196,7 @@ def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
     broken = {damage: fabricate.run(sweep, fabricate.config(seed=seed)) for seed, damage in enumerate(DAMAGE, 1)}
     for damage, directory in broken.items():
         DAMAGE[damage](directory / name)
-    report = build(sweep, with_plots=name == rundir.EPOCHS).report
+    report = build(sweep, pictures=["png"] if name == rundir.EPOCHS else []).report
     assert "qsgd" in set(report.runs["compressor"])
     assert len(report.epochs) >= 15 and len(report.steps) >= 180
     told = {entry.path for entry in report.left_out}

@@ -59,7 +59,7 @@ def test_every_table_and_the_page_name_the_machines(tmp_path: Path) -> None:
     assert said(sweep) == [expected]
     for table in tables(lay_out(reports.load(sweep).runs)):
         assert table.notes[0] == expected and expected in to_markdown(table).decode(), table.name
-    built = build(sweep, with_plots=False)
+    built = build(sweep, pictures=())
     assert "Intel Xeon with H200" in built.page.read_text(encoding="utf-8")
     assert "Intel Xeon" in (sweep / rundir.SUMMARY).read_text(encoding="utf-8")
 

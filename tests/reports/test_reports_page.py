@@ -205,8 +205,8 @@ def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: p
 def test_a_page_without_plots_and_one_without_sweep_yaml(nine: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(nine, tmp_path / "copy")
     (copy / "sweep.yaml").unlink()
-    page = Page(build(copy, with_plots=False).page)
+    page = Page(build(copy, pictures=()).page)
     assert not page.all("img") and not (copy / "plots").exists() and "Provenance" not in page.words
     (copy / "sweep.yaml").write_text("git: {diff: '" + "x" * 500 + "'}\nhost: [a, {b: 1}]\nswept: 3\n")
-    page = Page(build(copy, with_plots=False).page)
+    page = Page(build(copy, pictures=()).page)
     assert "git diff 500 characters" in page.words and "host a, b 1" in page.words and page.all("details")

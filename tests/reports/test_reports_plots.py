@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -391,6 +392,14 @@ def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         save_all({"one": one_plot}, tmp_path / "none")
     (path,) = save_all({"one": one_plot}, tmp_path)
     assert path == tmp_path / "one.png" and path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_formats_that_are_there_are_kept_up_to_date(tmp_path: Path) -> None:
+    save_all({"one": one_plot, "two": lambda: dataclasses.replace(one_plot(), name="two")}, tmp_path, ["png"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.png", "two.png"]
+    (tmp_path / "one.svg").write_text("of other runs")
+    save_all({"one": one_plot}, tmp_path, ["png"])
+    assert (tmp_path / "one.svg").read_text().startswith("<?xml") and not (tmp_path / "one.pdf").exists()
 
 
 def test_a_picture_with_nothing_to_show_is_not_there(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = fabricate.run(sweep, config, status, name=f"{compressor}_{workers}_{seed}-00")
         if status == rundir.DONE:
             measure_errors(path, draw)
-    build(sweep, with_plots=False, targets=[float(target) for target in TARGETS])
+    build(sweep, pictures=(), targets=[float(target) for target in TARGETS])
     return sweep
 
 
