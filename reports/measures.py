@@ -153,6 +153,17 @@ def over(values: pd.Series, partner: np.ndarray) -> np.ndarray:
     return np.divide(numbers, divisors, out=np.full(len(numbers), np.nan), where=divisors > 0)
 
 
+def efficiency(grid: Grid) -> np.ndarray:
+    """Samples per second and worker, as a share of those of the run with the fewest workers that is equal otherwise,
+    in its seed, too; NaN where either is not done."""
+    runs = grid.runs
+    workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
+    fewest = runs["workers"].map(setting) == setting(grid.workers[0])
+    each = runs["samples_per_second"].where(runs["status"] == rundir.DONE) / workers
+    seeds = [SEED] if SEED in runs else []
+    return over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
+
+
 def derive(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -171,11 +182,7 @@ def derive(
     columns: dict[str, object] = {"speedup": over(runs["iterations_per_second"].where(done), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
-        workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
-        fewest = runs["workers"].map(setting) == setting(grid.workers[0])
-        each = runs["samples_per_second"].where(done) / workers
-        seeds = [SEED] if SEED in runs else []
-        columns["efficiency"] = over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
+        columns["efficiency"] = efficiency(grid)
         notes["efficiency"] = f"samples per second and worker, as a share of those with {setting(grid.workers[0])}"
     parts = runs[[f"{phase}_s" for phase in rundir.PHASES]].div(runs["step_s"], axis=0)
     columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in rundir.PHASES}

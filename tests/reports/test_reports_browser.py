@@ -115,6 +115,27 @@ def opened(browser: Browser, seeds: Built) -> Iterator[Opened]:
 def test_all_plots_are_drawn_without_errors_and_requests(opened: Opened) -> None:
     opened.draw_all()
     shown = opened.page.locator("[data-plot]:not([hidden])")
+def test_what_would_be_ideal_is_drawn(opened: Opened) -> None:
+    page = opened.page
+    opened.draw_all()
+    scaling = page.locator("[data-plot=scaling]")
+    drawn = "() => document.querySelector('[data-plot=scaling] .canvas').data.map(({line, x, y}) => [line.dash, x, y])"
+    (dash, x, ideal), (_, _, measured), *_ = page.evaluate(drawn)
+    assert dash == "dash" and x == [2, 4] and ideal == pytest.approx([measured[0], 2 * measured[0]], rel=1e-3)
+    scaling.locator(".canvas").scroll_into_view_if_needed()
+    scaling.get_by_label("Value", exact=True).select_option("scaling efficiency")
+    scaling.locator(".ytitle", has_text="scaling efficiency").wait_for()
+    (dash, x, ideal), *lines = page.evaluate(drawn)
+    assert dash == "dash" and (x, ideal) == ([2, 4], [100, 100]) and len(lines) == 3
+    said = scaling.locator(".canvas").get_attribute("aria-label") or ""
+    table = (
+        page.get_by_role("table", name="Scaling efficiency").get_by_role("row", name=re.compile("^qsgd")).inner_text()
+    )
+    mean = re.search(r"qsgd\s+100 ± 0\s+([\d.]+) ±", table)
+    assert mean and f"qsgd, 4: {mean[1]};" in said, "as the table has it"
+    scaling.get_by_label("Value", exact=True).select_option("throughput")
+
+
     names = shown.evaluate_all("hosts => hosts.map(host => host.dataset.plot)")
     assert names == ["scaling", "accuracy", "pareto", "error", "breakdown", "heatmap", "parallel"]
     assert not opened.page.locator("[data-plot] .annotation-text", has_text="No finished run").count()

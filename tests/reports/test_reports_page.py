@@ -192,6 +192,26 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
     assert len(none["curve"]["test_accuracy"]) == 1, "one run has no band"
 
 
+def test_what_is_measured_now_and_then_is_drawn_where_it_is(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd")])
+    report = Report([sweep])
+    (qsgd,) = cells.cells(lay_out(report.runs), report.epochs, report.profile)
+    measured = report.profile["compression_error"].notna().sum()
+    assert measured < len(report.profile) < 2 * cells._POINTS
+    assert len(qsgd["profile"]["step"]) == measured and None not in qsgd["profile"]["compression_error"][0]
+
+
+def test_efficiency_is_the_mean_of_the_ratios_of_equal_seeds(tmp_path: Path) -> None:
+    grid = [fabricate.config("none", workers, seed=seed) for workers in (2, 8) for seed in (0, 1, 2)]
+    report = Report([fabricate.sweep(tmp_path / "s", grid)])
+    two, eight = cells.cells(lay_out(report.runs), report.epochs, report.profile)
+    each = report.runs.pivot(index="seed", columns="workers", values="samples_per_second")
+    ratios = each[8] / 8 / (each[2] / 2)
+    mean, low, high = eight["values"]["efficiency"]
+    assert two["values"]["efficiency"] == [1, 1, 1] and mean == pytest.approx(ratios.mean(), rel=1e-3)
+    assert low < mean < high and ratios.mean() != pytest.approx(each[8].mean() / each[2].mean() / 4, rel=1e-9)
+
+
 def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1, 2)])
     fabricate.run(sweep, fabricate.config("svd"), rundir.FAILED, "it broke")
