@@ -75,8 +75,8 @@ function withStyle(layout, hasData) {
 }
 
 // A line of (mean, low, high) over x with its band; low and high are missing where there is one run.
-function lineTraces(x, [y, low, high], label, text, dash = "solid") {
-  const ink = lineColour(label);
+function lineTraces(x, [y, low, high], label, text, dash = "solid", ink = lineColour(label)) {
+  const last = y.findLastIndex((value) => value !== null);
   const traces = [];
   if (low && high) {
     const known = x.map((_, place) => place).filter((p) => x[p] !== null && low[p] !== null && high[p] !== null);
@@ -84,12 +84,12 @@ function lineTraces(x, [y, low, high], label, text, dash = "solid") {
     traces.push({
       x: [...known, ...back].map((p) => x[p]),
       y: [...known.map((p) => high[p]), ...back.map((p) => low[p])],
-      fill: "toself", fillcolor: faint(ink), line: { width: 0 }, mode: "lines", hoverinfo: "skip", type: "scatter",
+      fill: "toself", fillcolor: faint(ink), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip", type: "scatter",
     });
   }
   traces.push({
     x, y, type: "scatter", mode: "lines+markers", name: plain(label), line: { color: ink, width: 2, dash },
-    marker: { color: ink, symbol: symbol(label), opacity: 1, size: x.map((_, place) => (place === x.length - 1 ? 9 : 0)) },
+    marker: { color: ink, symbol: symbol(label), opacity: 1, size: x.map((_, place) => (place === last ? 9 : 0)) },
     text, hovertemplate: "%{text}<extra></extra>", connectgaps: true,
   });
   return traces;

@@ -185,6 +185,8 @@ def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: Built) -> Non
     assert "none seed=1 workers=4†" in dialog.locator("caption").inner_text()
     rows = dialog.locator("table.config tbody tr")
     shown = {tuple(row.split("\t")) for row in rows.all_inner_texts()}
+    told = dialog.locator("#run-curve .legendtext").all_text_contents()
+    assert told == ["mean of 3 runs that differ only in the seed", "this run"]
     assert ("compressor", "svd", "none") in shown and ("compressor.rank", "3", "null") in shown
     assert not {key for key, *_ in shown} & {"seed", "workers", "optimizer.lr"}, "what is equal is left out"
     dialog.get_by_role("checkbox").check()
