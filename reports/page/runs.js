@@ -42,8 +42,8 @@ function startRuns() {
       } else if (column.name === "run") {
         line.push(make("td", {}, make("a", { href: `${address(textOf(DATA.runs.paths, row))}/`, title: text, tabindex: "-1" }, text)));
       } else {
-        const isBad = column.name === "status" && unfinished;
-        line.push(make("td", { class: column.kind === "number" ? "number" : isBad ? "bad" : null, title: text }, text));
+        const kind = column.name === "status" ? (unfinished ? "status bad" : "status") : null;
+        line.push(make("td", { class: column.kind === "number" ? "number" : kind, title: text }, text));
       }
     }
     return line;

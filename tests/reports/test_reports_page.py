@@ -15,13 +15,13 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from reports.build import Built, build
+from reports.build import Built, build, read, render
 from reports.collect import Report
 from reports.grid import lay_out
 from reports.page import assets, cells
 from sweep import run as rundir
 from tests.reports import fabricate
-from tests.reports.conftest import HOSTILE
+from tests.reports.conftest import HOSTILE, illustrate
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -64,12 +64,12 @@ def good_directory(nine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def good(good_directory: Path) -> Page:
-    return Page(build(good_directory).page)
+    return Page(illustrate(build(good_directory, pictures=())))
 
 
 @pytest.fixture(scope="module")
 def bad(troubled: Built) -> Page:
-    return Page(troubled.page)
+    return Page(illustrate(troubled, f"A picture of {HOSTILE}"))
 
 
 def test_it_needs_no_network_and_no_other_file(good: Page, bad: Page) -> None:
@@ -227,6 +227,10 @@ def test_a_page_without_plots_and_one_without_sweep_yaml(nine: Path, tmp_path: P
     (copy / "sweep.yaml").unlink()
     page = Page(build(copy, pictures=()).page)
     assert not page.all("img") and not (copy / "plots").exists() and "Provenance" not in page.words
-    (copy / "sweep.yaml").write_text("git: {diff: '" + "x" * 500 + "'}\nhost: [a, {b: 1}]\nswept: 3\n")
-    page = Page(build(copy, pictures=()).page)
+    (copy / "sweep.yaml").write_text(
+        "git: {commit: 3f9a, dirty: [], diff: '" + "x" * 500 + "'}\nhost: [a, {b: 1}]\nswept: 3\n"
+    )
+    (copy / "report.html").write_text(render(read([copy], copy)))
+    page = Page(copy / "report.html")
     assert "git diff 500 characters" in page.words and "host a, b 1" in page.words and page.all("details")
+    assert "commit 3f9a" in page.words and "dirty" not in page.words, "what is empty is not shown"
