@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,7 @@ from reports.tables import tables
 from sweep import run as rundir
 
 if TYPE_CHECKING:
-    from reports.plots import Picture  # loads matplotlib
+    from reports.plots import Drawing, Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -35,13 +37,24 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A report, and the directory where it is written."""
+    """A report, and the directory where it is written.
+
+    Attributes:
+        targets, against: see `tables.tables`.
+        more: tables besides those of the grid.
+    """
 
     directory: Path
     report: Report
     info: Mapping[str, Any]
     grid: Grid
-    tables: Sequence[Table]
+    targets: Sequence[float] | None = None
+    against: Mapping[str, str] = dataclasses.field(default_factory=lambda: AGAINST)
+    more: Sequence[Table] = ()
+
+    @functools.cached_property
+    def tables(self) -> Sequence[Table]:
+        return [*tables(self.grid, self.report.epochs, self.targets, self.against), *self.more]
 
     @property
     def page(self) -> Path:
@@ -90,7 +103,7 @@ def read(
         report = report.merged()
     grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
     check_against(grid, against)
-    return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
+    return Built(directory, report, info, grid, targets, against)
 
 
 def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
@@ -119,18 +132,23 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
     """
     directory = built.directory
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
-    _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
-    for table in built.tables:
-        save(table, directory / TABLES, formats)
-    drawn: Mapping[Path, Picture] = {}
-    if pictures:
-        from reports import plots
-
-        (directory / PLOTS).mkdir(exist_ok=True)
-        makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
-        drawn = plots.save_all(makers, directory / PLOTS, ["png", *pictures])
+    with _drawing(built, pictures) as drawing:  # while this process makes the tables
+        _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
+        for table in built.tables:
+            save(table, directory / TABLES, formats)
+        drawn = drawing.finish() if drawing else {}
     _write(directory / PAGE, render(built, drawn))
     return built
+
+
+def _drawing(built: Built, pictures: Sequence[str]) -> contextlib.AbstractContextManager[Drawing | None]:
+    if not pictures:
+        return contextlib.nullcontext()
+    from reports import plots
+
+    (built.directory / PLOTS).mkdir(exist_ok=True)
+    makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+    return plots.Drawing(makers, built.directory / PLOTS, ["png", *pictures])
 
 
 def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
