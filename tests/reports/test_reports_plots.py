@@ -230,8 +230,15 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return sweep, workers
 
 
-def test_everyone_is_named_in_every_picture_of_many(crowd: tuple[Path, Sequence[int]]) -> None:
-    made = drawn(crowd[0])
+@pytest.fixture(scope="module")
+def crowd_plots(crowd: tuple[Path, Sequence[int]]) -> dict[str, Plot]:
+    return drawn(crowd[0])
+
+
+def test_everyone_is_named_in_every_picture_of_many(
+    crowd: tuple[Path, Sequence[int]], crowd_plots: dict[str, Plot]
+) -> None:
+    made = crowd_plots
     labels = lay_out(reports.load(crowd[0]).runs).labels
     expected = [name for name in NAMES if name != "efficiency" or len(crowd[1]) > 1]
     assert list(made) == expected and len(labels) == len(MANY) + 3 and "qsgd levels=127 bucket_size=1016" in labels
@@ -292,11 +299,13 @@ def test_the_interval_over_seeds_lies_on_a_bar(tmp_path: Path) -> None:
     assert figure.legends[0].get_title().get_text() == "mean of 2 seeds, line: 95 % interval"
 
 
-def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, Sequence[int]]) -> None:
+def test_many_have_axes_of_their_own_in_front_of_all_others(
+    crowd: tuple[Path, Sequence[int]], crowd_plots: dict[str, Plot]
+) -> None:
     sweep, workers = crowd
     report = reports.load(sweep)
     labels = lay_out(report.runs).labels
-    figures = {name: plot.figure for name, plot in drawn(sweep).items()}
+    figures = {name: plot.figure for name, plot in crowd_plots.items()}
     for name in CURVES[:3]:
         axes = figures[name].axes
         assert len(axes) == len(labels) * len(workers)
@@ -321,8 +330,9 @@ def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, S
         assert {axis.get_ylim() for axis in figures["throughput"].axes} == {figures["throughput"].axes[0].get_ylim()}
 
 
-def test_pictures_of_many_grow_in_height_alone(crowd: tuple[Path, Sequence[int]], nine_plots: dict[str, Plot]) -> None:
-    for name, plot in drawn(crowd[0], *CURVES[:2], "breakdown").items():
+def test_pictures_of_many_grow_in_height_alone(crowd_plots: dict[str, Plot], nine_plots: dict[str, Plot]) -> None:
+    for name in (*CURVES[:2], "breakdown"):
+        plot = crowd_plots[name]
         assert plot.figure.get_figwidth() == nine_plots[name].figure.get_figwidth()
         assert plot.figure.get_figheight() > nine_plots[name].figure.get_figheight()
 
