@@ -61,7 +61,7 @@ def breakdown(layout: Layout) -> Plot | None:
         ends = _stack(axis, runs[shown], labels)
         for place, (label, end) in enumerate(zip(labels, ends, strict=True)):
             _write(axis, end, place, f"{number(end)} ms", label, runs, shown)
-        axis.set_xlim(left=0)
+    axes[0].set_xlim(left=0)  # of all, whose x they share
     layouts.label_axes(axes, f"time of a step [ms]{_footnote(layout)}", "", "x")
     phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]
     marks.legend(figure, phases, layout.seeds)

@@ -203,8 +203,10 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
     """Scales, ticks and limits; an axis is logarithmic where values are decades apart: else it would lack numbers."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
+        least = min(filter(None, map(_least, axes)), default=None)
         for axis in axes:
             axis.set_yscale("log")
+            axis.set_ylim(bottom=least and least / 1.3)  # of lines: an interval may reach down to zero
             axis.yaxis.set_major_formatter(_PLAIN)
             axis.yaxis.set_minor_locator(NullLocator())  # it draws none, but takes its time
     for axis in axes:
@@ -212,6 +214,8 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
             axis.set_xscale("log" if is_wide else "linear")
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             axis.xaxis.set_minor_formatter(NullFormatter())
+            if is_wide:
+                layouts.label_more(axis)
             if layout.has_many:
                 axis.xaxis.set_minor_locator(NullLocator())
         elif x.column == "time_s":
@@ -222,6 +226,15 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
             axis.set_ylim(bottom=0)
     if layout.has_many:
         layouts.same_limits(axes, x.share)
+
+
+def _least(axis: Axes) -> float | None:
+    """The smallest positive value of the lines of some axes."""
+    lines = (
+        line for artist in axis.collections if isinstance(artist, LineCollection) for line in artist.get_segments()
+    )
+    values = [line[line[:, 1] > 0, 1] for line in lines if len(line)]
+    return min((float(each.min()) for each in values if len(each)), default=None)
 
 
 def _many(layout: Layout) -> str:

@@ -18,6 +18,7 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from reports import style
 from reports.collect import RUN_COLUMNS
@@ -200,6 +201,13 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
         bottom, left = place + columns >= len(axes), place % columns == 0
         axis.tick_params(labelbottom=bottom or share == "y", labelleft=left or share == "x")
         axis.set(xlabel=x if bottom else "", ylabel=y if left else "")
+
+
+def label_more(axis: Axes) -> None:
+    """Ticks with names at 1, 2 and 5 of each decade of a logarithmic x axis that has few: one tells no scale."""
+    low, high = axis.get_xlim()
+    if low > 0 and high < 100 * low:
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def same_limits(axes: Sequence[Axes], share: str) -> None:

@@ -156,6 +156,7 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
                 [run[f"{phase}_s"] * 1e3 for phase in rundir.PHASES]
             )
             assert sum(bar.width for bar in bars) == pytest.approx(run["step_s"] * 1e3)
+            assert axis.get_xlim()[1] > bars[-1].x1
 
 
 def test_who_has_no_numbers_is_named(troubled: Built) -> None:

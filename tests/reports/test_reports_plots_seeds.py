@@ -93,6 +93,20 @@ def test_points_of_runs_are_apart_also_where_sweeps_have_the_same_names() -> Non
     assert {run: line.tolist() for run, line in found.items()} == {("a", "r"): [[1, 3]], ("b", "r"): [[1, 4]]}
 
 
+def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis(tmp_path: Path) -> None:
+    grid = [fabricate.config(seed=seed, epochs=3) for seed in range(2)]
+    sweep = fabricate.sweep(tmp_path / "s", grid)
+    report = reports.load(sweep)
+    losses = [5.0, 1, 0.1] + [4.0, 0.01, 0.1]
+    epochs = report.epochs.sort_values(["run", "epoch"]).assign(test_loss=losses, train_loss=losses)
+    layout = panels_of(lay_out(report.runs), lay_out(report.runs).runs, ["workers"])
+    plot = curves.curves(layout, epochs, curves.EPOCH, curves.LOSS)
+    assert plot is not None
+    (axis,) = plot.figure.axes
+    assert band(np.array([[1, 0.01]]).T)[1][0] < 0, "there is an interval that a logarithmic axis has no room for"
+    assert axis.get_yscale() == "log" and axis.get_ylim()[0] == pytest.approx(0.1 / 1.3)
+
+
 def test_error_bars_are_the_intervals(seeds: Path) -> None:
     figure = drawn(seeds, "throughput")["throughput"].figure
     (axis,) = figure.axes
