@@ -189,23 +189,27 @@ def derive(
 def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tuple[dict[str, object], dict[str, str]]:
     runs = grid.runs
     done = runs[runs["status"] == rundir.DONE]
-    finished = pd.MultiIndex.from_frame(done[progress.RUN].astype("object"))
-    epochs = epochs[pd.MultiIndex.from_frame(epochs[progress.RUN].astype("object")).isin(finished)]
+    everyone, finished = progress.index(runs), progress.index(done)
+    epochs = progress.of(epochs, finished)
     comparisons = [*grid.keys, "workers"]
     groups = done.groupby(comparisons, dropna=False, sort=False)
     which = pd.Series(groups.ngroup().to_numpy(), finished)
     which = which[~which.index.duplicated()]
     columns: dict[str, object] = {}
     notes: dict[str, str] = {}
+
+    def aligned(values: pd.Series) -> np.ndarray:
+        return values.reindex(everyone).to_numpy("float64", na_value=np.nan)
+
     for by, measure in EQUAL.items():
         found = progress.at_equal(epochs, by, which)
-        columns[measure.column] = progress.aligned(found["accuracy"], runs)
-        columns[f"{measure.column}_at"] = at = progress.aligned(found["at"], runs)
-        notes[measure.name] = _where(runs.assign(at=at).dropna(subset="at"), comparisons, by)
-    columns["sent_total"] = progress.aligned(progress.last(epochs, "sent_bytes"), runs)
+        columns[measure.column] = aligned(found["accuracy"])
+        columns[f"{measure.column}_at"] = at = aligned(found["at"])
+        notes[measure.name] = _where(runs[comparisons].assign(at=at).dropna(subset="at"), comparisons, by)
+    columns["sent_total"] = aligned(progress.last(epochs, "sent_bytes"))
     for target in targets:
         for measure, column in zip(of_target(target), ("time_s", "sent_bytes"), strict=True):
-            columns[measure.column] = progress.aligned(progress.to_target(epochs, column, target), runs)
+            columns[measure.column] = aligned(progress.to_target(epochs, column, target))
             notes[measure.name] = "at the first evaluation that reached it"
     return columns, notes
 
