@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup, escape
 
 from reports import measures, style
 from reports.collect import LeftOut, sweep_name
 from reports.grid import BASELINE, Grid
 from reports.page import assets, cells, runs
-from reports.table import Table
+from reports.table import Row, Table
 from reports.tables import headline
 from reports.text import setting
 
@@ -73,6 +74,7 @@ def render(
     head = assets.head()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        cells=_cells,
         name=sweep_name(directory),
         long=_LONG,
         most=_ROWS,
@@ -135,6 +137,18 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Pic
             ],
             "interactive": interactive,
         }
+
+
+def _cells(table: Table, row: Row, first: int = 0, last: int | None = None) -> Markup:
+    """Cells of a row as elements: there are too many of them for the template to take them one by one."""
+    parts = []
+    for place, cell in enumerate(row.cells[first:last], first):
+        if place < table.headers:
+            parts.append(f'<th scope="row">{escape(cell.text)}</th>')
+        else:
+            kind = "word" if cell.is_word else "number" if table.columns[place].is_number else ""
+            parts.append(f'<td class="{kind}">{escape(cell.text)}</td>')
+    return Markup("".join(parts))
 
 
 def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, Any]:
