@@ -12,7 +12,7 @@ from reports import progress
 from reports.collect import RUN_COLUMNS
 from reports.grid import SEED, Grid
 from reports.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED
-from reports.text import byte_unit, listed, number, setting
+from reports.text import byte_unit, listed, number, setting, settings
 from sweep import run as rundir
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
@@ -139,7 +139,7 @@ def partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -
 
     Where several have, none is: which to take would be a guess.
     """
-    keys = list(zip(*([setting(value) for value in runs[key]] for key in match), strict=True)) or [()] * len(runs)
+    keys = list(zip(*(settings(runs[key]) for key in match), strict=True)) or [()] * len(runs)
     found: dict[tuple[str, ...], int] = {}
     for position in np.flatnonzero(is_baseline.to_numpy(bool)):
         found[keys[position]] = -1 if keys[position] in found else int(position)
@@ -172,7 +172,7 @@ def derive(
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
         workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
-        fewest = runs["workers"].map(setting) == setting(grid.workers[0])
+        fewest = pd.Series(settings(runs["workers"])) == setting(grid.workers[0])
         each = runs["samples_per_second"].where(done) / workers
         seeds = [SEED] if SEED in runs else []
         columns["efficiency"] = over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
