@@ -74,7 +74,7 @@ def read(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> Built:
-    """What there is to report of sweeps together: of several, each signature counts once. Nothing is written.
+    """What there is to report of sweeps together, where each signature counts once. Nothing is written.
 
     Args:
         directory: of the report; of a single sweep its own.
@@ -83,11 +83,9 @@ def read(
     Raises:
         sweep.run.UsageError: there is nothing that is called as `against` says.
     """
-    report = Report(sweeps)
+    report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
-    if len(sweeps) > 1:
-        report = report.merged()
     grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
     check_against(grid, against)
     return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
@@ -152,7 +150,7 @@ def summarize_dates(built: Sequence[Built]) -> None:
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
             sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
-            runs = [(known.get(sweep) or Report([sweep])).runs for sweep in sweeps]
+            runs = [(known.get(sweep) or Report([sweep]).merged()).runs for sweep in sweeps]
             _write(date / rundir.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
 
 

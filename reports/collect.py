@@ -75,6 +75,8 @@ class Report:
         order of the sweeps.
         """
         runs = self.runs
+        if not runs["signature"].duplicated().any():
+            return self
         # What names a run is the beginning of its signature, which two configs of different sweeps may share.
         same = ["signature", *(column for column in runs if column not in RUN_COLUMNS)]
         rank = pd.DataFrame({"done": (runs["status"] == rundir.DONE).fillna(False), "ended": runs["ended"]})
