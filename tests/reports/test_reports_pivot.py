@@ -10,6 +10,7 @@ import pytest
 
 import reports
 from reports.__main__ import main
+from reports.table import MEANINGS, STAR
 from sweep import run as rundir
 from tests.reports import fabricate
 
@@ -108,6 +109,7 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--against", "compressor"], ["--against compressor: expected key=value"]),
         (["--format", "pdf,xls"], ["--format pdf: valid are csv, md, tex, html, parquet"]),
         (["--target", "95"], ["--target 95: expected a share"]),
+        (["--value", "time_to_200"], ["--value time_to_200: expected percent above 0 and up to 100"]),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -116,6 +118,32 @@ def test_what_cannot_be_is_one_line(
     assert main([str(sweep), "--no-plots", *typed]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and all(part in error for part in parts), error
+
+
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [
+        ("loss", "nats"),
+        ("train_loss", "nats"),
+        ("encode_s", "s"),
+        ("parameters", "number"),
+        ("matmul_gflop_s", "GFLOP/s"),
+        ("copy_gb_s", "GB/s"),
+        ("loop_mops", "million/s"),
+    ],
+)
+def test_columns_of_runs_have_their_units(value: str, unit: str, sweep: Path) -> None:
+    assert main([str(sweep), "--quiet", "--format", "csv", "--value", value]) == 0
+    assert {row["unit"] for row in records(sweep, f"{value}_by_compressor_workers.csv")} == {unit}
+
+
+def test_what_is_not_tested_names_no_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for value in ("step", "loss"):
+        assert main([str(sweep), "--format", "csv", "--value", value]) == 0
+        said[value] = capsys.readouterr().out
+    assert "baseline: compressor=none" in said["loss"] and "baseline" not in said["step"]
+    assert "paired t test (pairs are equal in seed and keys)" in MEANINGS[STAR], "they may be more than the seeds"
 
 
 def test_targets_and_formats_of_a_report(sweep: Path) -> None:
