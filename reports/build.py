@@ -14,8 +14,9 @@ import pandas as pd
 from reports import collect
 from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
-from reports.formats import DEFAULT, save
+from reports.formats import DEFAULT, FORMATS, save
 from reports.grid import Grid, lay_out
+from reports.measures import MEASURES
 from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
@@ -31,6 +32,8 @@ PICTURES = ("png",)  # unless others are asked for: drawing is most of the time 
 
 _INSTANT = "%Y-%m-%dT%H:%M:%S.%f%z"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_MEASURES = {measure.name for measure in MEASURES}
+_TARGET = re.compile(r"(time|bytes)_to_[\d.]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +121,7 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
     directory = built.directory
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
     _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
-    for table in built.tables:
-        save(table, directory / TABLES, formats)
+    _save(built.tables, directory / TABLES, formats)
     drawn: Mapping[Path, Picture] = {}
     if pictures:
         from reports import plots
@@ -129,6 +131,18 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
         drawn = plots.save_all(makers, directory / PLOTS, ["png", *pictures])
     _write(directory / PAGE, render(built, drawn))
     return built
+
+
+def _save(made: Sequence[Table], directory: Path, formats: Sequence[str]) -> None:
+    """Write tables; of earlier ones other formats are kept up to date, and what is no longer made is deleted."""
+    there = {path for path in directory.iterdir() if path.suffix[1:] in FORMATS}
+    for table in made:
+        kept = [suffix for suffix in FORMATS if directory / f"{table.name}.{suffix}" in there]
+        save(table, directory, [*formats, *(suffix for suffix in kept if suffix not in formats)])
+    names = {table.name for table in made}
+    for path in there:
+        if path.stem not in names and (path.stem in _MEASURES or _TARGET.fullmatch(path.stem)):
+            path.unlink(missing_ok=True)
 
 
 def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

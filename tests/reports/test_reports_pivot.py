@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import statistics
 from pathlib import Path
 
@@ -151,6 +152,26 @@ def test_targets_and_formats_of_a_report(sweep: Path) -> None:
     names = {path.name for path in (sweep / "tables").iterdir()}
     assert {"time_to_20.html", "time_to_35.5.parquet", "bytes_to_35.5.html", "accuracy.parquet"} <= names
     assert not {"accuracy.csv", "accuracy.tex", "time_to_20.md"} & names
+
+
+def test_no_table_of_an_earlier_report_is_left_as_it_was(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("none"), fabricate.config("qsgd")])
+    report = [str(sweep), "--quiet", "--no-plots", "--format"]
+    assert main([*report, "csv,md", "--target", "0.2"]) == 0
+    assert main([str(sweep), "--quiet", "--format", "csv", "--value", "time_to_20"]) == 0
+    (sweep / "tables" / "mine.csv").touch()
+    shutil.rmtree(next((sweep / rundir.RUNS).glob("*none*")))
+    assert main([*report, "csv", "--target", "0.3"]) == 0
+    names = {path.name for path in (sweep / "tables").iterdir()}
+    assert not {"time_to_20.csv", "bytes_to_20.md", "speedup.csv"} & names
+    assert {
+        "time_to_30.csv",
+        "accuracy.csv",
+        "accuracy.md",
+        "time_to_20_by_compressor_workers.csv",
+        "mine.csv",
+    } <= names
+    assert "time_to_30.md" not in names and "| none" not in (sweep / "tables" / "accuracy.md").read_text()
 
 
 def test_runs_that_did_not_end_well_are_counted(tmp_path: Path) -> None:
