@@ -154,6 +154,16 @@ def over(values: pd.Series, partner: np.ndarray) -> np.ndarray:
     return np.divide(numbers, divisors, out=np.full(len(numbers), np.nan), where=divisors > 0)
 
 
+def efficiency(grid: Grid) -> np.ndarray:
+    """By run, samples per second and worker over those of the run with the fewest workers that is equal in all else."""
+    runs = grid.runs
+    workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
+    each = runs["samples_per_second"].where(runs["status"] == rundir.DONE) / workers
+    fewest = runs["workers"].map(setting) == (setting(grid.workers[0]) if len(runs) else "")
+    seeds = [SEED] if SEED in runs else []
+    return over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
+
+
 def derive(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -172,11 +182,7 @@ def derive(
     columns: dict[str, object] = {"speedup": over(runs["iterations_per_second"].where(done), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
-        workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
-        fewest = runs["workers"].map(setting) == setting(grid.workers[0])
-        each = runs["samples_per_second"].where(done) / workers
-        seeds = [SEED] if SEED in runs else []
-        columns["efficiency"] = over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
+        columns["efficiency"] = efficiency(grid)
         of = counted(setting(grid.workers[0]) or "?", "worker")
         notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
     parts = runs[[f"{phase}_s" for phase in rundir.PHASES]].div(runs["step_s"], axis=0)
