@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +25,7 @@ from reports.tables import tables
 from sweep import run as rundir
 
 if TYPE_CHECKING:
-    from reports.plots import Picture  # loads matplotlib
+    from reports.plots import Drawing, Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -38,13 +40,24 @@ _TARGET = re.compile(r"(time|bytes)_to_[\d.]+")
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A report, and the directory where it is written."""
+    """A report, and the directory where it is written.
+
+    Attributes:
+        targets, against: see `tables.tables`.
+        more: tables besides those of the grid.
+    """
 
     directory: Path
     report: Report
     info: Mapping[str, Any]
     grid: Grid
-    tables: Sequence[Table]
+    targets: Sequence[float] | None = None
+    against: Mapping[str, str] = dataclasses.field(default_factory=lambda: AGAINST)
+    more: Sequence[Table] = ()
+
+    @functools.cached_property
+    def tables(self) -> Sequence[Table]:
+        return [*tables(self.grid, self.report.epochs, self.targets, self.against), *self.more]
 
     @property
     def page(self) -> Path:
@@ -91,7 +104,7 @@ def read(
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
     grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
     check_against(grid, against)
-    return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
+    return Built(directory, report, info, grid, targets, against)
 
 
 def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
@@ -120,15 +133,10 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
     """
     directory = built.directory
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
-    _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
-    _save(built.tables, directory / TABLES, formats)
-    drawn: Mapping[Path, Picture] = {}
-    if pictures:
-        from reports import plots
-
-        (directory / PLOTS).mkdir(exist_ok=True)
-        makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
-        drawn = plots.save_all(makers, directory / PLOTS, ["png", *pictures])
+    with _drawing(built, pictures) as drawing:  # while this process makes the tables
+        _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
+        _save(built.tables, directory / TABLES, formats)
+        drawn = drawing.finish() if drawing else {}
     _write(directory / PAGE, render(built, drawn))
     return built
 
@@ -143,6 +151,16 @@ def _save(made: Sequence[Table], directory: Path, formats: Sequence[str]) -> Non
     for path in there:
         if path.stem not in names and (path.stem in _MEASURES or _TARGET.fullmatch(path.stem)):
             path.unlink(missing_ok=True)
+
+
+def _drawing(built: Built, pictures: Sequence[str]) -> contextlib.AbstractContextManager[Drawing | None]:
+    if not pictures:
+        return contextlib.nullcontext()
+    from reports import plots
+
+    (built.directory / PLOTS).mkdir(exist_ok=True)
+    makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+    return plots.Drawing(makers, built.directory / PLOTS, ["png", *pictures])
 
 
 def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
