@@ -15,7 +15,7 @@ from reports.grid import BASELINE, SEED, Grid
 from reports.measures import Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
 from reports.table import LEVEL, MARKS, MISSING, STAR, Cell
-from reports.text import setting, spread
+from reports.text import setting, settings, spread
 from sweep import run as rundir
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -88,8 +88,7 @@ class Cells:
     ) -> None:
         self.runs, self.names, self.against = runs, tuple(names), against
         numbers: dict[tuple[str, ...], int] = {}
-        texts = [[setting(value) for value in runs[name]] for name in names]
-        keys = list(zip(*texts, strict=True)) if texts else [()] * len(runs)
+        keys = list(zip(*(settings(runs[name]) for name in names), strict=True)) or [()] * len(runs)
         self.numbers = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
         self.places = list(numbers)
         told = {*names, *(("compressor", *grid.hyper) if "label" in names else ())}
@@ -168,16 +167,16 @@ class Cells:
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return Cell(figures.summary.n, text, said=tuple(figures.absent))
 
-    def remarks(self) -> list[str]:
-        """What a reader has to know to read `shown`."""
+    def remarks(self, is_tested: bool = True) -> list[str]:
+        """What a reader has to know to read `shown`, of measures that are tested or not."""
         if self.expected == 1:
-            return []
+            return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
             kinds = [f"{key} ({', '.join(dict.fromkeys(map(_null, self.runs[key])))})" for key in self.averaged]
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
-        if self._has_pair().any():
+        if is_tested and self._has_pair().any():
             said.append(
                 f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else"
             )
@@ -207,7 +206,7 @@ def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.
     match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)
     for key, text in against.items():
-        is_baseline &= runs[key].map(setting) == text
+        is_baseline &= np.array(settings(runs[key])) == text
     return partners(runs, match, is_baseline)
 
 
