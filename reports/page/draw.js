@@ -35,6 +35,9 @@ function plot(host, title, controls, content, makeLegend = labelLegend) {
       responsive: true,
       modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
       toImageButtonOptions: { format: "svg", filename: title },
+      // Otherwise there is a button that sends what is drawn to plotly's makers.
+      showSendToCloud: false,
+      plotlyServerURL: "",
     });
   };
   const again = () => {

@@ -113,6 +113,10 @@ def test_all_plots_are_drawn_without_errors_and_requests(opened: Opened) -> None
     assert names == ["scaling", "accuracy", "pareto", "error", "breakdown", "heatmap", "parallel"]
     assert not opened.page.locator("[data-plot] .annotation-text", has_text="No finished run").count()
     assert opened.errors == [] and len(opened.requests) == 1 and opened.requests[0].startswith("file://")
+    buttons = set(shown.locator(".modebar-btn").evaluate_all("buttons => buttons.map(one => one.dataset.title)"))
+    assert buttons == {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}, "none sends it away"
+    servers = shown.locator(".canvas").evaluate_all("hosts => hosts.map(host => host._context.plotlyServerURL)")
+    assert set(servers) == {""}
 
 
 def test_what_would_be_ideal_is_drawn(opened: Opened) -> None:
