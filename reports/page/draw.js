@@ -17,8 +17,8 @@ const inView = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-// `content()` gives {traces, layout, alt}; controls call `again` of what this returns.
-function plot(host, title, controls, content, makeLegend = labelLegend) {
+// `content()` gives {traces, layout, alt}; controls call `again` of what this returns; `events` are plotly's.
+function plot(host, title, controls, content, makeLegend = labelLegend, events = {}) {
   const keys = make("div", { class: "legend", role: "group", "aria-label": `Shown in: ${title}` });
   const canvas = make("div", { class: "canvas", role: "img", "aria-label": title });
   host.append(make("h3", {}, title), make("div", { class: "controls" }, ...controls), keys, make("div", { class: "wide" }, canvas));
@@ -30,15 +30,17 @@ function plot(host, title, controls, content, makeLegend = labelLegend) {
     canvas.setAttribute("aria-label", says);
     const styled = withStyle(layout, traces.length > 0);
     canvas.style.minHeight = `${styled.height}px`;
+    const isFirst = !canvas.on;
     Plotly.react(canvas, traces, styled, {
       displaylogo: false,
       responsive: true,
       modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
-      toImageButtonOptions: { format: "svg", filename: title },
       // Otherwise there is a button that sends what is drawn to plotly's makers.
       showSendToCloud: false,
       plotlyServerURL: "",
+      toImageButtonOptions: { format: "svg", filename: title },
     });
+    for (const [name, listener] of isFirst ? Object.entries(events) : []) canvas.on(name, listener);
   };
   const again = () => {
     makeLegend(keys);

@@ -234,6 +234,29 @@ def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
     page.get_by_role("button", name="Clear").click()
 
 
+def test_lines_of_parallel_coordinates_are_kept_by_a_part_of_an_axis(opened: Opened) -> None:
+    page = opened.page
+    parallel = page.locator("[data-plot=parallel]")
+    parallel.scroll_into_view_if_needed()
+    parallel.locator(".main-svg").first.wait_for()
+    canvas, button = parallel.locator(".canvas"), parallel.get_by_role("button", name="All lines")
+    assert button.is_disabled()
+    canvas.scroll_into_view_if_needed()
+    box = parallel.locator(".nsewdrag").first.bounding_box()
+    first = parallel.locator(".ytick, .xtick text").first.bounding_box()  # the name of the axis of compressors
+    assert box and first
+    x = first["x"] + first["width"] / 2
+    page.mouse.move(x - 20, box["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(x + 20, box["y"] + box["height"] * 0.3, steps=5)
+    page.mouse.up()
+    page.locator("[data-plot=parallel] .canvas[aria-label*='2 of 6 lines stay']").wait_for()
+    traces = canvas.evaluate("canvas => canvas.data.map(trace => [trace.name, trace.opacity])")
+    assert [name for name, opacity in traces if opacity > 0.5] == ["none"] and len(traces) == 3
+    button.click()
+    assert button.is_disabled() and "stay" not in (canvas.get_attribute("aria-label") or "")
+
+
 def test_light_and_dark(opened: Opened) -> None:
     page = opened.page
     opened.draw_all()
