@@ -329,6 +329,8 @@ def test_print_has_tables_and_pictures_and_no_controls(opened: Opened) -> None:
     for control in (".plot", ".controls", "nav", "#tools"):
         assert not page.locator(control).first.is_visible(), control
     assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')").strip() == "#fff"
+    heading = page.locator("table.runs thead button").first
+    assert heading.evaluate("button => getComputedStyle(button).display") == "contents", "repeated on every page"
     page.set_viewport_size({"width": 700, "height": 900})
     broken = page.locator("table.runs").evaluate(
         """table => [...table.querySelectorAll("thead span:not(.unit), td.number, td.status")].filter(cell => {
