@@ -21,8 +21,8 @@ def load(*paths: str | os.PathLike[str]) -> Report:
 
     Returns:
         `runs`, one row per run, and, read when first used, `epochs` and `steps`, one row per epoch
-        and step of every run; `sweep` and `run` identify the run in all three. Columns, units and
-        dtypes are in `reports.collect`.
+        and step of every run, and `profile`, the steps in few rows; `sweep` and `run` identify the
+        run in all of them. Columns, units and dtypes are in `reports.columns`.
 
     Raises:
         sweep.run.UsageError: there is no sweep at or below a path.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,15 +16,16 @@ import pandas as pd
 from reports import collect
 from reports.cells import AGAINST
 from reports.collect import LeftOut, Report
-from reports.formats import DEFAULT, save
+from reports.formats import DEFAULT, FORMATS, save
 from reports.grid import Grid, lay_out
+from reports.measures import MEASURES
 from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
 
 if TYPE_CHECKING:
-    from reports.plots import Picture  # loads matplotlib
+    from reports.plots import Drawing, Picture  # loads matplotlib
 
 TABLES = "tables"
 PLOTS = "plots"
@@ -31,17 +34,30 @@ PICTURES = ("png",)  # unless others are asked for: drawing is most of the time 
 
 _INSTANT = "%Y-%m-%dT%H:%M:%S.%f%z"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_MEASURES = {measure.name for measure in MEASURES}
+_TARGET = re.compile(r"(time|bytes)_to_[\d.]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A report, and the directory where it is written."""
+    """A report, and the directory where it is written.
+
+    Attributes:
+        targets, against: see `tables.tables`.
+        more: tables besides those of the grid.
+    """
 
     directory: Path
     report: Report
     info: Mapping[str, Any]
     grid: Grid
-    tables: Sequence[Table]
+    targets: Sequence[float] | None = None
+    against: Mapping[str, str] = dataclasses.field(default_factory=lambda: AGAINST)
+    more: Sequence[Table] = ()
+
+    @functools.cached_property
+    def tables(self) -> Sequence[Table]:
+        return [*tables(self.grid, self.report.epochs, self.targets, self.against), *self.more]
 
     @property
     def page(self) -> Path:
@@ -74,7 +90,7 @@ def read(
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
 ) -> Built:
-    """What there is to report of sweeps together: of several, each signature counts once. Nothing is written.
+    """What there is to report of sweeps together, where each signature counts once. Nothing is written.
 
     Args:
         directory: of the report; of a single sweep its own.
@@ -83,14 +99,12 @@ def read(
     Raises:
         sweep.run.UsageError: there is nothing that is called as `against` says.
     """
-    report = Report(sweeps)
+    report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
-    if len(sweeps) > 1:
-        report = report.merged()
     grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
     check_against(grid, against)
-    return Built(directory, report, info, grid, tables(grid, report.epochs, targets, against))
+    return Built(directory, report, info, grid, targets, against)
 
 
 def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
@@ -119,18 +133,34 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
     """
     directory = built.directory
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
-    _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
-    for table in built.tables:
-        save(table, directory / TABLES, formats)
-    drawn: Mapping[Path, Picture] = {}
-    if pictures:
-        from reports import plots
-
-        (directory / PLOTS).mkdir(exist_ok=True)
-        makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
-        drawn = plots.save_all(makers, directory / PLOTS, ["png", *pictures])
+    with _drawing(built, pictures) as drawing:  # while this process makes the tables
+        _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
+        _save(built.tables, directory / TABLES, formats)
+        drawn = drawing.finish() if drawing else {}
     _write(directory / PAGE, render(built, drawn))
     return built
+
+
+def _save(made: Sequence[Table], directory: Path, formats: Sequence[str]) -> None:
+    """Write tables; of earlier ones other formats are kept up to date, and what is no longer made is deleted."""
+    there = {path for path in directory.iterdir() if path.suffix[1:] in FORMATS}
+    for table in made:
+        kept = [suffix for suffix in FORMATS if directory / f"{table.name}.{suffix}" in there]
+        save(table, directory, [*formats, *(suffix for suffix in kept if suffix not in formats)])
+    names = {table.name for table in made}
+    for path in there:
+        if path.stem not in names and (path.stem in _MEASURES or _TARGET.fullmatch(path.stem)):
+            path.unlink(missing_ok=True)
+
+
+def _drawing(built: Built, pictures: Sequence[str]) -> contextlib.AbstractContextManager[Drawing | None]:
+    if not pictures:
+        return contextlib.nullcontext()
+    from reports import plots
+
+    (built.directory / PLOTS).mkdir(exist_ok=True)
+    makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+    return plots.Drawing(makers, built.directory / PLOTS, ["png", *pictures])
 
 
 def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -152,7 +182,7 @@ def summarize_dates(built: Sequence[Built]) -> None:
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
             sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
-            runs = [(known.get(sweep) or Report([sweep])).runs for sweep in sweeps]
+            runs = [(known.get(sweep) or Report([sweep]).merged()).runs for sweep in sweeps]
             _write(date / rundir.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
 
 

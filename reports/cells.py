@@ -167,16 +167,16 @@ class Cells:
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
         return Cell(figures.summary.n, text, said=tuple(figures.absent))
 
-    def remarks(self) -> list[str]:
-        """What a reader has to know to read `shown`."""
+    def remarks(self, is_tested: bool = True) -> list[str]:
+        """What a reader has to know to read `shown`, of measures that are tested or not."""
         if self.expected == 1:
-            return []
+            return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
             kinds = [f"{key} ({', '.join(dict.fromkeys(map(_null, self.runs[key])))})" for key in self.averaged]
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
-        if self._has_pair().any():
+        if is_tested and self._has_pair().any():
             said.append(
                 f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else"
             )

@@ -75,6 +75,8 @@ class Report:
         order of the sweeps.
         """
         runs = self.runs
+        if not runs["signature"].duplicated().any():
+            return self
         # What names a run is the beginning of its signature, which two configs of different sweeps may share.
         same = ["signature", *(column for column in runs if column not in RUN_COLUMNS)]
         rank = pd.DataFrame({"done": (runs["status"] == rundir.DONE).fillna(False), "ended": runs["ended"]})
@@ -123,12 +125,22 @@ class Report:
             settled = {name for name, status in zip(names, runs["status"], strict=True) if status != rundir.RUNNING}
             found, values = gather.series_of_runs(series, Path(sweep), names, settled, self._leave_out)
             parts.append([np.array(of_sweep)[found], *values])
+            self._leave_out_lost(series, runs[np.bincount(found, minlength=len(runs)) == 0])
         nothing = [np.empty(0, int), *([np.empty(0)] * len(series.table.columns))]
         places, *values = (np.concatenate(each) for each in zip(*(parts or [nothing]), strict=True))
         frame = pd.DataFrame(dict(zip(series.table.columns, values, strict=True)))
         for position, column in enumerate(("sweep", "run")):
             frame.insert(position, column, self.runs[column].astype("category").array.take(places))
         return frame.assign(**{name: counts(frame[name]) for name, dtype in columns.items() if dtype == "Int64"})
+
+    def _leave_out_lost(self, series: gather.Series, without: pd.DataFrame) -> None:
+        """Say of which runs without rows the result knows better, unless it is said already."""
+        told = {entry.path for entry in self.left_out}
+        counts = without[f"{series.table.key}s_done"].fillna(0)
+        for directory, count in zip(without["directory"], counts, strict=True):
+            path = Path(directory) / series.table.name
+            if count and path not in told:
+                self._leave_out(LeftOut(path, f"no rows, though {series.table.key} {count} was reached"))
 
     def _leave_out(self, entry: LeftOut) -> None:
         if entry not in self._told:

@@ -9,6 +9,7 @@ import csv
 import html
 import io
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,12 +154,12 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+_MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore within a word is none
+
+
 def _markdown(text: str) -> str:
-    """Text that stays text in Markdown: neither a cell's border nor markup."""
-    return text.translate(_MARKDOWN)
-
-
-_MARKDOWN = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", **{char: f"\\{char}" for char in "\\|`*["}})
+    """Text that stays text in Markdown, also where `$` and `~` are markup: neither a cell's border nor markup."""
+    return _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False))
 
 
 def _html(text: str) -> str:

@@ -11,8 +11,9 @@ import pandas as pd
 from reports import progress
 from reports.collect import RUN_COLUMNS
 from reports.grid import SEED, Grid
+from reports.machines import RATES
 from reports.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED
-from reports.text import byte_unit, listed, number, setting, settings
+from reports.text import byte_unit, counted, listed, number, setting, settings
 from sweep import run as rundir
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
@@ -153,6 +154,16 @@ def over(values: pd.Series, partner: np.ndarray) -> np.ndarray:
     return np.divide(numbers, divisors, out=np.full(len(numbers), np.nan), where=divisors > 0)
 
 
+def efficiency(grid: Grid) -> np.ndarray:
+    """By run, samples per second and worker over those of the run with the fewest workers that is equal in all else."""
+    runs = grid.runs
+    workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
+    each = runs["samples_per_second"].where(runs["status"] == rundir.DONE) / workers
+    fewest = pd.Series(settings(runs["workers"])) == (setting(grid.workers[0]) if len(runs) else "")
+    seeds = [SEED] if SEED in runs else []
+    return over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
+
+
 def derive(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -171,12 +182,9 @@ def derive(
     columns: dict[str, object] = {"speedup": over(runs["iterations_per_second"].where(done), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
-        workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
-        fewest = pd.Series(settings(runs["workers"])) == setting(grid.workers[0])
-        each = runs["samples_per_second"].where(done) / workers
-        seeds = [SEED] if SEED in runs else []
-        columns["efficiency"] = over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
-        notes["efficiency"] = f"samples per second and worker, as a share of those with {setting(grid.workers[0])}"
+        columns["efficiency"] = efficiency(grid)
+        of = counted(setting(grid.workers[0]) or "?", "worker")
+        notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
     parts = runs[[f"{phase}_s" for phase in rundir.PHASES]].div(runs["step_s"], axis=0)
     columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in rundir.PHASES}
     columns["share_other"] = 1 - parts.sum(axis=1, skipna=False)
@@ -247,13 +255,21 @@ def _amount(value: float, by: str) -> str:
     return f"{number(value / size)} {unit}"
 
 
+_UNITS = {
+    **{column: "s" for column in RUN_COLUMNS if column.endswith("_s")},
+    **dict(zip(RATES, ("GFLOP/s", "GB/s", "million/s"), strict=True)),
+    **dict.fromkeys(("loss", "train_loss"), "nats"),
+}
+"""Of columns of `Report.runs` that no other measure is made of."""
+
+
 def choices(targets: Sequence[float]) -> dict[str, Measure]:
     """What a table may be asked for, by name: all that is told of a run, and a column of `Report.runs` as such."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
     known = [*MEASURES, *(measure for target in targets for measure in of_target(target)), *shares, step]
     others = {
-        column: Measure(column, column, column, "s" if column.endswith("_s") else "number", lower_is_better=True)
+        column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in RATES)
         for column, dtype in RUN_COLUMNS.items()
         if dtype in ("float64", "Int64")
     }

@@ -70,6 +70,8 @@ def pivot(
     asked = re.fullmatch(r"(?:time|bytes)_to_(\d+(?:\.\d+)?)", choice.value)
     if targets is None:
         targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
+    if asked and not 0 < float(asked[1]) <= 100:
+        raise UsageError(f"--value {choice.value}: expected percent above 0 and up to 100, such as time_to_95")
     targets = [*targets, *([float(asked[1]) / 100] if asked else [])]
     known = measures.choices(targets)
     _check("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
@@ -93,7 +95,9 @@ def pivot(
     said += [notes[measure.name]] if measure.name in notes else []
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title
-    return dataclasses.replace(table, name=_name(choice), title=title, remarks=(*said, *cells.remarks()))
+    return dataclasses.replace(
+        table, name=_name(choice), title=title, remarks=(*said, *cells.remarks(measure.is_tested))
+    )
 
 
 def columns(grid: Grid) -> list[str]:

@@ -16,6 +16,7 @@ from reports.text import clean
 from sweep import run as rundir
 
 _WARMUP_STEPS = 10  # where the config does not say
+_DIGITS = 8  # of a signature in a directory's name
 
 
 def row(files: Files, configs: Configs) -> dict[str, Any] | None:
@@ -47,7 +48,7 @@ def _results(files: Files, warmup: Any) -> dict[str, Any]:
     measured = _from_result(result) if result else _from_rows(files, warmup)
     hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
     return {
-        "signature": clean(run.signature),
+        "signature": clean(_signature(run, state)),
         "status": status,
         "reason": _word(state.get("reason")) or _word((result or {}).get("reason")),
         "attempts": len(attempts),
@@ -59,6 +60,13 @@ def _results(files: Files, warmup: Any) -> dict[str, Any]:
         "started": _word(attempts[0].get("started")) if attempts else None,
         "ended": _word(attempts[-1].get("ended")) if attempts else None,
     }
+
+
+def _signature(run: rundir.Run, state: Mapping[str, Any]) -> str:
+    """As its name ends, unless it is a copy under another name."""
+    known = state.get("signature")
+    is_another = isinstance(known, str) and not known.startswith(run.signature)
+    return str(known)[:_DIGITS] if is_another else run.signature
 
 
 def _records(

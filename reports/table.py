@@ -29,7 +29,7 @@ MARKS = {
 """What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
 
 MEANINGS = {
-    STAR: f"differs from the baseline: p < {LEVEL} in a paired t test over the seeds of both, "
+    STAR: f"differs from the baseline: p < {LEVEL} in a paired t test (pairs are equal in seed and keys), "
     "Holm-corrected for all tests of the table",
     DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
     DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "

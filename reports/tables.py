@@ -58,7 +58,7 @@ def tables(
     made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks()]) for table in made]
     phases, runs = _phases(grid, cells), _runs(grid)
-    return [*made, _noted(phases, [*said, *cells.remarks()]), _noted(runs, said)]
+    return [*made, _noted(phases, [*said, *cells.remarks(is_tested=False)]), _noted(runs, said)]
 
 
 def targeted(targets: Sequence[float]) -> list[Measure]:

@@ -98,7 +98,7 @@ def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) 
     place = comparing.place(options.into, sweeps)
     built = read(sweeps, place, choosing.targets(options), choosing.against(options))
     if comparison is not None:
-        built = dataclasses.replace(built, tables=[*built.tables, *comparison.tables])
+        built = dataclasses.replace(built, more=comparison.tables)
     write(built, _pictures(options), choosing.formats(options))
     if comparison is not None and not quiet:
         out = terminal.console()

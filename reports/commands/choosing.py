@@ -105,7 +105,7 @@ def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
     rows = _keys(options.rows, ["compressor"])
     cols = _keys(options.cols, [] if "workers" in rows else ["workers"])
     choice = Choice(rows, cols, options.value or "accuracy", parse_where(options.where))
-    report = Report([directory])
+    report = Report([directory]).merged()
     table = pivot(report.runs, report.epochs, choice, swept(report.info(directory)), targets(options), against(options))
     (directory / TABLES).mkdir(exist_ok=True)
     files = save(table, directory / TABLES, formats(options))

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from reports.grid import Grid
+from reports.measures import efficiency
 from reports.page.assets import numbers, rounded, thinned
 from reports.statistics import band
 from reports.text import settings
@@ -32,6 +33,7 @@ MEASURES = (
     "compression_error",
     "step_s",
     *(f"{phase}_s" for phase in rundir.PHASES),
+    "efficiency",
 )
 X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
@@ -51,7 +53,7 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
     finished = [[row for row in rows if statuses[row] == rundir.DONE] for rows in members]
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
-    measured = grid.runs[list(MEASURES)].to_numpy("float64")
+    measured = grid.runs.assign(efficiency=efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _bands([measured[done] for done in finished])
     curves = _means(_by_run(grid, epochs, (*X, *Y)), shown, X, Y)
     profiles = _means(_by_run(grid, profile, (*PROFILE_X, *PROFILE_Y)), shown, PROFILE_X, PROFILE_Y)

@@ -3,21 +3,8 @@
 const SCALED = {
   iterations_per_second: { ...MEASURES.iterations_per_second, of: (cell) => cell.values.iterations_per_second },
   samples_per_second: { ...MEASURES.samples_per_second, of: (cell) => cell.values.samples_per_second },
-  efficiency: { name: "scaling efficiency", unit: "%", scale: 100, digits: 3, of: efficiency },
+  efficiency: { name: "scaling efficiency", unit: "%", scale: 100, digits: 3, of: (cell) => cell.values.efficiency },
 };
-
-// Samples per second and worker, as a share of those of the cell that has the fewest workers and is equal otherwise.
-function efficiency(cell) {
-  const fewest = Math.min(...CELLS.filter((other) => other.workers !== "").map((other) => other.workers));
-  const first = CELLS.find((other) => Number(other.workers) === fewest && isSameButWorkers(other, cell));
-  const own = mean(cell, "samples_per_second");
-  if (!own || !first || !mean(first, "samples_per_second")) return null;
-  return [own / cell.workers / (mean(first, "samples_per_second") / first.workers), null, null];
-}
-
-function isSameButWorkers(a, b) {
-  return a.label === b.label && a.keys.every((key, place) => key === b.keys[place]);
-}
 
 function scalingPlot(host) {
   const sized = CELLS.filter((cell) => cell.workers !== "");

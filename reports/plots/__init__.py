@@ -19,9 +19,9 @@ from reports import style
 from reports.grid import Grid
 from reports.plots import bars, curves, pareto, scaling, swept
 from reports.plots.layout import lay_out
-from reports.plots.picture import FORMATS, Maker, Picture, Plot, save_all
+from reports.plots.picture import FORMATS, Drawing, Maker, Picture, Plot
 
-__all__ = ["FORMATS", "Maker", "Picture", "Plot", "makers", "plots", "save_all"]
+__all__ = ["FORMATS", "Drawing", "Maker", "Picture", "Plot", "makers", "plots"]
 
 
 def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:

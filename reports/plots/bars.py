@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -54,9 +57,11 @@ def breakdown(layout: Layout) -> Plot | None:
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == rundir.DONE) & runs["step_s"].notna()
         times = runs[shown].groupby("label")["step_s"].mean().sort_values() * 1e3
-        for place, label in enumerate(_rows(axis, layout, times)):
-            end = _stack(axis, place, runs[shown & (runs["label"] == label)])
+        labels = _rows(axis, layout, times)
+        ends = _stack(axis, runs[shown], labels)
+        for place, (label, end) in enumerate(zip(labels, ends, strict=True)):
             _write(axis, end, place, f"{number(end)} ms", label, runs, shown)
+    axes[0].set_xlim(left=0)  # of all, whose x they share
     layouts.label_axes(axes, f"time of a step [ms]{_footnote(layout)}", "", "x")
     phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]
     marks.legend(figure, phases, layout.seeds)
@@ -83,17 +88,21 @@ def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
     return labels
 
 
-def _stack(axis: Axes, place: int, shown: pd.DataFrame) -> float:
-    """The phases of one label's step at height `place`; their sum."""
-    if shown.empty:
-        return 0.0
-    end = 0.0
-    parts = shown[[f"{phase}_s" for phase in rundir.PHASES]].mean().fillna(0) * 1e3
-    parts["other"] = max(shown["step_s"].mean() * 1e3 - parts.sum(), 0)
-    for width, colour in zip(parts, style.PHASES.values(), strict=True):
-        axis.barh(place, width, _THICKNESS, end, color=colour, edgecolor=GREY, linewidth=0.3)
-        end += width
-    return end
+def _stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
+    """The phases of each label's step, one above the other; their sums, (labels,)."""
+    means = runs.groupby("label")[[*(f"{phase}_s" for phase in rundir.PHASES), "step_s"]].mean()
+    means = means.reindex(labels).fillna(0).to_numpy("float64").T * 1e3
+    parts = np.vstack([means[:-1], np.maximum(means[-1] - means[:-1].sum(0), 0)]).T
+    for place, widths in enumerate(parts):
+        spans = list(zip(np.cumsum(widths) - widths, widths, strict=True))
+        axis.broken_barh(
+            spans,
+            (place - _THICKNESS / 2, _THICKNESS),
+            facecolors=list(style.PHASES.values()),
+            edgecolors=GREY,
+            linewidths=0.3,
+        )
+    return parts.sum(1)
 
 
 def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -98,10 +98,10 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
     """A measure against progress; nothing where no run has any of it.
 
     Args:
-        layout: a panel for each number of workers.
+        layout: a panel for each number of workers, of which as many are drawn as fit on a page.
         frame: `Report.epochs`, or `Report.profile`.
     """
-    points = _points(frame, x, y.column, y.scale)
+    layout, points = layout.abridged(), _points(frame, x, y.column, y.scale)
     runs = pd.concat([runs for _, runs in layout.panels])
     if not is_shown(runs, points).any() or (y.from_zero and not any(line[:, 1].any() for line in points.values())):
         return None
@@ -111,22 +111,27 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
         figure, blocks = layouts.small_multiples(layout, x.label, y.label)
         axes = [axis for block in blocks for axis in block.values()]
         for block, (_, runs) in zip(blocks, layout.panels, strict=True):
-            lines = _lines(runs, points)
+            lines, trained = lines_of(runs, points), lines_of(runs, training)
             others = {label: outline(members) for label, members in lines.items()}
             for label, axis in block.items():
                 marks.backdrop(axis, others)
                 here = runs[runs["label"] == label]
-                ends = _draw(axis, here, layout.only(label), points, training, x)
+                own = ({one: each[one] for one in each if one == label} for each in (lines, trained))
+                ends = _draw(axis, layout.only(label), *own)
+                _name_absent(axis, here, layout.only(label), points, x)
                 marks.title_right(axis, "".join(text for _, _, text in ends.values()))
                 drawn.append({})
         explained = [*marks.backdrop_marks(layout), Line2D([], [], linestyle="none", label="number: where it ends")]
     else:
+        blocks = []
         figure, axes = layouts.figure_of(layout, layout.columns, 2.1, x.share)
         for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-            drawn.append(_draw(axis, runs, layout, points, training, x))
+            drawn.append(_draw(axis, layout, lines_of(runs, points), lines_of(runs, training)))
+            _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
         explained = marks.label_marks(layout)
     _scale(axes, layout, x, y)
+    layouts.draw_grid(blocks)
     if x.column in ("epoch", "step"):  # only here do all lines end at the same place
         for axis, ends in zip(axes, drawn, strict=True):
             if len(ends) <= _MAX_LABELLED:
@@ -138,7 +143,7 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
         ]
     if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
         explained.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
-    marks.legend(figure, explained, marks.of_seeds(layout, "band"), _many(layout))
+    marks.legend(figure, explained, marks.of_seeds(layout, "band"), _many(layout), layout.omitted)
     title = f"{y.title} against {x.title}"
     if y.result:
         alt = marks.alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
@@ -151,17 +156,13 @@ def _points(frame: pd.DataFrame, x: Progress, column: str, scale: float) -> Seri
     return {run: line * (1 / x.size, scale) for run, line in series(frame, x.column, column).items()}
 
 
-def _lines(runs: pd.DataFrame, points: Series) -> dict[str, list[Line]]:
-    return {str(label): lines_of(group, points) for label, group in runs.groupby("label", sort=False)}
-
-
 def _draw(
-    axis: Axes, runs: pd.DataFrame, layout: Layout, points: Series, training: Series, x: Progress
+    axis: Axes, layout: Layout, tested: Mapping[str, Sequence[Line]], trained: Mapping[str, Sequence[Line]]
 ) -> dict[str, tuple[float, float, str]]:
     """Draw the lines of all labels; what to write at the ends of those that are alone in their colour."""
     ends: dict[str, tuple[float, float, str]] = {}
     light = 0.2 if len(layout.looks) <= _MAX_BANDS else 0.1  # opacity of bands, which overlap where they are many
-    for label, lines in _lines(runs, points).items():
+    for label, lines in tested.items():
         look, is_alone = layout.looks[label], len(lines) == 1
         width = 1.5 if is_alone else _THIN
         axis.add_collection(
@@ -178,26 +179,34 @@ def _draw(
                 axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
         if is_alone and lines[0].is_done:
             ends[label] = (lines[0].x[-1], lines[0].y[-1], number(lines[0].y[-1]))
-    for label, lines in _lines(runs, training).items():
+    for label, lines in trained.items():
         segments = [line.points for line in lines]
         colour = layout.looks[label].colour
         axis.add_collection(
             LineCollection(segments, colors=colour, linewidths=_THIN, linestyles=[_DASHES], alpha=0.7, zorder=1.8)
         )
     axis.autoscale_view()
+    return ends
+
+
+def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: Series, x: Progress) -> None:
+    """Write why runs have no line."""
     shown = is_shown(runs, points)
+    if shown.all() and runs["label"].nunique() == len(layout.looks):
+        return
     stands = ~shown & np.array([run in points for run in names(runs)], bool)
     words = marks.words_for(runs, shown).mask(stands, x.nothing)
     marks.name_absent(axis, runs, words, layout)
-    return ends
 
 
 def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> None:
     """Scales, ticks and limits; an axis is logarithmic where values are decades apart: else it would lack numbers."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
+        least = min(filter(None, map(_least, axes)), default=None)
         for axis in axes:
             axis.set_yscale("log")
+            axis.set_ylim(bottom=least and least / 1.3)  # of lines: an interval may reach down to zero
             axis.yaxis.set_major_formatter(_PLAIN)
             axis.yaxis.set_minor_locator(NullLocator())  # it draws none, but takes its time
     for axis in axes:
@@ -205,6 +214,8 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
             axis.set_xscale("log" if is_wide else "linear")
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             axis.xaxis.set_minor_formatter(NullFormatter())
+            if is_wide:
+                layouts.label_more(axis)
             if layout.has_many:
                 axis.xaxis.set_minor_locator(NullLocator())
         elif x.column == "time_s":
@@ -215,6 +226,15 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
             axis.set_ylim(bottom=0)
     if layout.has_many:
         layouts.same_limits(axes, x.share)
+
+
+def _least(axis: Axes) -> float | None:
+    """The smallest positive value of the lines of some axes."""
+    lines = (
+        line for artist in axis.collections if isinstance(artist, LineCollection) for line in artist.get_segments()
+    )
+    values = [line[line[:, 1] > 0, 1] for line in lines if len(line)]
+    return min((float(each.min()) for each in values if len(each)), default=None)
 
 
 def _many(layout: Layout) -> str:

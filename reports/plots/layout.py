@@ -14,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from reports import style
 from reports.collect import RUN_COLUMNS
@@ -31,7 +34,7 @@ LEGEND = 0.4  # inches above all panels
 SMALL = 7.0  # points
 _FEW = 8  # labels whose lines can be told apart
 _MAX_PANELS = 12
-_MAX_SMALL = 60  # axes of small multiples
+_MAX_SMALL = 24  # axes of small multiples, which fill a page
 _ACROSS = 4  # of them side by side
 _SMALL_HEIGHT = 0.72  # inches: height of such axes; above all of a panel; below; left of all; between two
 _HEAD, _FOOT, _LEFT, _BETWEEN = 0.16, 0.52, 0.62, 0.14
@@ -51,6 +54,7 @@ class Layout:
         repeats: the keys that differ between the lines of one colour in a panel.
         looks: of each label, in the order of the tables.
         is_titled: whether the axes have their only label as title, and it need not be said again.
+        omitted: what a legend says about panels that there are no more.
     """
 
     panels: Sequence[tuple[str, pd.DataFrame]]
@@ -58,6 +62,7 @@ class Layout:
     repeats: Sequence[str]
     looks: Mapping[str, style.Look]
     is_titled: bool = False
+    omitted: str = ""
 
     def all_done(self) -> pd.DataFrame:
         runs = pd.concat([runs for _, runs in self.panels])
@@ -79,6 +84,16 @@ class Layout:
     def has_many(self) -> bool:
         """Whether there are too many labels for one pair of axes."""
         return len(self.looks) > _FEW
+
+    def abridged(self) -> Layout:
+        """With the first and the last panel, and of those between as many as fit on a page."""
+        most = max(2, _MAX_SMALL // len(self.looks)) if self.has_many else _MAX_PANELS
+        count = len(self.panels)
+        if count <= most:
+            return self
+        places = sorted({round(rank * (count - 1) / (most - 1)) for rank in range(most)})
+        panels = [self.panels[place] for place in places]
+        return dataclasses.replace(self, panels=panels, omitted=f"{most} of {count} panels, all are in report.html")
 
     def only(self, label: str) -> Layout:
         """What small axes show in front of the backdrop."""
@@ -154,11 +169,28 @@ def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[s
             size = ((step_x - _BETWEEN) / TEXT, _SMALL_HEIGHT / height)
             axis = block[label] = figure.add_axes((left / TEXT, bottom / height, *size))
             axis.set_title("\n".join(map(plain, names[label])), fontsize=SMALL, pad=3)
-            is_bottom, is_left = place + _ACROSS >= len(names), place % _ACROSS == 0
-            axis.tick_params(labelbottom=is_bottom, labelleft=is_left, labelsize=SMALL)
+            axis.tick_params(labelsize=SMALL)
             axis.locator_params(nbins=4)
+            # Ticks are most of the time of small axes; `draw_grid` draws what inner axes need of them.
+            axis.xaxis.set_visible(place + _ACROSS >= len(names))
+            axis.yaxis.set_visible(place % _ACROSS == 0)
         blocks.append(block)
     return figure, blocks
+
+
+def draw_grid(blocks: Sequence[Mapping[str, Axes]]) -> None:
+    """Continue the grid of the left axes of `small_multiples` in those beside them, once their limits are final."""
+    for block in blocks:
+        left, *others = block.values()
+        low, high = sorted(left.get_ylim())
+        ticks = [tick for tick in left.yaxis.get_majorticklocs() if low <= tick <= high]
+        for axis in others:
+            if not axis.yaxis.get_visible():
+                lines = [((0, tick), (1, tick)) for tick in ticks]
+                style_of = {"colors": rcParams["grid.color"], "linewidths": rcParams["grid.linewidth"], "zorder": 0.5}
+                axis.add_collection(
+                    LineCollection(lines, transform=axis.get_yaxis_transform(), **style_of), autolim=False
+                )
 
 
 def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
@@ -169,6 +201,13 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
         bottom, left = place + columns >= len(axes), place % columns == 0
         axis.tick_params(labelbottom=bottom or share == "y", labelleft=left or share == "x")
         axis.set(xlabel=x if bottom else "", ylabel=y if left else "")
+
+
+def label_more(axis: Axes) -> None:
+    """Ticks with names at 1, 2 and 5 of each decade of a logarithmic x axis that has few: one tells no scale."""
+    low, high = axis.get_xlim()
+    if low > 0 and high < 100 * low:
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
 
 
 def same_limits(axes: Sequence[Axes], share: str) -> None:

@@ -57,28 +57,33 @@ def series(frame: pd.DataFrame, x: str, y: str) -> Series:
     }
 
 
-def lines_of(runs: pd.DataFrame, points: Series) -> list[Line]:
-    """The lines of one label: one for each cell, of its runs that are done; and one for each other run.
+def lines_of(runs: pd.DataFrame, points: Series) -> dict[str, Sequence[Line]]:
+    """The lines of each label: one for each cell, of its runs that are done; and one for each other run.
 
-    Those that are more than `MAX_LINES` become two: the median of those that are done with the range of
-    the middle 80 %, and likewise of those that are not.
+    Those of a label that are more than `MAX_LINES` become two: the median of those that are done with the
+    range of the middle 80 %, and likewise of those that are not.
     """
-    lines: list[Line] = []
-    for _, cell in runs.groupby("cell", sort=False):
-        done = []
-        for sweep, run, status in cell[["sweep", "run", "status"]].itertuples(index=False):
-            if (line := points.get((sweep, run))) is None or not line[:, 0].any():
-                continue
-            if status == rundir.DONE:
-                done.append(line)
-            else:
-                x, y = _thinned(line).T
-                lines.append(Line(x, y, is_done=False))
-        lines += [_mean(done)] if done else []
-    if len(lines) > MAX_LINES:
-        groups = ([line for line in lines if line.is_done == is_done] for is_done in (True, False))
-        return [_median(group) for group in groups if group]
-    return lines
+    found: dict[str, list[Line]] = {}
+    done: dict[tuple[str, int], list[np.ndarray]] = {}
+    for label, cell, run, status in zip(runs["label"], runs["cell"], names(runs), runs["status"], strict=True):
+        lines = found.setdefault(label, [])
+        if (line := points.get(run)) is None or not line[:, 0].any():
+            continue
+        if status == rundir.DONE:
+            done.setdefault((label, cell), []).append(line)
+        else:
+            x, y = _thinned(line).T
+            lines.append(Line(x, y, is_done=False))
+    for (label, _), members in done.items():
+        found[label].append(_mean(members))
+    return {label: _few(lines) for label, lines in found.items()}
+
+
+def _few(lines: Sequence[Line]) -> Sequence[Line]:
+    if len(lines) <= MAX_LINES:
+        return lines
+    groups = ([line for line in lines if line.is_done == is_done] for is_done in (True, False))
+    return [_median(group) for group in groups if group]
 
 
 def outline(lines: Sequence[Line]) -> list[np.ndarray]:

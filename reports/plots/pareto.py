@@ -82,6 +82,8 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
         axis.xaxis.set_major_formatter(EngFormatter(cost.unit))
         axis.xaxis.set_minor_formatter(NullFormatter())
         _draw(axis, cloud, cost, layout)
+        if axis.get_xscale() == "log":
+            layouts.label_more(axis)
     layouts.label_axes(axes, cost.label, "accuracy [%]", "y")
     points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
     for axis, cloud, (_, runs) in zip(axes, clouds, panels, strict=True):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import multiprocessing
-import multiprocessing.connection
-import multiprocessing.process
 import os
-import sys
+import signal
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,6 +20,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from reports import style
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _NO_DATES: Mapping[str, dict[str, Any]] = {
     "png": {"Software": None},
@@ -80,48 +82,60 @@ Maker = Callable[[], Plot | None]
 """Makes a plot, or nothing where there is nothing to show."""
 
 
-def save_all(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = FORMATS) -> dict[Path, Picture]:
-    """Write the pictures, in order; returns them by the paths of their PNGs.
+class Drawing:
+    """Pictures that are drawn while this process goes on: by forks of it, one for each core.
 
-    Each is made and drawn by a fork of its own, on all cores: it is most of the time of a report, and
-    figures do not travel between processes. Files of a picture that is no longer made are deleted.
+    Drawing is most of the time of a report, and figures do not travel between processes. Used in a `with`
+    statement: where its block fails, no fork outlives it.
 
     Args:
         makers: by the names of the plots.
+        directory: of the files; those of a picture that is no longer made are deleted.
         formats: some of `FORMATS`, PNG among them.
     """
-    if "pdf" in formats:
-        _warm_up()
-    context = multiprocessing.get_context("fork")
-    pictures: dict[str, Picture | None] = {}
-    drawing: dict[multiprocessing.connection.Connection, tuple[str, multiprocessing.process.BaseProcess]] = {}
 
-    def finish() -> None:
-        ready = multiprocessing.connection.wait(drawing)
-        for result in [one for one in drawing if one in ready]:
-            name, process = drawing.pop(result)
-            try:
-                pictures[name] = result.recv()
-            except EOFError:
-                pictures[name] = _draw(
-                    makers[name], directory, formats
-                )  # here, so that the error is told, if it is one
-            process.join()
+    def __init__(self, makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = FORMATS) -> None:
+        self._makers, self._directory, self._formats = makers, directory, formats
+        if "pdf" in formats:
+            _warm_up()
+        context = multiprocessing.get_context("fork")
+        count = min(len(os.sched_getaffinity(0)), len(makers))
+        self._forks = []
+        for rank in range(count):
+            result, end = context.Pipe(duplex=False)
+            share = dict(list(makers.items())[rank::count])
+            fork = context.Process(target=_draw_some, args=(share, directory, formats, end), daemon=True)
+            fork.start()
+            end.close()
+            self._forks.append((fork, result))
 
-    for name, maker in makers.items():
-        result, end = context.Pipe(duplex=False)
-        process = context.Process(target=_send, args=(maker, directory, formats, end), daemon=True)
-        process.start()
-        end.close()
-        drawing[result] = (name, process)
-        if len(drawing) >= len(os.sched_getaffinity(0)):
-            finish()
-    while drawing:
-        finish()
-    for name in [name for name in makers if pictures[name] is None]:
-        for suffix in FORMATS:
-            Picture(name, "", "").path(directory, suffix).unlink(missing_ok=True)
-    return {picture.path(directory): picture for name in makers if (picture := pictures[name])}
+    def finish(self) -> dict[Path, Picture]:
+        """Wait for all pictures; returns them in the order of their makers, by the paths of their PNGs.
+
+        Raises:
+            Exception: whatever a maker or a file system says.
+        """
+        pictures: dict[str, Picture | None] = {}
+        for _, result in self._forks:
+            with contextlib.suppress(EOFError):  # killed: by lack of memory, say
+                pictures |= result.recv()
+        for name, maker in self._makers.items():
+            if name not in pictures:  # once more, here, where the error is told, if it is one
+                pictures[name] = _draw(maker, self._directory, self._formats)
+            if pictures[name] is None:
+                for suffix in FORMATS:
+                    Picture(name, "", "").path(self._directory, suffix).unlink(missing_ok=True)
+        found = (pictures[name] for name in self._makers)
+        return {picture.path(self._directory): picture for picture in found if picture}
+
+    def __enter__(self) -> Drawing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fork, result in self._forks:
+            fork.terminate()
+            fork.join()
+            result.close()
 
 
 def _warm_up() -> None:
@@ -138,8 +152,11 @@ def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | No
     return plot.save(directory, formats) if plot else None
 
 
-def _send(maker: Maker, directory: Path, formats: Sequence[str], end: multiprocessing.connection.Connection) -> None:
-    try:
-        end.send(_draw(maker, directory, formats))
-    except Exception:
-        sys.exit(1)  # without a word: the parent tries again
+def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str], end: Connection) -> None:
+    """Draw and tell; what cannot be drawn is left to the parent, without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    pictures = {}
+    for name, maker in makers.items():
+        with contextlib.suppress(Exception):
+            pictures[name] = _draw(maker, directory, formats)
+    end.send(pictures)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from reports.plots import bars, marks
 from reports.plots import layout as layouts
@@ -92,6 +93,7 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
                 _ideal(axis, name, runs, [one])
                 _frame(axis, counts)
             layouts.same_limits(list(block.values()), "y")
+        layouts.draw_grid(blocks)
         explained = marks.backdrop_marks(layout)
     else:
         figure, axes = layouts.figure_of(layout, 2, 2.3)
@@ -122,26 +124,39 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
 
 def _curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
     """By label, those of its settings that have any value."""
+    place = {count: rank for rank, count in enumerate(counts)}
+    values: dict[tuple[str, str], list[list[float]]] = {}
+    unfair: dict[tuple[str, str], np.ndarray] = {}
+    shares = runs[list(UNFAIR)].any(axis=1)
+    for label, repeat, workers, value, is_unfair in zip(
+        runs["label"], runs["repeat"], runs["workers"], runs["value"], shares, strict=True
+    ):
+        cells = values.setdefault((label, repeat), [[] for _ in counts])
+        if not np.isnan(value):
+            cells[place[workers]].append(value)
+        unfair.setdefault((label, repeat), np.zeros(len(counts), bool))[place[workers]] |= is_unfair
     found: dict[str, list[_Curve]] = {}
-    for (label, _), line in runs.groupby(["label", "repeat"], sort=False):
-        cells = [line[line["workers"] == count] for count in counts]
-        unfair = np.array([bool(cell[list(UNFAIR)].any(axis=None)) for cell in cells])
-        values = [cell["value"].dropna().to_numpy() for cell in cells]
-        if any(map(len, values)):
-            found.setdefault(str(label), []).append(_Curve(*means_of(values), unfair))
+    for (label, repeat), cells in values.items():
+        if any(cells):
+            curve = _Curve(*means_of([np.array(cell) for cell in cells]), unfair[label, repeat])
+            found.setdefault(label, []).append(curve)
     return found
 
 
 def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour: str, marker: str) -> None:
-    x = np.asarray(counts, float)
-    for curve in curves:
-        axis.plot(x, curve.mean, marker, linestyle="-", color=colour)
-        both = ~np.isnan(curve.low)
-        if both.any():
-            bars = np.stack([curve.mean - curve.low, curve.high - curve.mean])[:, both]
-            axis.errorbar(x[both], curve.mean[both], bars, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2)
-        if curve.unfair.any():
-            axis.plot(x[curve.unfair], curve.mean[curve.unfair], marker, color=colour, markerfacecolor="white")
+    """The lines of a label, all at once."""
+    if not curves:
+        return
+    mean, low, high = (np.stack([getattr(curve, side) for curve in curves]) for side in ("mean", "low", "high"))
+    unfair, x = np.stack([curve.unfair for curve in curves]), np.broadcast_to(np.asarray(counts, float), mean.shape)
+    axis.add_collection(LineCollection(list(np.stack([x, mean], axis=2)), colors=colour))
+    axis.plot(x[~unfair], mean[~unfair], marker, color=colour)
+    both = ~np.isnan(low)
+    if both.any():
+        bars = np.stack([(mean - low)[both], (high - mean)[both]])
+        axis.errorbar(x[both], mean[both], bars, fmt="none", ecolor=colour, elinewidth=0.9, capsize=2)
+    if unfair.any():
+        axis.plot(x[unfair], mean[unfair], marker, color=colour, markerfacecolor="white")
 
 
 def _ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
@@ -165,7 +180,8 @@ def _ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> 
 
 def _frame(axis: Axes, counts: Sequence[float]) -> None:
     axis.set_xscale("log", base=2)
-    axis.set_xticks(counts, [str(int(count)) for count in counts])
+    axis.xaxis.set_major_locator(FixedLocator(counts))
+    axis.xaxis.set_major_formatter(FixedFormatter([str(int(count)) for count in counts]))
     axis.xaxis.set_minor_locator(NullLocator())
     margin = max((counts[-1] / counts[0]) ** 0.08, 1.15)
     axis.set_xlim(counts[0] / margin, counts[-1] * margin)

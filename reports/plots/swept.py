@@ -18,6 +18,7 @@ from reports.grid import Grid
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, plain
 from reports.plots.picture import Plot
+from reports.table import MISSING
 from reports.text import counted, listed, number, order, setting
 from sweep import run as rundir
 
@@ -77,7 +78,7 @@ def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -
     means = runs.groupby("cell")["value"].mean()
     colours = Normalize(means.min(), means.max())
     for axis, (values, part) in zip(axes, groups, strict=False):
-        _panel(axis, part, (down, rows), (across, columns), colours)
+        _panel(axis, part, means, (down, rows), (across, columns), colours)
         texts = [f"{_name(key)}={_text(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)]
         axis.set_title(plain(", ".join(texts)))
     layouts.label_axes(axes[: len(groups)], plain(_name(across)), plain(_name(down)), "")
@@ -91,19 +92,24 @@ def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -
 
 
 def _panel(
-    axis: Axes, runs: pd.DataFrame, down: tuple[str, Sequence[Any]], across: tuple[str, Sequence[Any]], norm: Normalize
+    axis: Axes,
+    runs: pd.DataFrame,
+    means: pd.Series,
+    down: tuple[str, Sequence[Any]],
+    across: tuple[str, Sequence[Any]],
+    norm: Normalize,
 ) -> None:
     found = {
-        (_text(row), _text(column)): cell
-        for (row, column), cell in runs.groupby([down[0], across[0]], dropna=False, sort=False)
+        (_text(row), _text(column)): (means[cell], status)
+        for row, column, cell, status in zip(
+            runs[down[0]][::-1], runs[across[0]][::-1], runs["cell"][::-1], runs["status"][::-1], strict=True
+        )  # backwards, since the first of a cell counts
     }
     shown = np.full((len(down[1]), len(across[1])), np.nan)
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
-            cell = found.get((_text(row), _text(column)))
-            value = cell["value"].mean() if cell is not None else math.nan
-            word = "missing" if cell is None else next(iter(cell["status"]))
+            value, word = found.get((_text(row), _text(column)), (math.nan, MISSING))
             text = number(value) if math.isfinite(value) else "–" if word == rundir.DONE else word
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5

@@ -16,6 +16,7 @@ import pytest
 
 import reports
 from reports import gather, places, rows, runs
+from reports.__main__ import main
 from reports.build import build
 from reports.collect import Report
 from sweep import run as rundir
@@ -112,11 +113,23 @@ def test_runs_that_only_are_called_alike_are_not_one(tmp_path: Path) -> None:
     assert len(merged.runs) == 2 and not merged.left_out
 
 
-def test_two_runs_with_one_signature_in_a_sweep_are_both_shown(sweep: Path) -> None:
+@pytest.mark.parametrize("name", ["again-{}", "{}.bak"])
+def test_of_two_runs_with_one_signature_in_a_sweep_one_counts(name: str, sweep: Path) -> None:
+    """Both would make each run a cell of its own, and nothing a mean."""
     (first, *_) = directories(sweep)
-    shutil.copytree(first, first.with_name("again-" + first.name))
+    state = json.loads((first / rundir.STATE).read_text())
+    rundir.write_json(first / rundir.STATE, {**state, "signature": f"{rundir.Run(first).signature:f<64}"})
+    copy = shutil.copytree(first, first.with_name(name.format(first.name)))
     built = build(sweep, pictures=())
-    assert len(built.grid.runs) == 4 and built.report.runs["signature"].nunique() == 3
+    assert len(Report([sweep]).runs) == 4, "nothing is dropped unasked"
+    assert len(built.grid.runs) == 3 and not built.grid.keys and built.grid.runs["cell"].nunique() == 1
+    ((path, reason),) = told(built.report)
+    assert {path} < {first.name, copy.name} and reason.startswith("the same config as ")
+    pages = (built.page.read_text(), (sweep / rundir.SUMMARY).read_text())
+    assert reason.split("/")[-1] in pages[0] and pages[1].count("\n") == 4
+    assert main([str(sweep), "--rows", "compressor", "--format", "csv", "--quiet"]) == 0
+    (found,) = pd.read_csv(sweep / "tables" / "accuracy_by_compressor_workers.csv").to_dict("records")
+    assert found["n"] == 3
 
 
 def test_200_swept_keys(tmp_path: Path) -> None:

@@ -185,8 +185,8 @@ SILENT = {  # what is not worth a word: JSON is YAML, and what has not begun yet
     rundir.CONFIG: {"wrong types"},
     rundir.STATE: {"wrong types", "missing"},
     rundir.RESULT: {"wrong types"},
-    rundir.EPOCHS: {"missing", "empty"},
-    rundir.STEPS: {"missing", "empty"},
+    rundir.EPOCHS: set(),
+    rundir.STEPS: set(),
 }
 
 
@@ -206,6 +206,19 @@ def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
             assert is_told == (damage not in SILENT[name]), damage
         if name == rundir.CONFIG:
             assert (directory.name in set(report.runs["run"])) != is_told, damage
+
+
+def test_rows_that_a_result_knows_of_are_missed(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [])
+    for seed, data in enumerate((b"", b"\x00\xff", None, b"epoch,step\n")):
+        directory = fabricate.run(sweep, fabricate.config(seed=seed), name=str(seed))
+        (directory / rundir.EPOCHS).unlink() if data is None else (directory / rundir.EPOCHS).write_bytes(data)
+    for status in (rundir.RUNNING, rundir.FAILED):
+        (fabricate.run(sweep, fabricate.config(), status, name=status) / rundir.EPOCHS).unlink()
+    report = reports.load(sweep)
+    assert set(report.epochs["run"]) == set()
+    told = {entry.path.parent.name: entry.reason for entry in report.left_out}
+    assert told == dict.fromkeys("0123", "no rows, though epoch 15 was reached")
 
 
 def test_a_config_that_contains_itself_is_left_out(tmp_path: Path) -> None:

@@ -106,6 +106,20 @@ def test_latex_has_the_structure_of_booktabs_and_escapes_text() -> None:
     assert "\\footnotesize \\textsuperscript{$\\dagger$}: more workers" in source
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("warmup_steps", "warmup_steps"),
+        ("__init__", "\\_\\_init\\_\\_"),
+        ("_a_ b", "\\_a\\_ b"),
+        ("~~a~~ $x$", "\\~\\~a\\~\\~ \\$x\\$"),
+        ("a|b`c`*d*[e](f) <i> \\", "a\\|b\\`c\\`\\*d\\*\\[e](f) &lt;i&gt; \\\\"),
+    ],
+)
+def test_text_stays_text_in_markdown(name: str, written: str) -> None:
+    assert f"| {written} " in formats.to_markdown(table(name)).decode()
+
+
 class Words(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()

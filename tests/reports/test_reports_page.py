@@ -210,6 +210,17 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
     assert len(none["curve"]["test_accuracy"]) == 1, "one run has no band"
 
 
+def test_scaling_efficiency_is_that_of_the_tables(tmp_path: Path) -> None:
+    """The mean of the ratios of the seeds, which is not the ratio of the means."""
+    grid = [fabricate.config("qsgd", workers, seed=seed, epochs=3) for workers in (2, 4) for seed in range(3)]
+    built = read([fabricate.sweep(tmp_path / "s", grid)], tmp_path)
+    first, second = cells.cells(built.grid, built.report.epochs, built.report.profile)
+    table = next(table for table in built.tables if table.name == "efficiency")
+    assert first["values"]["efficiency"] == [1, 1, 1]
+    expected = [table.records[1][name] for name in ("mean", "low", "high")]
+    assert second["values"]["efficiency"] == pytest.approx(expected, rel=1e-3)
+
+
 def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1, 2)])
     fabricate.run(sweep, fabricate.config("svd"), rundir.FAILED, "it broke")

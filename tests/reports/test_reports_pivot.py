@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import statistics
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import reports
 from reports.__main__ import main
+from reports.table import MEANINGS, STAR
 from sweep import run as rundir
 from tests.reports import fabricate
 
@@ -108,6 +110,7 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--against", "compressor"], ["--against compressor: expected key=value"]),
         (["--format", "pdf,xls"], ["--format pdf: valid are csv, md, tex, html, parquet"]),
         (["--target", "95"], ["--target 95: expected a share"]),
+        (["--value", "time_to_200"], ["--value time_to_200: expected percent above 0 and up to 100"]),
     ],
 )
 def test_what_cannot_be_is_one_line(
@@ -118,11 +121,57 @@ def test_what_cannot_be_is_one_line(
     assert error.count("\n") == 1 and all(part in error for part in parts), error
 
 
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [
+        ("loss", "nats"),
+        ("train_loss", "nats"),
+        ("encode_s", "s"),
+        ("parameters", "number"),
+        ("matmul_gflop_s", "GFLOP/s"),
+        ("copy_gb_s", "GB/s"),
+        ("loop_mops", "million/s"),
+    ],
+)
+def test_columns_of_runs_have_their_units(value: str, unit: str, sweep: Path) -> None:
+    assert main([str(sweep), "--quiet", "--format", "csv", "--value", value]) == 0
+    assert {row["unit"] for row in records(sweep, f"{value}_by_compressor_workers.csv")} == {unit}
+
+
+def test_what_is_not_tested_names_no_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for value in ("step", "loss"):
+        assert main([str(sweep), "--format", "csv", "--value", value]) == 0
+        said[value] = capsys.readouterr().out
+    assert "baseline: compressor=none" in said["loss"] and "baseline" not in said["step"]
+    assert "paired t test (pairs are equal in seed and keys)" in MEANINGS[STAR], "they may be more than the seeds"
+
+
 def test_targets_and_formats_of_a_report(sweep: Path) -> None:
     assert main([str(sweep), "--quiet", "--no-plots", "--target", "0.2,0.355", "--format", "html,parquet"]) == 0
     names = {path.name for path in (sweep / "tables").iterdir()}
     assert {"time_to_20.html", "time_to_35.5.parquet", "bytes_to_35.5.html", "accuracy.parquet"} <= names
     assert not {"accuracy.csv", "accuracy.tex", "time_to_20.md"} & names
+
+
+def test_no_table_of_an_earlier_report_is_left_as_it_was(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("none"), fabricate.config("qsgd")])
+    report = [str(sweep), "--quiet", "--no-plots", "--format"]
+    assert main([*report, "csv,md", "--target", "0.2"]) == 0
+    assert main([str(sweep), "--quiet", "--format", "csv", "--value", "time_to_20"]) == 0
+    (sweep / "tables" / "mine.csv").touch()
+    shutil.rmtree(next((sweep / rundir.RUNS).glob("*none*")))
+    assert main([*report, "csv", "--target", "0.3"]) == 0
+    names = {path.name for path in (sweep / "tables").iterdir()}
+    assert not {"time_to_20.csv", "bytes_to_20.md", "speedup.csv"} & names
+    assert {
+        "time_to_30.csv",
+        "accuracy.csv",
+        "accuracy.md",
+        "time_to_20_by_compressor_workers.csv",
+        "mine.csv",
+    } <= names
+    assert "time_to_30.md" not in names and "| none" not in (sweep / "tables" / "accuracy.md").read_text()
 
 
 def test_runs_that_did_not_end_well_are_counted(tmp_path: Path) -> None:

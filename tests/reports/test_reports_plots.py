@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
@@ -22,7 +24,7 @@ import reports
 from reports import style
 from reports.build import Built
 from reports.grid import lay_out
-from reports.plots import FORMATS, Plot, makers, plots, save_all
+from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots
 from reports.plots.layout import GREY
 from reports.plots.marks import _spread
 from reports.statistics import summarize
@@ -79,18 +81,21 @@ def test_every_axis_has_a_name_and_a_unit(nine_plots: dict[str, Plot]) -> None:
         assert x in axes[-1].get_xlabel() and y in axes[0].get_ylabel()
 
 
+def line_of(axis: Axes, name: str) -> np.ndarray:
+    """x and y of the only line in the colour of a compressor, (2, points)."""
+    colour = matplotlib.colors.to_rgba(style.looks([name])[name].colour)
+    found = [each for each in axis.collections if isinstance(each, LineCollection)]
+    ((segment,),) = (each.get_segments() for each in found if tuple(each.get_color()[0]) == colour)
+    return np.asarray(segment).T
+
+
 def test_throughput_lines_are_the_measured_points(nine: Path, nine_plots: dict[str, Plot]) -> None:
     (axis,) = nine_plots["throughput"].figure.axes
     runs = reports.load(nine).runs
     for name in ("none", "qsgd", "svd"):
         speeds = runs[runs["compressor"] == name].sort_values("workers")["iterations_per_second"]
-        (line,) = (
-            line
-            for line in axis.lines
-            if line.get_linestyle() == "-" and line.get_color() == style.looks([name])[name].colour
-        )
-        assert list(np.asarray(line.get_xdata())) == [2, 4, 8]
-        assert np.asarray(line.get_ydata()) == pytest.approx(list(speeds))
+        x, y = line_of(axis, name)
+        assert x.tolist() == [2, 4, 8] and y == pytest.approx(list(speeds))
     assert axis.get_ylim()[0] == 0
     assert [text.get_text() for text in axis.texts] == [
         name
@@ -115,9 +120,7 @@ def test_efficiency_is_samples_per_worker_over_those_with_the_fewest(nine: Path,
     for name in ("none", "qsgd", "svd"):
         each = runs[runs["compressor"] == name].sort_values("workers")
         expected = 100 * each["samples_per_second"] / each["samples_per_second"].iloc[0] / each["workers"] * 2
-        colour = style.looks([name])[name].colour
-        (line,) = (line for line in axis.lines if line.get_linestyle() == "-" and line.get_color() == colour)
-        assert np.asarray(line.get_ydata()) == pytest.approx(list(expected))
+        assert line_of(axis, name)[1] == pytest.approx(list(expected))
     (ideal,) = (line for line in axis.lines if line.get_color() == GREY)
     assert set(np.asarray(ideal.get_ydata())) == {100}
 
@@ -144,13 +147,16 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
     for axis, workers in zip(nine_plots["breakdown"].figure.axes, (2, 4, 8), strict=True):
         assert [label.get_text() for label in axis.get_yticklabels()] == ["none", "qsgd", "svd"]
         for place, name in enumerate(("none", "qsgd", "svd")):
-            patches = [patch for patch in axis.patches if isinstance(patch, Rectangle)]
-            bars = [bar for bar in patches if round(bar.get_y() + 0.36) == place]
+            row = [each for each in axis.collections if isinstance(each, PolyCollection)][place]
+            bars = [path.get_extents() for path in row.get_paths()]
+            assert all((bar.y0 + bar.y1) / 2 == pytest.approx(place) for bar in bars) and axis.get_xlim()[0] == 0
+            assert [bar.x0 for bar in bars] == pytest.approx([0, *(bar.x1 for bar in bars[:-1])])
             (run,) = runs[(runs["compressor"] == name) & (runs["workers"] == workers)].to_dict("records")
-            assert [bar.get_width() for bar in bars][:-1] == pytest.approx(
+            assert [bar.width for bar in bars][:-1] == pytest.approx(
                 [run[f"{phase}_s"] * 1e3 for phase in rundir.PHASES]
             )
-            assert sum(bar.get_width() for bar in bars) == pytest.approx(run["step_s"] * 1e3)
+            assert sum(bar.width for bar in bars) == pytest.approx(run["step_s"] * 1e3)
+            assert axis.get_xlim()[1] > bars[-1].x1
 
 
 def test_who_has_no_numbers_is_named(troubled: Built) -> None:
@@ -225,8 +231,15 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return sweep, workers
 
 
-def test_everyone_is_named_in_every_picture_of_many(crowd: tuple[Path, Sequence[int]]) -> None:
-    made = drawn(crowd[0])
+@pytest.fixture(scope="module")
+def crowd_plots(crowd: tuple[Path, Sequence[int]]) -> dict[str, Plot]:
+    return drawn(crowd[0])
+
+
+def test_everyone_is_named_in_every_picture_of_many(
+    crowd: tuple[Path, Sequence[int]], crowd_plots: dict[str, Plot]
+) -> None:
+    made = crowd_plots
     labels = lay_out(reports.load(crowd[0]).runs).labels
     expected = [name for name in NAMES if name != "efficiency" or len(crowd[1]) > 1]
     assert list(made) == expected and len(labels) == len(MANY) + 3 and "qsgd levels=127 bucket_size=1016" in labels
@@ -241,6 +254,18 @@ def test_up_to_eight_share_a_panel(tmp_path: Path) -> None:
         made = drawn(many(tmp_path / str(count), (2, 4), MANY[:count]), "throughput", "accuracy_epoch")
         axes = {name: len(plot.figure.axes) for name, plot in made.items()}
         assert axes == {"throughput": 1, "accuracy_epoch": 2} if is_shared else {"throughput": 9, "accuracy_epoch": 18}
+
+
+def test_many_with_many_numbers_of_workers_fit_on_a_page(tmp_path: Path) -> None:
+    figure = drawn(many(tmp_path, (2, 3, 4, 5), MANY[:9]), "accuracy_epoch")["accuracy_epoch"].figure
+    assert [text.get_text() for text in figure.texts if "workers" in text.get_text()] == ["2 workers", "5 workers"]
+    assert len(figure.axes) == 18 and figure.get_figheight() < 9
+    assert figure.legends[0].get_title().get_text() == "2 of 4 panels, all are in report.html"
+    first, second, *_ = figure.axes
+    lines = [each for each in second.collections if each.get_zorder() == 0.5]
+    assert first.yaxis.get_visible() and not second.yaxis.get_visible()
+    ticks = [float(path.vertices[0, 1]) for path in lines[0].get_paths()]
+    assert ticks and set(ticks) <= set(first.get_yticks()), "the grid goes on where there are no ticks"
 
 
 def test_many_with_one_number_of_workers_are_ranked(tmp_path: Path) -> None:
@@ -275,11 +300,13 @@ def test_the_interval_over_seeds_lies_on_a_bar(tmp_path: Path) -> None:
     assert figure.legends[0].get_title().get_text() == "mean of 2 seeds, line: 95 % interval"
 
 
-def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, Sequence[int]]) -> None:
+def test_many_have_axes_of_their_own_in_front_of_all_others(
+    crowd: tuple[Path, Sequence[int]], crowd_plots: dict[str, Plot]
+) -> None:
     sweep, workers = crowd
     report = reports.load(sweep)
     labels = lay_out(report.runs).labels
-    figures = {name: plot.figure for name, plot in drawn(sweep).items()}
+    figures = {name: plot.figure for name, plot in crowd_plots.items()}
     for name in CURVES[:3]:
         axes = figures[name].axes
         assert len(axes) == len(labels) * len(workers)
@@ -304,8 +331,9 @@ def test_many_have_axes_of_their_own_in_front_of_all_others(crowd: tuple[Path, S
         assert {axis.get_ylim() for axis in figures["throughput"].axes} == {figures["throughput"].axes[0].get_ylim()}
 
 
-def test_pictures_of_many_grow_in_height_alone(crowd: tuple[Path, Sequence[int]], nine_plots: dict[str, Plot]) -> None:
-    for name, plot in drawn(crowd[0], *CURVES[:2], "breakdown").items():
+def test_pictures_of_many_grow_in_height_alone(crowd_plots: dict[str, Plot], nine_plots: dict[str, Plot]) -> None:
+    for name in (*CURVES[:2], "breakdown"):
+        plot = crowd_plots[name]
         assert plot.figure.get_figwidth() == nine_plots[name].figure.get_figwidth()
         assert plot.figure.get_figheight() > nine_plots[name].figure.get_figheight()
 
@@ -366,7 +394,14 @@ def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
 
 def test_the_compressors_that_are_known_are_told_apart() -> None:
     looks = style.looks([*style._KNOWN, "none"])
-    assert len(set(looks.values())) == len(looks)
+    assert len({look.colour for look in looks.values()}) == len(looks)
+
+
+def test_nobody_has_the_colour_of_a_compressor_beside_it_while_there_are_others() -> None:
+    known = {name: style.looks([name])[name] for name in ("powersgd", "onebit", "qsgd")}
+    looks = style.looks(["none", *known, "int8", "atomo", "redsync", "sidco", "gtopk", "a", "b", "c"])
+    assert known.items() <= looks.items(), "what is known is not moved"
+    assert len({look.colour for look in looks.values()}) == len(looks) == 12
 
 
 def test_variants_share_a_colour_and_differ() -> None:
@@ -386,12 +421,39 @@ def one_plot() -> Plot:
     return Plot("one", "One", "", Figure(figsize=(1, 1)))
 
 
+def save_all(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str] = FORMATS) -> dict[Path, Picture]:
+    with Drawing(makers, directory, formats) as drawing:
+        return drawing.finish()
+
+
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """It is drawn in another process."""
     with pytest.raises(FileNotFoundError):
         save_all({"one": one_plot}, tmp_path / "none")
     (path,) = save_all({"one": one_plot}, tmp_path)
     assert path == tmp_path / "one.png" and path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_whose_process_was_killed_is_drawn_all_the_same(tmp_path: Path) -> None:
+    here = os.getpid()
+
+    def killed_elsewhere() -> Plot:
+        if os.getpid() != here:
+            os._exit(1)
+        return one_plot()
+
+    assert list(save_all({"one": killed_elsewhere}, tmp_path, ["png"])) == [tmp_path / "one.png"]
+
+
+def test_no_drawing_outlives_a_failure(tmp_path: Path) -> None:
+    def never() -> Plot:
+        time.sleep(600)
+        return one_plot()
+
+    with pytest.raises(ZeroDivisionError), Drawing({"one": never}, tmp_path) as drawing:
+        ((fork, _),) = drawing._forks
+        raise ZeroDivisionError
+    assert not fork.is_alive() and not list(tmp_path.iterdir())
 
 
 def test_formats_that_are_there_are_kept_up_to_date(tmp_path: Path) -> None:

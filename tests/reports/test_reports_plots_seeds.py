@@ -60,9 +60,9 @@ def test_a_run_that_is_not_done_is_a_line_of_its_own(seeds: Path) -> None:
 
 
 def test_times_are_interpolated_where_all_seeds_have_been() -> None:
-    runs = pd.DataFrame({"sweep": "s", "run": ["a", "b"], "cell": 0, "status": rundir.DONE})
+    runs = pd.DataFrame({"sweep": "s", "run": ["a", "b"], "label": "l", "cell": 0, "status": rundir.DONE})
     points = {("s", "a"): np.array([[1.0, 10], [2, 20], [3, 30]]), ("s", "b"): np.array([[2.0, 0], [4, 20]])}
-    (line,) = lines_of(runs, points)
+    (line,) = lines_of(runs, points)["l"]
     assert line.x.tolist() == [2, 3] and line.y.tolist() == [10, 20]
     low, high = (summarize([20.0, 0.0]).low, summarize([30.0, 10.0]).high)
     assert line.low is not None and line.high is not None
@@ -71,16 +71,15 @@ def test_times_are_interpolated_where_all_seeds_have_been() -> None:
 
 def test_many_lines_and_long_ones_are_summed_up() -> None:
     count = MAX_LINES + 61
-    runs = pd.DataFrame(
-        {"sweep": "s", "run": [str(n) for n in range(count)], "cell": range(count), "status": rundir.DONE}
-    )
+    names, cells = [str(n) for n in range(count)], range(count)
+    runs = pd.DataFrame({"sweep": "s", "run": names, "label": "l", "cell": cells, "status": rundir.DONE})
     x = np.arange(1.0, 100_001)
     points = {("s", str(n)): np.column_stack([x, np.full(len(x), float(n))]) for n in range(count)}
-    (line,) = lines_of(runs, points)
+    (line,) = lines_of(runs, points)["l"]
     assert len(line.x) == 200 and (line.x[0], line.x[-1]) == (1, 100_000)
     assert line.low is not None and line.high is not None
     assert (line.low[0], line.y[0], line.high[0]) == pytest.approx((10, 50, 90))
-    some = lines_of(runs[:MAX_LINES], points)
+    some = lines_of(runs[:MAX_LINES], points)["l"]
     assert len(some) == MAX_LINES
     (behind,) = outline(some)
     assert behind.shape == (40, 2) and set(behind[:, 1]) == {(MAX_LINES - 1) / 2}
@@ -94,12 +93,26 @@ def test_points_of_runs_are_apart_also_where_sweeps_have_the_same_names() -> Non
     assert {run: line.tolist() for run, line in found.items()} == {("a", "r"): [[1, 3]], ("b", "r"): [[1, 4]]}
 
 
+def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis(tmp_path: Path) -> None:
+    grid = [fabricate.config(seed=seed, epochs=3) for seed in range(2)]
+    sweep = fabricate.sweep(tmp_path / "s", grid)
+    report = reports.load(sweep)
+    losses = [5.0, 1, 0.1] + [4.0, 0.01, 0.1]
+    epochs = report.epochs.sort_values(["run", "epoch"]).assign(test_loss=losses, train_loss=losses)
+    layout = panels_of(lay_out(report.runs), lay_out(report.runs).runs, ["workers"])
+    plot = curves.curves(layout, epochs, curves.EPOCH, curves.LOSS)
+    assert plot is not None
+    (axis,) = plot.figure.axes
+    assert band(np.array([[1, 0.01]]).T)[1][0] < 0, "there is an interval that a logarithmic axis has no room for"
+    assert axis.get_yscale() == "log" and axis.get_ylim()[0] == pytest.approx(0.1 / 1.3)
+
+
 def test_error_bars_are_the_intervals(seeds: Path) -> None:
     figure = drawn(seeds, "throughput")["throughput"].figure
     (axis,) = figure.axes
     runs = reports.load(seeds).runs
     none = runs[(runs["compressor"] == "none") & (runs["status"] == rundir.DONE)]
-    (bars, _) = (artist for artist in axis.collections if isinstance(artist, LineCollection))
+    _, bars, *_ = (artist for artist in axis.collections if isinstance(artist, LineCollection))
     for workers, segment in zip((2, 4), bars.get_segments(), strict=True):
         cell = summarize(none[none["workers"] == workers]["iterations_per_second"])
         assert np.asarray(segment)[:, 1] == pytest.approx([cell.low, cell.high])

@@ -165,6 +165,13 @@ def test_runs_that_shared_cores_are_marked_in_every_table(shared: Path) -> None:
         assert [note for note in table.notes if note.startswith("†: more workers than cores")]
 
 
+def test_a_sweep_of_one_seed_says_so(nine: Path) -> None:
+    shown = made(nine)
+    for name, table in shown.items():
+        assert ("every cell is one run (n=1)" in " ".join(table.notes)) == (name != "runs")
+    assert "samples per second and worker, as a share of those with 2 workers" in shown["efficiency"].notes
+
+
 def test_fair_sweeps_say_nothing_of_shared_cores(nine: Path) -> None:
     for table in made(nine).values():
         assert "‡" not in formats.to_markdown(table).decode()
