@@ -20,7 +20,7 @@ from reports.machines import remarks
 from reports.measures import ACCURACY, THROUGHPUT, Measure
 from reports.statistics import Difference, Summary, corrected, paired, summaries, unpaired
 from reports.table import LEVEL, MARKS, Cell, Column, Row, Table
-from reports.text import counted, listed, number, setting, spread
+from reports.text import counted, listed, number, setting, settings, spread
 from sweep import run as rundir
 from sweep.run import UsageError
 
@@ -159,7 +159,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
 
 def _cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[Place, pd.DataFrame]:
     """The runs by their values of the keys, in order."""
-    places = list(zip(*([setting(value) for value in runs[key]] for key in keys), strict=True)) or [()] * len(runs)
+    places = list(zip(*(settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
     rows: dict[Place, list[int]] = {}
     for position, place in enumerate(places):
         rows.setdefault(place, []).append(position)

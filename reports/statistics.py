@@ -218,9 +218,9 @@ def _student(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    from scipy import stats
+    from scipy.special import stdtrit  # the quantiles that scipy.stats.t has, in a quarter of the time to load
 
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, counts - 1) * std / np.sqrt(counts)
+    half = stdtrit(counts - 1, (1 + CONFIDENCE) / 2) * std / np.sqrt(counts)
     return mean - half, mean + half
 
 

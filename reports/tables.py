@@ -93,22 +93,22 @@ def headline(grid: Grid) -> str:
     seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
     size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}{seeds}"
     sentences = [f"{size}: {listed(statuses)}."]
-    done = runs[runs["status"] == rundir.DONE]
-    fair = done[~done[list(MARKS)].any(axis=1)]
-    for what, measure, candidates in (("test accuracy", ACCURACY, done), ("throughput", THROUGHPUT, fair)):
-        values = candidates[measure.column].dropna()
-        if len(values):
-            sentences.append(f"Highest {what}: {_best(grid, candidates.loc[values.index], measure)}.")
+    is_done = runs["status"] == rundir.DONE
+    is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
+    for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
+        known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
+        if len(known):
+            sentences.append(f"Highest {what}: {_best(grid, known, measure)}.")
     if shared := int(runs["shared_cores"].sum()):
         sentences.append(f"{counted(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)
 
 
-def _best(grid: Grid, runs: pd.DataFrame, measure: Measure) -> str:
-    """The cell with the highest mean, and what it is."""
-    means = runs.groupby("cell")[measure.column].mean()
-    members = runs[runs["cell"] == means.idxmax()]
-    first, values = members.iloc[0], members[measure.column].to_numpy("float64") * measure.scale
+def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
+    """The cell with the highest mean of the `known` values, and what it is."""
+    means = known.groupby("cell")[measure.column].mean()
+    members = known[known["cell"] == means.idxmax()]
+    first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
     names = [first["label"], counted(setting(first["workers"]), "worker")]
     names += [f"{key}={setting(first[key])}" for key in grid.keys]
     text = number(float(values[0]), measure.digits)

@@ -17,7 +17,7 @@ from reports.grid import Grid
 from reports.measures import efficiency
 from reports.page.assets import numbers, rounded, thinned
 from reports.statistics import band
-from reports.text import setting
+from reports.text import settings
 from sweep import run as rundir
 
 MEASURES = (
@@ -58,7 +58,7 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     values = _bands([measured[done] for done in finished])
     curves = _means(_by_run(grid, epochs, X, Y), shown, X, Y)
     profiles = _means(_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
-    names = {key: list(map(setting, grid.runs[key])) for key in ("label", "workers", *grid.keys)}
+    names = {key: settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
     return [
         {
             "label": names["label"][rows[0]],
@@ -134,6 +134,8 @@ def _aligned(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
     parts = [part for part in parts if len(part)]
     if not parts:
         return np.empty((0, 0, 0))
+    if all(np.array_equal(part[:, 0], parts[0][:, 0]) for part in parts):  # as they nearly always are
+        return np.stack(parts)[:, list(thinned(len(parts[0]), points))]
     every = np.unique(np.concatenate([part[:, 0] for part in parts]))
     grid = every[list(thinned(len(every), points))]
     stack = np.full((len(parts), len(grid), parts[0].shape[1]), np.nan)

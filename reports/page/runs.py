@@ -14,7 +14,7 @@ from reports.grid import BASELINE, Grid
 from reports.page.assets import coded
 from reports.table import Table
 from reports.tables import why
-from reports.text import clean, setting
+from reports.text import clean, setting, settings
 from sweep import run as rundir
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and cursor movements (ECMA-48)
@@ -48,7 +48,7 @@ def configs(grid: Grid) -> dict[str, Any]:
     same = [key for key in keys if distinct[key] == 1] if len(grid.runs) else []
     return {
         "common": {key: setting(grid.runs[key].iloc[0]) for key in same},
-        "differing": {key: coded(map(setting, grid.runs[key])) for key in keys if key not in same},
+        "differing": {key: coded(settings(grid.runs[key])) for key in keys if key not in same},
         "baseline": BASELINE,
     }
 
@@ -58,9 +58,7 @@ def facts(grid: Grid) -> dict[str, Any]:
     runs = grid.runs
     instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
     plain = ("status", "hosts", "cpu", "gpu", "attempts", "steps_done", "epochs_done")
-    return {key: coded(map(setting, values)) for key, values in ((key, runs[key]) for key in plain)} | {
-        key: coded(map(str, values)) for key, values in instants.items()
-    }
+    return {key: coded(settings(values)) for key, values in (*((key, runs[key]) for key in plain), *instants.items())}
 
 
 def details(grid: Grid, directory: Path) -> list[dict[str, str]]:

@@ -36,7 +36,7 @@ def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str,
     if runs.empty:
         return {}
     if runs["cell"].duplicated().any():
-        importlib.import_module("scipy.stats")  # for the intervals: a second, which forks need not spend each
+        importlib.import_module("scipy.special")  # for the intervals: once for all forks
     apart, together = lay_out(grid, runs, ["workers"]), lay_out(grid, runs, [])
     time = curves.time_axis(epochs["time_s"].max())
     make = functools.partial
