@@ -157,7 +157,9 @@ def _cells(table: Table, row: Row, first: int = 0, last: int | None = None) -> M
 
 
 def _picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[str, Any]:
+    content = path.read_bytes()
     return {
+        "width": assets.width(content),
         "title": plot.title,
         "alt": plot.alt,
         "href": runs.link(os.path.relpath(path, directory)),
@@ -166,7 +168,7 @@ def _picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[
             for other in (path, path.with_suffix(".svg"), path.with_suffix(".pdf"))
             if other.exists()
         ],
-        "base64": base64.b64encode(path.read_bytes()).decode() if is_held else "",
+        "base64": base64.b64encode(content).decode() if is_held else "",
     }
 
 
@@ -182,7 +184,8 @@ def _provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
 def _text(value: Any) -> str:
     """A value of sweep.yaml, whatever is nested in it, as one line."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+        texts = {key: _text(item) for key, item in value.items()}
+        return ", ".join(f"{key} {text}" for key, text in texts.items() if text)
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value))
     return setting(value)

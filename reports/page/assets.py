@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+DPI = 200  # of the pictures in plots/
 _HERE = Path(__file__).parent
 _SCRIPTS = (
     "text.js",
@@ -84,6 +85,11 @@ def embedded(value: Any) -> str:
     for char, code in _ESCAPED.items():
         text = text.replace(char, code)
     return text
+
+
+def width(png: bytes) -> int:
+    """The width of a picture in CSS pixels, of which there are 96 an inch (PNG, https://www.w3.org/TR/png-3/#11IHDR)."""
+    return round(int.from_bytes(png[16:20], "big") * 96 / DPI)
 
 
 def coded(texts: Iterable[str]) -> dict[str, Any]:

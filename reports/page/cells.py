@@ -26,6 +26,7 @@ MEASURES = (
     "loss",
     "iterations_per_second",
     "samples_per_second",
+    "efficiency",
     "time_s",
     "payload_bytes",
     "sent_bytes",
@@ -55,8 +56,8 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _bands([measured[done] for done in finished])
-    curves = _means(_by_run(grid, epochs, (*X, *Y)), shown, X, Y)
-    profiles = _means(_by_run(grid, profile, (*PROFILE_X, *PROFILE_Y)), shown, PROFILE_X, PROFILE_Y)
+    curves = _means(_by_run(grid, epochs, X, Y), shown, X, Y)
+    profiles = _means(_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
     names = {key: settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
     return [
         {
@@ -80,7 +81,7 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
 
 def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     """The curves of single runs, by row, as many as there is room for: those of runs that are not done first."""
-    curves = _by_run(grid, epochs, (*X, *Y))
+    curves = _by_run(grid, epochs, X, Y)
     most = _ROOM // ((len(X) + len(Y)) * _POINTS)
     is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
     rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
@@ -91,10 +92,14 @@ def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     return {"curves": found, "left_out": len(curves) - len(rows)}
 
 
-def _by_run(grid: Grid, frame: pd.DataFrame, columns: Sequence[str]) -> dict[int, np.ndarray]:
-    """The rows of each run, by the run's place in the grid; a run's rows lie together in `frame`."""
+def _by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:
+    """The rows of each run, by the run's place in the grid; a run's rows lie together in `frame`.
+
+    Rows without any value are left out, so that those that are drawn are chosen among the others.
+    """
     places = {place: row for row, place in enumerate(zip(grid.runs["sweep"], grid.runs["run"], strict=True))}
-    values = frame.reindex(columns=list(columns)).to_numpy("float64", na_value=np.nan)
+    frame = frame[frame.reindex(columns=list(y)).notna().any(axis=1)]
+    values = frame.reindex(columns=[*x, *y]).to_numpy("float64", na_value=np.nan)
     codes = np.stack([frame[key].cat.codes.to_numpy() for key in ("sweep", "run")])
     starts: Any = np.flatnonzero(np.diff(codes, prepend=-2).any(axis=0)) if len(frame) else []
     names = zip(*(frame[key].take(starts) for key in ("sweep", "run")), strict=True)

@@ -54,7 +54,7 @@ function lastOf(values) {
   return values.findLast((value) => value !== null) ?? NaN;
 }
 
-function cellCurve(cell, from, x, y) {
+function cellCurve(cell, from, x, y, ink) {
   const { scale } = CURVE_Y[y];
   const curve = cell[from];
   const parts = curve[y].map((part) => part.map((value) => (value === null ? null : value * scale)));
@@ -65,5 +65,5 @@ function cellCurve(cell, from, x, y) {
     const where = `${CURVE_X[x].name} ${number(at)} ${CURVE_X[x].unit}`.trim();
     return `${plain(cell.label)}${note}<br>${where}: ${triple[0] === null ? "?" : withInterval(triple, CURVE_Y[y])}${of}`;
   });
-  return lineTraces(curve[x], parts, cell.label, text, cell.done ? "solid" : "dot");
+  return lineTraces(curve[x], parts, cell.label, text, cell.done ? "solid" : "dot", ink);
 }

@@ -97,18 +97,22 @@ function drawRun(row) {
   const [own, cell] = [DATA.curves.curves[row], CELL_OF.get(row)];
   const draw = () => {
     const { x, y } = runAxes;
+    const ink = lineColour(cell?.label);
     const traces = [];
-    if (cell?.curve?.[y] && (cell.curve.n > 1 || !own)) traces.push(...cellCurve(cell, "curve", x, y));
+    if (cell?.curve?.[y] && (cell.curve.n > 1 || !own)) {
+      traces.push(...cellCurve(cell, "curve", x, y, colour("muted")));
+      traces.at(-1).name = `mean of ${counted(cell.curve.n, "run")} that differ only in the seed`;
+    }
     if (own?.[y]) {
       const values = own[y].map((value) => (value === null ? null : value * CURVE_Y[y].scale));
       const text = values.map((value, place) => `this run<br>${CURVE_X[x].name} ${number(own[x][place])}: ${number(value, 4)} ${CURVE_Y[y].unit}`);
       traces.push({
         x: own[x], y: values, type: "scatter", mode: "lines+markers", text, hovertemplate: "%{text}<extra></extra>",
-        line: { color: colour("link"), width: 2.5 }, marker: { size: 5, color: colour("link") },
+        name: "this run", line: { color: ink, width: 2.5 }, marker: { size: 6, color: ink, symbol: symbol(cell?.label) },
       });
     }
     const layout = {
-      height: 300,
+      height: 320, showlegend: true, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false },
       xaxis: { title: { text: axisTitle(CURVE_X[x]) }, exponentformat: "SI" }, yaxis: { title: { text: axisTitle(CURVE_Y[y]) } },
     };
     Plotly.react(host, traces, withStyle(layout, traces.length > 0), { displaylogo: false, responsive: true, displayModeBar: false });

@@ -17,8 +17,8 @@ const inView = new IntersectionObserver(
   { rootMargin: "300px" },
 );
 
-// `content()` gives {traces, layout, alt}; controls call `again` of what this returns.
-function plot(host, title, controls, content, makeLegend = labelLegend) {
+// `content()` gives {traces, layout, alt}; controls call `again` of what this returns; `events` are plotly's.
+function plot(host, title, controls, content, makeLegend = labelLegend, events = {}) {
   const keys = make("div", { class: "legend", role: "group", "aria-label": `Shown in: ${title}` });
   const canvas = make("div", { class: "canvas", role: "img", "aria-label": title });
   host.append(make("h3", {}, title), make("div", { class: "controls" }, ...controls), keys, make("div", { class: "wide" }, canvas));
@@ -30,12 +30,17 @@ function plot(host, title, controls, content, makeLegend = labelLegend) {
     canvas.setAttribute("aria-label", says);
     const styled = withStyle(layout, traces.length > 0);
     canvas.style.minHeight = `${styled.height}px`;
+    const isFirst = !canvas.on;
     Plotly.react(canvas, traces, styled, {
       displaylogo: false,
       responsive: true,
       modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+      // Otherwise there is a button that sends what is drawn to plotly's makers.
+      showSendToCloud: false,
+      plotlyServerURL: "",
       toImageButtonOptions: { format: "svg", filename: title },
     });
+    for (const [name, listener] of isFirst ? Object.entries(events) : []) canvas.on(name, listener);
   };
   const again = () => {
     makeLegend(keys);
@@ -75,8 +80,8 @@ function withStyle(layout, hasData) {
 }
 
 // A line of (mean, low, high) over x with its band; low and high are missing where there is one run.
-function lineTraces(x, [y, low, high], label, text, dash = "solid") {
-  const ink = lineColour(label);
+function lineTraces(x, [y, low, high], label, text, dash = "solid", ink = lineColour(label)) {
+  const last = y.findLastIndex((value) => value !== null);
   const traces = [];
   if (low && high) {
     const known = x.map((_, place) => place).filter((p) => x[p] !== null && low[p] !== null && high[p] !== null);
@@ -84,12 +89,12 @@ function lineTraces(x, [y, low, high], label, text, dash = "solid") {
     traces.push({
       x: [...known, ...back].map((p) => x[p]),
       y: [...known.map((p) => high[p]), ...back.map((p) => low[p])],
-      fill: "toself", fillcolor: faint(ink), line: { width: 0 }, mode: "lines", hoverinfo: "skip", type: "scatter",
+      fill: "toself", fillcolor: faint(ink), line: { width: 0 }, mode: "lines", showlegend: false, hoverinfo: "skip", type: "scatter",
     });
   }
   traces.push({
     x, y, type: "scatter", mode: "lines+markers", name: plain(label), line: { color: ink, width: 2, dash },
-    marker: { color: ink, symbol: symbol(label), opacity: 1, size: x.map((_, place) => (place === x.length - 1 ? 9 : 0)) },
+    marker: { color: ink, symbol: symbol(label), opacity: 1, size: x.map((_, place) => (place === last ? 9 : 0)) },
     text, hovertemplate: "%{text}<extra></extra>", connectgaps: true,
   });
   return traces;

@@ -13,6 +13,13 @@ function searchable() {
   return words;
 }
 
+// Whether a word is in a row: anywhere, but the number of `key=1` as a whole, not in `key=12` or `key=1.5`.
+function finder(word) {
+  if (!/[^=]=.*\d$/.test(word)) return (row) => row.includes(word);
+  const pattern = new RegExp(`(?<![\\w-])${word.replace(/[^\w]/g, "\\$&")}(?![\\w.])`);
+  return (row) => pattern.test(row);
+}
+
 const MOST_SELECTS = 8;
 
 // Controls, and `rows()`: the rows that pass, in the table's first order.
@@ -47,11 +54,11 @@ function makeFilter(host, changed) {
   host.append(...fields, reset);
   return () => {
     words ??= searchable();
-    const wanted = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = text.value.toLowerCase().split(/\s+/).filter(Boolean).map(finder);
     const rows = [];
     for (let row = 0; row < COUNT; row++) {
       const passes = [...chosen].every(([column, code]) => column.rows[row] === code);
-      if (passes && wanted.every((word) => words[row].includes(word))) rows.push(row);
+      if (passes && wanted.every((isIn) => isIn(words[row]))) rows.push(row);
     }
     return rows;
   };

@@ -10,18 +10,40 @@ function parallelPlot(host) {
     CELLS.some((cell) => mean(cell, name) !== null),
   );
   if (!swept.length || swept.length + results.length < 3) return;
-  plot(host, "Parallel coordinates", [], () => {
+  const kept = new Map(); // by axis, from which height to which
+  const show = make("button", { type: "button", disabled: true, click: () => keep([], null) }, "All lines");
+  const hint = make("p", { class: "note" }, "Drag over a part of an axis: only the lines that pass there stay; of further axes likewise.");
+  const keep = (places, heights) => {
+    if (!heights) kept.clear();
+    for (const place of places) kept.set(place, heights);
+    show.disabled = kept.size === 0;
+    again();
+  };
+  const events = {
+    plotly_selected: (event) => {
+      if (!event?.range) return; // a click, or what a change of the plot has left
+      const [left, right] = [...event.range.x].sort((a, b) => a - b);
+      const places = Array.from({ length: swept.length + results.length }, (_, at) => at).filter((at) => left <= at && at <= right);
+      keep(places, [...event.range.y].sort((a, b) => a - b));
+    },
+    plotly_deselect: () => keep([], null),
+  };
+  const again = plot(host, "Parallel coordinates", [hint, show], () => {
     const all = CELLS.filter((cell) => isShown(cell.label) && results.every((name) => mean(cell, name) !== null));
     const shown = all.slice(0, MOST_LINES);
     const axes = [
       ...swept.map(([name, of]) => namedAxis(name, shown.map(of))),
       ...results.map((name) => numberAxis(titled(name), shown.map((cell) => mean(cell, name) * MEASURES[name].scale))),
     ];
-    const traces = drawn.filter((label) => shown.some((cell) => cell.label === label)).map((label) => {
-      const places = shown.map((_, place) => place).filter((place) => shown[place].label === label);
+    const passes = (place) => [...kept].every(([at, [low, high]]) => low <= axes[at].heights[place] && axes[at].heights[place] <= high);
+    const every = shown.map((_, place) => place);
+    const linesOf = (label, isKept) => every.filter((place) => shown[place].label === label && passes(place) === isKept);
+    const groups = [false, true].flatMap((isKept) => drawn.map((label) => [label, isKept, linesOf(label, isKept)]));
+    const traces = groups.filter(([, , places]) => places.length).map(([label, isKept, places]) => {
       return {
         type: "scatter", mode: "lines+markers", name: plain(label), line: { color: lineColour(label), width: 1.2 },
-        marker: { color: lineColour(label), size: 5 }, opacity: 0.75, hovertemplate: "%{text}<extra></extra>",
+        marker: { color: lineColour(label), size: 5 }, opacity: isKept ? 0.75 : 0.1,
+        unselected: { marker: { opacity: 1 } }, ...(isKept ? { hovertemplate: "%{text}<extra></extra>" } : { hoverinfo: "skip" }),
         x: places.flatMap(() => [...axes.map((_, at) => at), null]),
         y: places.flatMap((place) => [...axes.map((axis) => axis.heights[place]), null]),
         text: places.flatMap((place) =>
@@ -30,6 +52,7 @@ function parallelPlot(host) {
     });
     const left = all.length > shown.length ? `; the first ${shown.length} of ${all.length} cells` : "";
     const layout = {
+      dragmode: "select", newselection: { line: { width: 0 } }, selections: [],
       margin: { l: 90, r: 70, t: 24, b: 60 }, width: Math.max(host.clientWidth, 120 * axes.length),
       xaxis: {
         tickvals: axes.map((_, at) => at), ticktext: axes.map((axis) => plain(axis.name, 24).replace(" [", "<br>[")),
@@ -37,16 +60,22 @@ function parallelPlot(host) {
         title: { text: left.replace("; ", "") },
       },
       yaxis: { visible: false, range: [-0.05, 1.05], fixedrange: true },
-      shapes: axes.map((_, at) => ({
-        type: "line", x0: at, x1: at, y0: 0, y1: 1, layer: "below", line: { color: colour("muted"), width: 1 },
-      })),
+      shapes: [
+        ...axes.map((_, at) => ({
+          type: "line", x0: at, x1: at, y0: 0, y1: 1, layer: "below", line: { color: colour("muted"), width: 1 },
+        })),
+        ...[...kept].map(([at, [low, high]]) => ({
+          type: "rect", x0: at - 0.04, x1: at + 0.04, y0: low, y1: high, line: { width: 0 }, fillcolor: colour("link"), opacity: 0.35,
+        })),
+      ],
       annotations: axes.flatMap((axis, at) => axis.ticks.map(([height, text]) => ({
         x: at, y: height, text: plain(text, 18), showarrow: false, xanchor: "right", xshift: -6,
         font: { size: 11, color: colour("text") }, bgcolor: colour("paper"), borderpad: 1,
       }))),
     };
-    return { traces, layout, alt: `A line per cell through ${axes.map((axis) => axis.name).join(", ")}${left}.` };
-  });
+    const chosen = kept.size ? `; ${every.filter(passes).length} of ${shown.length} lines stay` : "";
+    return { traces, layout, alt: `A line per cell through ${axes.map((axis) => axis.name).join(", ")}${left}${chosen}.` };
+  }, labelLegend, events);
 }
 
 function namedAxis(name, values) {

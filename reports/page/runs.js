@@ -21,8 +21,12 @@ function startRuns() {
   const box = make("div", { class: "scroll tall", role: "region", tabindex: "0", "aria-label": "All runs" }, table);
   const virtual = new VirtualTable(box, body, cells, openRun, columns.length);
   const filtered = makeFilter(controls, update);
-  const drawButton = make("button", { type: "button", click: () => drawLabels(defaultLabels(labelsOf(virtual.rows))) }, "Plot only these");
-  const allButton = make("button", { type: "button", click: () => drawLabels(defaultLabels()) }, "Plot all");
+  const draws = (labels, isChosen) => () => {
+    drawButton.toggleAttribute("data-plotted", isChosen); // for who loads the page again
+    drawLabels(defaultLabels(labels()));
+  };
+  const drawButton = make("button", { type: "button", "data-plots": true, click: draws(() => labelsOf(virtual.rows), true) }, "Plot only these");
+  const allButton = make("button", { type: "button", click: draws(() => undefined, false) }, "Plot all");
   if (LOOKS.size > 1) controls.append(drawButton, allButton);
   host.append(controls, said, box);
   update();
@@ -42,8 +46,8 @@ function startRuns() {
       } else if (column.name === "run") {
         line.push(make("td", {}, make("a", { href: `${address(textOf(DATA.runs.paths, row))}/`, title: text, tabindex: "-1" }, text)));
       } else {
-        const isBad = column.name === "status" && unfinished;
-        line.push(make("td", { class: column.kind === "number" ? "number" : isBad ? "bad" : null, title: text }, text));
+        const kind = column.name === "status" ? (unfinished ? "status bad" : "status") : null;
+        line.push(make("td", { class: column.kind === "number" ? "number" : kind, title: text }, text));
       }
     }
     return line;

@@ -10,9 +10,11 @@ function scalingPlot(host) {
   const sized = CELLS.filter((cell) => cell.workers !== "");
   if (!sized.length) return;
   const groups = settings(sized, false);
-  let [value, setting] = ["iterations_per_second", fullest(groups)];
+  const known = Object.entries(SCALED).filter(([, { of }]) => sized.some(of));
+  if (!known.length) return;
+  let [value, setting] = [known[0][0], fullest(groups)];
   const controls = [
-    select("Value", Object.entries(SCALED).map(([key, { name }]) => [key, name]), value, (chosen) => {
+    select("Value", known.map(([key, { name }]) => [key, name]), value, (chosen) => {
       value = chosen;
       again();
     }),
@@ -32,14 +34,21 @@ function scalingPlot(host) {
     const lines = labels.map((label) =>
       shown.filter((cell) => cell.label === label).sort((a, b) => a.workers - b.workers),
     );
-    const traces = [...idealTraces(lines, value), ...lines.map((line) => scalingTrace(line, measure))];
+    const ideal = lines.length ? idealTraces(lines, value) : [];
+    const traces = [...ideal, ...lines.map((line) => scalingTrace(line, measure))];
     const workers = [...new Set(shown.map((cell) => Number(cell.workers)))].sort((a, b) => a - b);
     const layout = {
       xaxis: { title: { text: "workers" }, type: "log", dtick: null, tickvals: workers, ticktext: workers.map(String) },
-      yaxis: { title: { text: axisTitle(measure) }, rangemode: "tozero" },
+      yaxis: { title: { text: axisTitle(measure) }, range: lines.length ? [0, top(ideal, lines, measure)] : null },
     };
+    if (ideal.length) layout.annotations = [said(value === "efficiency" ? "ideal" : `ideal, from ${plain(labels[0])}`)];
     return { traces, layout, alt: traces.length ? `${measure.name} against workers: ${saidOf(lines, measure)}` : "" };
   });
+}
+
+// Which line is dashed, in the upper right corner.
+function said(text) {
+  return { text: `dashed: ${text}`, showarrow: false, xref: "paper", yref: "paper", x: 1, y: 1, xanchor: "right", font: { size: 12, color: colour("muted") } };
 }
 
 function scalingTrace(line, measure) {
@@ -60,17 +69,26 @@ function seeds(cell) {
   return cell.done > 1 ? `, mean of ${cell.done}` : "";
 }
 
-// What perfect scaling would be, from where each line begins; one line where all are shares.
+// What perfect scaling would be, from where the first line begins: as many samples per second and worker. What a step
+// holds depends on how the batch is divided. Drawn through all its points: on an axis of logarithms it is no straight line.
 function idealTraces(lines, value) {
   const look = { type: "scatter", mode: "lines", hoverinfo: "skip", line: { color: colour("muted"), width: 1, dash: "dash" } };
-  const workers = lines.flat().map((cell) => Number(cell.workers));
-  if (!workers.length || value === "iterations_per_second") return [];
-  const [least, most] = [Math.min(...workers), Math.max(...workers)];
-  if (value === "efficiency") return [{ ...look, x: [least, most], y: [100, 100] }];
-  return lines.map(([first]) => {
-    const each = mean(first, "samples_per_second") / first.workers;
-    return { ...look, x: [first.workers, most].map(Number), y: [each * first.workers, each * most] };
-  });
+  const line = (lines[0] ?? []).filter((cell) => mean(cell, "samples_per_second") > 0);
+  if (value === "efficiency") {
+    const workers = lines.flat().map((cell) => Number(cell.workers));
+    return [{ ...look, x: [Math.min(...workers), Math.max(...workers)], y: [100, 100] }];
+  }
+  if (line.length < 2) return [];
+  const each = mean(line[0], "samples_per_second") / line[0].workers;
+  const ideal = (cell) => (each * cell.workers * mean(cell, value)) / mean(cell, "samples_per_second");
+  return [{ ...look, x: line.map((cell) => Number(cell.workers)), y: line.map(ideal) }];
+}
+
+const HIGHER = 1.6; // what is ideal may be cut off, so that what was measured is not pressed together
+
+function top(ideal, lines, measure) {
+  const measured = Math.max(...lines.flat().flatMap((cell) => measure.of(cell)).filter(Number.isFinite)) * measure.scale;
+  return Math.min(Math.max(measured, ...ideal.flatMap((trace) => trace.y)), HIGHER * measured) * 1.05;
 }
 
 function saidOf(lines, measure) {

@@ -2,10 +2,12 @@
 // Asks whether there is a new report, and then loads it again as its reader has left it.
 
 const EVERY_MS = 2000;
+const BUSY_MS = 2000; // after a key or a click the reader is left alone
 const frame = document.getElementById("report");
 const status = document.getElementById("status");
 let shown = null; // version of the report in the frame
 let left = null; // what its reader had chosen when it was loaded again
+let used = -Infinity; // when the reader last did something
 
 function say(text) {
   if (status.textContent !== text) status.textContent = text; // a screen reader reads what changes
@@ -21,8 +23,25 @@ function report() {
   }
 }
 
+// By what an element is known in the next page: ids there may be others.
 function nameOf(element) {
-  return element.id || element.labels?.[0]?.textContent || element.name;
+  const plot = element.closest("[data-plot]")?.dataset.plot ?? "";
+  const run = element.closest("tr")?.querySelector("a")?.getAttribute("href") ?? "";
+  return [plot, run, element.labels?.[0]?.textContent ?? element.ariaLabel ?? element.textContent].join("\n");
+}
+
+const FOCUSABLE = "a[href], button, input, select, summary, [tabindex]";
+
+function focusedIn(page) {
+  const element = page.activeElement;
+  if (document.activeElement !== frame || !element?.matches(FOCUSABLE)) return null;
+  return { name: nameOf(element), from: element.selectionStart ?? null, to: element.selectionEnd ?? null };
+}
+
+function focusIn(page, { name, from, to }) {
+  const element = [...page.querySelectorAll(FOCUSABLE)].find((one) => nameOf(one) === name);
+  element?.focus({ preventScroll: true });
+  if (element && from !== null) element.setSelectionRange(from, to);
 }
 
 // Whatever has a state in the page, by the names that it has for its reader.
@@ -32,14 +51,16 @@ function chosenIn(page) {
   return {
     texts: fields.map((field) => [nameOf(field), field.selectedOptions?.[0]?.textContent ?? field.value]),
     sorted: sorted && [sorted.textContent, sorted.ariaSort],
-    off: [...page.querySelectorAll("button[aria-pressed=false]")].map((button) => button.textContent),
+    isPlotted: page.querySelector("[data-plotted]") !== null,
+    off: [...page.querySelectorAll(".legend button[aria-pressed=false]")].map((button) => button.textContent),
     open: [...page.querySelectorAll("details")].map((details) => details.open),
     boxes: [...page.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]),
     top: frame.contentWindow.scrollY,
+    focused: focusedIn(page),
   };
 }
 
-function choose(page, { texts, sorted, off, open, boxes, top }) {
+function choose(page, { texts, sorted, isPlotted, off, open, boxes, top, focused }) {
   const named = new Map([...page.querySelectorAll("input, select")].map((field) => [nameOf(field), field]));
   for (const [name, text] of texts) {
     const field = named.get(name);
@@ -53,16 +74,19 @@ function choose(page, { texts, sorted, off, open, boxes, top }) {
   }
   const head = sorted && [...page.querySelectorAll("th[aria-sort]")].find((one) => one.textContent === sorted[0]);
   for (let clicks = 0; head && head.ariaSort !== sorted[1] && clicks < 2; clicks++) head.querySelector("button")?.click();
+  if (isPlotted) page.querySelector("[data-plots]")?.click();
   for (const text of off) {
-    [...page.querySelectorAll("button[aria-pressed=true]")].find((button) => button.textContent === text)?.click();
+    [...page.querySelectorAll(".legend button[aria-pressed=true]")].find((button) => button.textContent === text)?.click();
   }
   page.querySelectorAll("details").forEach((details, place) => (details.open = open[place] ?? details.open));
   page.querySelectorAll(".scroll").forEach((box, place) => box.scrollTo(...(boxes[place] ?? [0, 0])));
   frame.contentWindow.scrollTo(0, top);
+  if (focused) focusIn(page, focused);
 }
 
 function load(version) {
   const page = report();
+  if (performance.now() - used < BUSY_MS) return; // later
   if (shown === null) {
     frame.hidden = false;
     frame.src = "report.html";
@@ -79,6 +103,7 @@ frame.addEventListener("load", () => {
   const page = report();
   if (!page) return;
   document.title = page.title || document.title;
+  for (const event of ["keydown", "pointerdown"]) page.addEventListener(event, () => (used = performance.now()), true);
   if (left) choose(page, left);
   left = null;
 });

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import shutil
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reports.build import Built, build
+from reports.build import PLOTS, Built, build, render
+from reports.plots import Picture
 from sweep import run as rundir
 from tests.reports import fabricate
 
@@ -51,7 +54,32 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Built:
         (vague / name).unlink()
     fabricate.run(sweep, fabricate.config(HOSTILE, 2), name='x="><script>alert(2)<|script>')
     (fabricate.run(sweep, fabricate.config("svd", 16)) / rundir.CONFIG).unlink()
-    return build(sweep)
+    return build(sweep, pictures=())
+
+
+def png(width: int = 700, height: int = 10) -> bytes:
+    """A grey picture."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + bytes([128]) * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def illustrate(built: Built, alt: str = "A picture that took no time to draw") -> Path:
+    """Write a report's page with a picture in every section; those of `reports.plots` take seconds."""
+    plots = built.directory / PLOTS
+    plots.mkdir()
+    pictures = [
+        Picture(name, name.capitalize(), alt)
+        for name in ("throughput", "accuracy_epoch", "compression_error_step", "breakdown", "heatmap_accuracy")
+    ]
+    for picture in pictures:
+        picture.path(plots).write_bytes(png())
+    built.page.write_text(render(built, {one.path(plots): one for one in pictures}), encoding="utf-8")
+    return built.page
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reports.build import Built, build, read, render
-from reports.plots import Picture
+from reports.build import Built, read, render
 from sweep import run as rundir
 from tests.reports import fabricate
-from tests.reports.conftest import HOSTILE
+from tests.reports.conftest import HOSTILE, illustrate
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-PNG = (  # a grey dot
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="
-)
 LINK = '<a href="https://evil.example/">click</a><b>bold</b>'
 
 
@@ -59,7 +54,7 @@ def column(page: Page, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Three compressors with 2 and 4 workers and three seeds, of which one run failed; one picture."""
+    """Three compressors with 2 and 4 workers and three seeds, of which one run failed."""
     grid = [
         fabricate.config(name, workers, seed=seed)
         for name in ("qsgd", "svd", "none")
@@ -70,29 +65,28 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
         tmp_path_factory.mktemp("browser") / "a sweep #1?", grid[:-1], swept=["compressor", "workers", "seed"]
     )
     fabricate.run(sweep, grid[-1], rundir.FAILED, "rank 3 died")
-    (sweep / "plots").mkdir()
-    picture = Picture("throughput", "Throughput", "A picture that took no time to draw")
-    picture.path(sweep / "plots").write_bytes(base64.b64decode(PNG))
     built = read([sweep], sweep)
-    built.page.write_text(render(built, {picture.path(sweep / "plots"): picture}), encoding="utf-8")
+    illustrate(built)
     return built
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """400 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
+    """160 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
     sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "many", [fabricate.config("qsgd", epochs=2)])
     (one,) = (sweep / rundir.RUNS).iterdir()
     texts = {path.name: path.read_text() for path in one.iterdir() if path.is_file()}
-    for place in range(400):
+    for place in range(160):
         run = sweep / rundir.RUNS / f"run-{place:04}"
         run.mkdir()
-        config = texts[rundir.CONFIG].replace("levels: 7", f"levels: {place // 10}").replace("lr: 0.1", f"lr: {place}")
+        config = texts[rundir.CONFIG].replace("levels: 7", f"levels: {place // 4}").replace("lr: 0.1", f"lr: {place}")
         assert config != texts[rundir.CONFIG]
         (run / rundir.CONFIG).write_text(config)
         for name in (rundir.STATE, rundir.RESULT, rundir.EPOCHS):
             (run / name).write_text(texts[name])
-    return build(sweep, pictures=())
+    built = read([sweep], sweep)
+    built.page.write_text(render(built), encoding="utf-8")
+    return built
 
 
 @pytest.fixture
@@ -119,6 +113,31 @@ def test_all_plots_are_drawn_without_errors_and_requests(opened: Opened) -> None
     assert names == ["scaling", "accuracy", "pareto", "error", "breakdown", "heatmap", "parallel"]
     assert not opened.page.locator("[data-plot] .annotation-text", has_text="No finished run").count()
     assert opened.errors == [] and len(opened.requests) == 1 and opened.requests[0].startswith("file://")
+    buttons = set(shown.locator(".modebar-btn").evaluate_all("buttons => buttons.map(one => one.dataset.title)"))
+    assert buttons == {"Download plot", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}, "none sends it away"
+    servers = shown.locator(".canvas").evaluate_all("hosts => hosts.map(host => host._context.plotlyServerURL)")
+    assert set(servers) == {""}
+
+
+def test_what_would_be_ideal_is_drawn(opened: Opened) -> None:
+    page = opened.page
+    opened.draw_all()
+    scaling = page.locator("[data-plot=scaling]")
+    drawn = "() => document.querySelector('[data-plot=scaling] .canvas').data.map(({line, x, y}) => [line.dash, x, y])"
+    (dash, x, ideal), (_, _, measured), *_ = page.evaluate(drawn)
+    assert dash == "dash" and x == [2, 4] and ideal == pytest.approx([measured[0], 2 * measured[0]], rel=1e-3)
+    scaling.locator(".canvas").scroll_into_view_if_needed()
+    scaling.get_by_label("Value", exact=True).select_option("scaling efficiency")
+    scaling.locator(".ytitle", has_text="scaling efficiency").wait_for()
+    (dash, x, ideal), *lines = page.evaluate(drawn)
+    assert dash == "dash" and (x, ideal) == ([2, 4], [100, 100]) and len(lines) == 3
+    said = scaling.locator(".canvas").get_attribute("aria-label") or ""
+    table = (
+        page.get_by_role("table", name="Scaling efficiency").get_by_role("row", name=re.compile("^qsgd")).inner_text()
+    )
+    mean = re.search(r"qsgd\s+100 ± 0\s+([\d.]+) ±", table)
+    assert mean and f"qsgd, 4: {mean[1]};" in said, "as the table has it"
+    scaling.get_by_label("Value", exact=True).select_option("throughput")
 
 
 def test_runs_are_sorted(opened: Opened) -> None:
@@ -170,6 +189,8 @@ def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: Built) -> Non
     assert rows.count() > 2 * len(shown) and dialog.locator("tr.differs").count() == len(shown)
     assert ("seed", "1", "1") in {tuple(row.split("\t")) for row in rows.all_inner_texts()}
     assert dialog.locator("#run-curve .scatterlayer .trace").count() == 3, "the run, and the mean and band of its cell"
+    told = dialog.locator("#run-curve .legendtext").all_text_contents()
+    assert told == ["mean of 3 runs that differ only in the seed", "this run"]
     for link in dialog.get_by_role("link").all():
         target = page.evaluate(
             "href => decodeURIComponent(new URL(href, location.href).pathname)", link.get_attribute("href")
@@ -211,6 +232,29 @@ def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
     page.get_by_role("button", name="Plot all").click()
     assert "qsgd" in legend.inner_text()
     page.get_by_role("button", name="Clear").click()
+
+
+def test_lines_of_parallel_coordinates_are_kept_by_a_part_of_an_axis(opened: Opened) -> None:
+    page = opened.page
+    parallel = page.locator("[data-plot=parallel]")
+    parallel.scroll_into_view_if_needed()
+    parallel.locator(".main-svg").first.wait_for()
+    canvas, button = parallel.locator(".canvas"), parallel.get_by_role("button", name="All lines")
+    assert button.is_disabled()
+    canvas.scroll_into_view_if_needed()
+    box = parallel.locator(".nsewdrag").first.bounding_box()
+    first = parallel.locator(".ytick, .xtick text").first.bounding_box()  # the name of the axis of compressors
+    assert box and first
+    x = first["x"] + first["width"] / 2
+    page.mouse.move(x - 20, box["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(x + 20, box["y"] + box["height"] * 0.3, steps=5)
+    page.mouse.up()
+    page.locator("[data-plot=parallel] .canvas[aria-label*='2 of 6 lines stay']").wait_for()
+    traces = canvas.evaluate("canvas => canvas.data.map(trace => [trace.name, trace.opacity])")
+    assert [name for name, opacity in traces if opacity > 0.5] == ["none"] and len(traces) == 3
+    button.click()
+    assert button.is_disabled() and "stay" not in (canvas.get_attribute("aria-label") or "")
 
 
 def test_light_and_dark(opened: Opened) -> None:
@@ -285,6 +329,18 @@ def test_print_has_tables_and_pictures_and_no_controls(opened: Opened) -> None:
     for control in (".plot", ".controls", "nav", "#tools"):
         assert not page.locator(control).first.is_visible(), control
     assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')").strip() == "#fff"
+    heading = page.locator("table.runs thead button").first
+    assert heading.evaluate("button => getComputedStyle(button).display") == "contents", "repeated on every page"
+    page.set_viewport_size({"width": 700, "height": 900})
+    broken = page.locator("table.runs").evaluate(
+        """table => [...table.querySelectorAll("thead span:not(.unit), td.number, td.status")].filter(cell => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return range.getClientRects().length > 1;
+        }).map(cell => cell.textContent)"""
+    )
+    assert broken == [], "no number or name is broken over two lines"
+    page.set_viewport_size({"width": 1280, "height": 900})
     assert page.pdf().startswith(b"%PDF")
     page.emulate_media(media="screen")
     assert not page.locator("figure.static img").first.is_visible() and page.locator(".plot").first.is_visible()
@@ -295,7 +351,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Names, values, reasons and logs that would be markup, links or scripts if anything took them as such."""
     configs: list[dict[str, Any]] = [
         fabricate.config(name, workers, model__name=model)
-        for name in (HOSTILE, LINK, "%{x}<br>$\\alpha$", "none")
+        for name in (HOSTILE, LINK, "%{x}<br>$\\alpha$", "fp16", "none")
         for workers in (2, 4)
         for model in ("</script><script>alert(3)</script>", "javascript:alert(4)")
     ]
@@ -305,7 +361,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
     fabricate.run(sweep, configs[-2], name='x="><script>alert(2)<|script>&amp; %2e é\u2028')
     failed = fabricate.run(sweep, configs[-1], rundir.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
     (failed / "attempt-1" / rundir.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
-    return build(sweep, pictures=())
+    built = read([sweep], sweep)
+    built.page.write_text(render(built), encoding="utf-8")
+    return built
 
 
 def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: Built) -> None:
@@ -328,6 +386,11 @@ def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: 
     assert set(schemes) == {"file:"}
     assert not page.locator("svg a").count() and not page.locator("svg tspan[style*=bold]").count()
     assert page.evaluate("document.scripts.length") == 4, "the page's own and the data"
+    page.keyboard.press("Escape")
+    ink = "getComputedStyle(document.querySelector('.legend [data-label=fp16] .glyph')).color"
+    assert page.evaluate(ink) == "rgb(51, 34, 136)"
+    page.emulate_media(color_scheme="dark")
+    assert min(map(int, page.evaluate(ink)[4:-1].split(", "))) > 80, "lighter, where it would not be seen"
     assert opened.errors == [] and len(opened.requests) == 1
 
 
@@ -335,18 +398,21 @@ def test_only_the_rows_in_view_are_elements(context: BrowserContext, many: Built
     opened = Opened(context, many.page)
     page = opened.page
     rows = page.locator("table.runs tbody tr[data-place]")
-    assert page.locator("table.runs").get_attribute("aria-rowcount") == "402"
+    assert page.locator("table.runs").get_attribute("aria-rowcount") == "162"
     assert 10 < rows.count() < 80
     page.locator("table.runs tbody button.open").first.focus()
     page.keyboard.press("End")
-    last = page.locator("table.runs tbody tr[data-place='400']")
-    assert last.is_visible() and last.get_attribute("aria-rowindex") == "402" and rows.count() < 80
-    assert page.evaluate("document.activeElement.closest('tr').dataset.place") == "400"
-    page.get_by_label("Runs with these words").fill("lr=377 ")
-    assert rows.count() == 1
+    last = page.locator("table.runs tbody tr[data-place='160']")
+    assert last.is_visible() and last.get_attribute("aria-rowindex") == "162" and rows.count() < 80
+    assert page.evaluate("document.activeElement.closest('tr').dataset.place") == "160"
+    page.get_by_label("Runs with these words").fill("lr=15")
+    assert rows.count() == 1, "not 150"
+    page.get_by_label("Runs with these words").fill("lr=")
+    assert rows.count() > 10, "while it is typed"
     page.get_by_role("button", name="Clear").click()
     page.emulate_media(media="print")
-    page.wait_for_function("document.querySelectorAll('table.runs tbody tr[data-place]').length === 401")
+    rows.nth(160).wait_for()
+    assert rows.count() == 161
     page.emulate_media(media="screen")
     assert "20 of 40 compressors" in page.locator("[data-plot=accuracy] .legend").inner_text()
     assert opened.errors == []
@@ -356,7 +422,11 @@ def test_without_scripts_there_are_tables_and_pictures(browser: Browser, seeds: 
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(seeds.page.resolve().as_uri())
-    assert page.locator("figure.static img").is_visible()
+    picture = page.locator("figure.static img").first
+    assert picture.is_visible()
+    assert picture.evaluate("img => img.clientWidth - 2 * parseFloat(getComputedStyle(img).paddingLeft)") == 336, (
+        "700 dots at 200 an inch"
+    )
     assert page.get_by_role("table", name=re.compile("^All runs")).locator("tbody tr").count() == 18
     assert page.locator("td .reason", has_text="rank 3 died").is_visible() and not page.locator(".plot:visible").count()
     context.close()

@@ -22,7 +22,7 @@ from reports.page import assets, cells
 from reports.plots import Picture
 from sweep import run as rundir
 from tests.reports import fabricate
-from tests.reports.conftest import HOSTILE
+from tests.reports.conftest import HOSTILE, illustrate
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -65,12 +65,12 @@ def good_directory(nine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def good(good_directory: Path) -> Page:
-    return Page(build(good_directory).page)
+    return Page(illustrate(build(good_directory, pictures=())))
 
 
 @pytest.fixture(scope="module")
 def bad(troubled: Built) -> Page:
-    return Page(troubled.page)
+    return Page(illustrate(troubled, f"A picture of {HOSTILE}"))
 
 
 def test_it_needs_no_network_and_no_other_file(good: Page, bad: Page) -> None:
@@ -210,6 +210,15 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
     assert len(none["curve"]["test_accuracy"]) == 1, "one run has no band"
 
 
+def test_what_is_measured_now_and_then_is_drawn_where_it_is(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd")])
+    report = Report([sweep])
+    (qsgd,) = cells.cells(lay_out(report.runs), report.epochs, report.profile)
+    measured = report.profile["compression_error"].notna().sum()
+    assert measured < len(report.profile) < 2 * cells._POINTS
+    assert len(qsgd["profile"]["step"]) == measured and None not in qsgd["profile"]["compression_error"][0]
+
+
 def test_scaling_efficiency_is_that_of_the_tables(tmp_path: Path) -> None:
     """The mean of the ratios of the seeds, which is not the ratio of the means."""
     grid = [fabricate.config("qsgd", workers, seed=seed, epochs=3) for workers in (2, 4) for seed in range(3)]
@@ -236,6 +245,10 @@ def test_a_page_without_plots_and_one_without_sweep_yaml(nine: Path, tmp_path: P
     (copy / "sweep.yaml").unlink()
     page = Page(build(copy, pictures=()).page)
     assert not page.all("img") and not (copy / "plots").exists() and "Provenance" not in page.words
-    (copy / "sweep.yaml").write_text("git: {diff: '" + "x" * 500 + "'}\nhost: [a, {b: 1}]\nswept: 3\n")
-    page = Page(build(copy, pictures=()).page)
+    (copy / "sweep.yaml").write_text(
+        "git: {commit: 3f9a, dirty: [], diff: '" + "x" * 500 + "'}\nhost: [a, {b: 1}]\nswept: 3\n"
+    )
+    (copy / "report.html").write_text(render(read([copy], copy)))
+    page = Page(copy / "report.html")
     assert "git diff 500 characters" in page.words and "host a, b 1" in page.words and page.all("details")
+    assert "commit 3f9a" in page.words and "dirty" not in page.words, "what is empty is not shown"

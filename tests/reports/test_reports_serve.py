@@ -321,10 +321,11 @@ def test_a_page_that_cannot_be_made_leaves_the_last_one(capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count("\n") == 1, "the same is said once"
 
 
-@pytest.fixture
-def serving(nine: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Client, Path]]:
-    """The real thing, on a sweep of one run."""
-    sweep = fabricate.sweep(tmp_path / "2026-11-20/10-00-00", [fabricate.config("none", 2)])
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Client, Path]]:
+    """The real thing, on a sweep of two runs. One for all tests, of which the last one ends it."""
+    place = tmp_path_factory.mktemp("serving") / "2026-11-20/10-00-00"
+    sweep = fabricate.sweep(place, [fabricate.config("none", 2), fabricate.config("qsgd", 4)])
     command = [sys.executable, "-m", "reports", "serve", str(sweep), "--port", "0", "--interval", "0.1"]
     # As a shell's foreground job has it, whatever this process was started with.
     process = subprocess.Popen(
@@ -350,19 +351,16 @@ def version(client: Client) -> str | None:
     return json.loads(client("/state.json").body)["version"]
 
 
-def test_a_sweep_is_followed_and_ctrl_c_ends_it(serving: tuple[subprocess.Popen[str], Client, Path]) -> None:
-    process, client, sweep = serving
+def test_a_sweep_is_followed(serving: tuple[subprocess.Popen[str], Client, Path]) -> None:
+    _, client, sweep = serving
     before = sorted(sweep.rglob("*"))
     until(lambda: version(client))
     first = version(client)
-    assert b"compressor=qsgd,workers=4" not in client("/report.html").body
-    fabricate.run(sweep, fabricate.config("qsgd", 4))
-    until(lambda: version(client) != first and b"compressor=qsgd,workers=4" in client("/report.html").body)
+    assert b"compressor=qsgd,workers=8" not in client("/report.html").body
+    fabricate.run(sweep, fabricate.config("qsgd", 8))
+    until(lambda: version(client) != first and b"compressor=qsgd,workers=8" in client("/report.html").body)
     assert [path for path in before if not path.exists()] == []
     assert not (sweep / "report.html").exists() and not (sweep / "summary.csv").exists(), "it only reads"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
 
 
 def test_a_port_in_use_is_one_line(nine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,15 +404,25 @@ def test_a_browser_follows_and_keeps_what_its_reader_chose(
         report = page.frame_locator("#report")
         report.locator("html[data-ready]").wait_for()
         report.locator("#filter-text").fill("workers=2")
+        report.get_by_role("button", name="Plot only these").click()
+        accuracy = report.locator("[data-plot=accuracy]")
+        accuracy.get_by_label("Against", exact=True).select_option("training time")
         head = report.locator("table.runs th[aria-sort]", has_text="accuracy").first
         head.locator("button").click()
+        report.locator("table.runs button.open", has_text="none").focus()
         frame = next(frame for frame in page.frames if frame.url.endswith("/report.html"))
         frame.evaluate("scrollTo(0, 200)")
-        fabricate.run(sweep, fabricate.config("qsgd", 2))
-        fabricate.run(sweep, fabricate.config("qsgd", 4))
-        report.get_by_text("2 of 3 runs").wait_for()
+        fabricate.run(sweep, fabricate.config("topk", 2), rundir.FAILED, "boom")
+        fabricate.run(sweep, fabricate.config("svd", 4))
+        report.get_by_text(re.compile("^2 of . runs")).wait_for()
         assert report.locator("#filter-text").input_value() == "workers=2"
         assert head.get_attribute("aria-sort") == "descending"
+        assert accuracy.get_by_label("Against", exact=True).input_value() == "time_s"
+        drawn = accuracy.locator(".legend button").evaluate_all(
+            "buttons => buttons.map(button => button.dataset.label)"
+        )
+        assert drawn == ["none", "topk"], "not svd"
+        assert frame.evaluate("document.activeElement.textContent") == "none", "the focus is where it was"
         assert frame.evaluate("scrollY") == 200 and "Gradsweep" in page.title()
         assert page.get_by_role("status").inner_text() == "Nobody is running the sweep."
         report.locator("table.runs tbody button").first.click()
@@ -424,3 +432,10 @@ def test_a_browser_follows_and_keeps_what_its_reader_chose(
         assert said == []
     finally:
         context.close()
+
+
+def test_ctrl_c_ends_it(serving: tuple[subprocess.Popen[str], Client, Path]) -> None:
+    process, *_ = serving
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
