@@ -110,7 +110,7 @@ def _best(grid: Grid, runs: pd.DataFrame, measure: Measure) -> str:
     members = runs[runs["cell"] == means.idxmax()]
     first, values = members.iloc[0], members[measure.column].to_numpy("float64") * measure.scale
     names = [first["label"], counted(setting(first["workers"]), "worker")]
-    names += some([f"{key}={setting(first[key])}" for key in grid.keys])
+    names += some([f"{key}={setting(first[key]) or 'null'}" for key in grid.keys])
     text = number(float(values[0]), measure.digits)
     if len(grid.seeds) > 1:
         names.append(f"n={len(values)}")
