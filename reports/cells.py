@@ -15,7 +15,7 @@ from reports.grid import BASELINE, SEED, Grid
 from reports.measures import Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
 from reports.table import LEVEL, MARKS, MISSING, STAR, Cell
-from reports.text import setting, some, spread
+from reports.text import setting, settings, some, spread
 from sweep import run as rundir
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -88,8 +88,7 @@ class Cells:
     ) -> None:
         self.runs, self.names, self.against = runs, tuple(names), against
         numbers: dict[tuple[str, ...], int] = {}
-        texts = [[setting(value) for value in runs[name]] for name in names]
-        keys = list(zip(*texts, strict=True)) if texts else [()] * len(runs)
+        keys = list(zip(*(settings(runs[name]) for name in names), strict=True)) or [()] * len(runs)
         self.numbers = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
         self.places = list(numbers)
         told = {*names, *(("compressor", *grid.hyper) if "label" in names else ())}
@@ -210,7 +209,7 @@ def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.
     match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)
     for key, text in against.items():
-        is_baseline &= runs[key].map(setting) == text
+        is_baseline &= np.array(settings(runs[key])) == text
     return partners(runs, match, is_baseline)
 
 

@@ -133,8 +133,12 @@ def _names(table: Table) -> list[str]:
     return list(table.records[0]) if table.records else [column.name for column in table.columns]
 
 
-def _full(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value) if isinstance(value, float) else setting(value)
+def _full(value: Any) -> Any:
+    """What csv writes in full: floats as they are read again, nothing for None."""
+    return value if type(value) in _WRITTEN_IN_FULL else setting(value)
+
+
+_WRITTEN_IN_FULL = {str, float, int, type(None)}
 
 
 def _heading(column: Column) -> str:
@@ -166,26 +170,28 @@ def _latex_row(texts: Sequence[str]) -> str:
     return " & ".join(map(_latex, texts)) + r" \\"
 
 
-_LATEX = {
-    **{char: f"\\{char}" for char in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"{\char34}",
-    "[": "{[}",  # after a row's end it would be an option
-    "]": "{]}",
-    "`": r"\textasciigrave{}",
-    "±": r"$\pm$",
-    "…": r"\dots{}",
-    STAR: r"\textsuperscript{*}",
-    DAGGER: r"\textsuperscript{$\dagger$}",
-    DOUBLE_DAGGER: r"\textsuperscript{$\ddagger$}",
-}
+_LATEX = str.maketrans(
+    {
+        **{char: f"\\{char}" for char in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"{\char34}",
+        "[": "{[}",  # after a row's end it would be an option
+        "]": "{]}",
+        "`": r"\textasciigrave{}",
+        "±": r"$\pm$",
+        "…": r"\dots{}",
+        STAR: r"\textsuperscript{*}",
+        DAGGER: r"\textsuperscript{$\dagger$}",
+        DOUBLE_DAGGER: r"\textsuperscript{$\ddagger$}",
+    }
+)
 
 
 def _latex(text: str) -> str:
     """Text that stays text in LaTeX."""
-    return "".join(_LATEX.get(char, char) for char in text).replace("--", "-{}-")  # two would be a dash
+    return text.translate(_LATEX).replace("--", "-{}-")  # two would be a dash

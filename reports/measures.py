@@ -13,7 +13,7 @@ from reports.collect import RUN_COLUMNS
 from reports.grid import SEED, Grid
 from reports.machines import RATES
 from reports.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED
-from reports.text import byte_unit, counted, listed, number, setting
+from reports.text import byte_unit, counted, listed, number, setting, settings
 from sweep import run as rundir
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
@@ -140,7 +140,7 @@ def partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -
 
     Where several have, none is: which to take would be a guess.
     """
-    keys = list(zip(*([setting(value) for value in runs[key]] for key in match), strict=True)) or [()] * len(runs)
+    keys = list(zip(*(settings(runs[key]) for key in match), strict=True)) or [()] * len(runs)
     found: dict[tuple[str, ...], int] = {}
     for position in np.flatnonzero(is_baseline.to_numpy(bool)):
         found[keys[position]] = -1 if keys[position] in found else int(position)
@@ -159,7 +159,7 @@ def efficiency(grid: Grid) -> np.ndarray:
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
     each = runs["samples_per_second"].where(runs["status"] == rundir.DONE) / workers
-    fewest = runs["workers"].map(setting) == (setting(grid.workers[0]) if len(runs) else "")
+    fewest = pd.Series(settings(runs["workers"])) == (setting(grid.workers[0]) if len(runs) else "")
     seeds = [SEED] if SEED in runs else []
     return over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
 
@@ -197,23 +197,27 @@ def derive(
 def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tuple[dict[str, object], dict[str, str]]:
     runs = grid.runs
     done = runs[runs["status"] == rundir.DONE]
-    finished = pd.MultiIndex.from_frame(done[progress.RUN].astype("object"))
-    epochs = epochs[pd.MultiIndex.from_frame(epochs[progress.RUN].astype("object")).isin(finished)]
+    everyone, finished = progress.index(runs), progress.index(done)
+    epochs = progress.of(epochs, finished)
     comparisons = [*grid.keys, "workers"]
     groups = done.groupby(comparisons, dropna=False, sort=False)
     which = pd.Series(groups.ngroup().to_numpy(), finished)
     which = which[~which.index.duplicated()]
     columns: dict[str, object] = {}
     notes: dict[str, str] = {}
+
+    def aligned(values: pd.Series) -> np.ndarray:
+        return values.reindex(everyone).to_numpy("float64", na_value=np.nan)
+
     for by, measure in EQUAL.items():
         found = progress.at_equal(epochs, by, which)
-        columns[measure.column] = progress.aligned(found["accuracy"], runs)
-        columns[f"{measure.column}_at"] = at = progress.aligned(found["at"], runs)
-        notes[measure.name] = _where(runs.assign(at=at).dropna(subset="at"), comparisons, by)
-    columns["sent_total"] = progress.aligned(progress.last(epochs, "sent_bytes"), runs)
+        columns[measure.column] = aligned(found["accuracy"])
+        columns[f"{measure.column}_at"] = at = aligned(found["at"])
+        notes[measure.name] = _where(runs[comparisons].assign(at=at).dropna(subset="at"), comparisons, by)
+    columns["sent_total"] = aligned(progress.last(epochs, "sent_bytes"))
     for target in targets:
         for measure, column in zip(of_target(target), ("time_s", "sent_bytes"), strict=True):
-            columns[measure.column] = progress.aligned(progress.to_target(epochs, column, target), runs)
+            columns[measure.column] = aligned(progress.to_target(epochs, column, target))
             notes[measure.name] = "at the first evaluation that reached it"
     return columns, notes
 

@@ -8,8 +8,6 @@ counts as up to one evaluation behind: evaluate often where that matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 
@@ -33,12 +31,13 @@ def at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None)
         `accuracy`, that of the last evaluation not after it; NaN where there is none.
     """
     points = _points(epochs, by)
-    reached = points.groupby(RUN, observed=True)[by].max()
+    runs = points.groupby(RUN, observed=True)
+    reached = _named(runs[by].max())
     which = np.zeros(len(reached)) if comparison is None else comparison.reindex(reached.index).to_numpy()
     common = reached.groupby(which, dropna=False).transform("min")
-    limits = common.reindex(pd.MultiIndex.from_frame(points[RUN])).to_numpy()
+    limits = common.to_numpy()[runs.ngroup().to_numpy()]
     until = points[points[by].to_numpy() <= limits * _SLACK]
-    accuracy = until.groupby(RUN, observed=True)["test_accuracy"].last()
+    accuracy = _named(until.groupby(RUN, observed=True)["test_accuracy"].last())
     return pd.DataFrame({"at": common, "accuracy": accuracy.reindex(common.index)})
 
 
@@ -54,7 +53,7 @@ def to_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
         By `RUN`, only those that reached it.
     """
     points = _points(epochs, column)
-    return points[points["test_accuracy"] >= target].groupby(RUN, observed=True)[column].first()
+    return _named(points[points["test_accuracy"] >= target].groupby(RUN, observed=True)[column].first())
 
 
 def default_targets(best: pd.Series) -> list[float]:
@@ -70,16 +69,26 @@ def default_targets(best: pd.Series) -> list[float]:
 
 def last(epochs: pd.DataFrame, column: str) -> pd.Series:
     """The value of a cumulated column at the end of each run, by `RUN`."""
-    return epochs.dropna(subset=[column]).groupby(RUN, observed=True)[column].last().astype("float64")
+    known = epochs.loc[epochs[column].notna(), [*RUN, column]]
+    return _named(known.groupby(RUN, observed=True)[column].last().astype("float64"))
 
 
-def aligned(values: pd.Series | pd.DataFrame, runs: pd.DataFrame) -> Iterable[float]:
-    """Values by `RUN` in the order of `Report.runs`; NaN where there is none."""
-    return values.reindex(pd.MultiIndex.from_frame(runs[RUN].astype("object"))).to_numpy("float64", na_value=np.nan)
+def of(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
+    """The epochs of these runs (`index`)."""
+    groups = epochs.groupby(RUN, observed=True)
+    return epochs[_named(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
+
+
+def index(runs: pd.DataFrame) -> pd.MultiIndex:
+    """What names each row of `Report.runs`."""
+    return pd.MultiIndex.from_frame(runs[RUN].astype("object"))
 
 
 def _points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
-    points = epochs[[*RUN, column, "test_accuracy"]].astype(
-        {"sweep": "object", "run": "object", column: "float64", "test_accuracy": "float64"}
-    )
-    return points[np.isfinite(points[[column, "test_accuracy"]]).all(axis=1)]
+    points = epochs[[*RUN, column, "test_accuracy"]].astype({column: "float64", "test_accuracy": "float64"})
+    return points[np.isfinite(points[column]) & np.isfinite(points["test_accuracy"])]
+
+
+def _named(values: pd.Series) -> pd.Series:
+    """What was grouped by categories, which is fast, by plain names, of which others may have more."""
+    return values.set_axis(index(values.index.to_frame(index=False)))

@@ -7,10 +7,12 @@ are used.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -143,9 +145,21 @@ def holm(ps: Sequence[float]) -> list[float]:
     if tested:
         from statsmodels.stats.multitest import multipletests
 
-        for place, p in zip(tested, multipletests([ps[place] for place in tested], method="holm")[1], strict=True):
+        with _nothing_to_collect():
+            adjusted = multipletests([ps[place] for place in tested], method="holm")[1]
+        for place, p in zip(tested, adjusted, strict=True):
             corrected[place] = float(p)
     return corrected
+
+
+@contextlib.contextmanager
+def _nothing_to_collect() -> Iterator[None]:
+    """Spares all objects that there are from a collection of garbage, which multipletests asks for each time."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def corrected(found: Sequence[Difference | None]) -> list[Difference | None]:

@@ -1,7 +1,7 @@
 """Who has which colour: the same in every plot of every sweep.
 
-Colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which people with any common
-colour vision tell apart; markers and hatches say the same once more for prints in grey.
+The first colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which people with any common
+colour vision tell apart; markers and hatches say the same once more for prints in grey, and where there are more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ STYLE = Path(__file__).parent / "gradsweep.mplstyle"
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+INDIGO, WINE, OLIVE, BROWN, VIOLET, PINE = "#332288", "#882255", "#999933", "#7F5800", "#7A5FD3", "#005740"
 
 PHASES = {
     "data": "#BBBBBB",
@@ -31,7 +32,7 @@ PHASES = {
 BACKDROP, BAR = "#D6D6D6", "#8FB3D1"
 
 # Yellow lines are too light on white paper; black is the baseline's.
-_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INDIGO, WINE, OLIVE, BROWN, VIOLET, PINE)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "h", "p")
 _KNOWN = (
     "qsgd",
@@ -58,24 +59,41 @@ class Look:
 def looks(labels: Sequence[str]) -> dict[str, Look]:
     """The look of each label (`qsgd`, `qsgd levels=7`), from the name of its compressor.
 
-    Variants of one compressor share its colour, from dark to light, and differ in their marker.
+    Variants of one compressor share its colour, from dark to light, and differ in their marker. A compressor that is
+    known here has its colour whoever is beside it.
     """
     variants: dict[str, list[str]] = {}
     for label in labels:
         variants.setdefault(label.partition(" ")[0], []).append(label)
+    places = _places([name for name in variants if name != "none"])
     return {
-        label: _variant(name, position, len(members))
+        label: _variant(places.get(name), position, len(members))
         for name, members in variants.items()
         for position, label in enumerate(members)
     }
 
 
-def _variant(name: str, position: int, count: int) -> Look:
-    if name == "none":
+def _places(names: Sequence[str]) -> dict[str, int]:
+    """The colour of each name, as a place among `_COLOURS`, counted on beyond their end."""
+    places = {name: _KNOWN.index(name) for name in names if name in _KNOWN}
+    count = len(_COLOURS)
+    for name in names:
+        if name in places:
+            continue
+        # That of an unknown name follows from its letters, so that it has the same in every sweep, or is the next
+        # one that nobody beside it has.
+        wanted = zlib.crc32(name.encode())
+        taken = {place % count for place in places.values()}
+        free = (place for place in range(wanted, wanted + count) if place % count not in taken)
+        places[name] = next(free, wanted)
+    return places
+
+
+def _variant(place: int | None, position: int, count: int) -> Look:
+    """`place` is None for the baseline."""
+    if place is None:
         colour, first = BLACK, 0
     else:
-        # A name that is not known here still has one colour everywhere: it follows from its letters.
-        place = _KNOWN.index(name) if name in _KNOWN else zlib.crc32(name.encode())
         colour = _COLOURS[place % len(_COLOURS)]
         first = 1 + place // len(_COLOURS) + place % len(_COLOURS)
     return Look(_lighter(colour, 0.45 * position / max(count - 1, 1)), _MARKERS[(first + position) % len(_MARKERS)])

@@ -19,7 +19,7 @@ from reports.grid import Grid
 from reports.machines import remarks
 from reports.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
 from reports.table import MARKS, MEANINGS, NOT_MEASURED, Cell, Column, Row, Table
-from reports.text import counted, listed, number, order, setting, some, spread
+from reports.text import counted, listed, number, order, setting, settings, some, spread
 from sweep import run as rundir
 
 _RUN_MEASURES = (
@@ -214,20 +214,22 @@ def _phases(grid: Grid, cells: Cells) -> Table:
 
 def _runs(grid: Grid) -> Table:
     """One row per run: what it is, its status, the measures, and why it is not done."""
-    shown = [measure.scaled(grid.runs[measure.column]) for measure in _RUN_MEASURES]
+    runs = grid.runs
+    shown = [measure.scaled(runs[measure.column]) for measure in _RUN_MEASURES]
     names = ("label", *grid.run_keys, "workers")
-    lines, records = [], []
-    for run in grid.runs.to_dict("records"):
-        texts = {column_name(name): setting(run[name]) for name in names}
-        marks = [mark for column, mark in MARKS.items() if run[column]]
-        workers = Cell(setting(run["workers"]), setting(run["workers"]) + "".join(marks), said=tuple(marks))
-        after = [setting(run["reason"]), setting(run["run"])]
+    columns: dict[str, Sequence[Any]] = {column_name(name): settings(runs[name]) for name in names}
+    columns["status"] = settings(runs["status"])
+    columns |= {measure.column: _known(runs[measure.column]) for measure in shown}
+    columns |= {mark: runs[mark].to_numpy(bool).tolist() for mark in MARKS}
+    columns |= {name: settings(runs[name]) for name in ("reason", "run")}
+    records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    lines = []
+    for run in records:
+        marks = tuple(mark for column, mark in MARKS.items() if run[column])
+        before = [_text(run[column_name(name)]) for name in names[:-1]]
+        workers = Cell(run["workers"], run["workers"] + "".join(marks), said=marks)
         cells = [_run_cell(run["status"], run[measure.column], measure) for measure in shown]
-        line = (*map(_text, list(texts.values())[:-1]), workers, _text(run["status"]), *cells, *map(_text, after))
-        lines.append(Row(line))
-        numbers = {measure.column: _known(run[measure.column]) for measure in _RUN_MEASURES}
-        flags = {mark: bool(run[mark]) for mark in MARKS}
-        records.append({**texts, "status": run["status"], **numbers, **flags, "reason": after[0], "run": after[1]})
+        lines.append(Row((*before, workers, _text(run["status"]), *cells, _text(run["reason"]), _text(run["run"]))))
     headings = [*map(Column, map(column_name, names)), Column("status")]
     headings += [Column(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
     options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())
@@ -243,13 +245,17 @@ def _runs(grid: Grid) -> Table:
     )
 
 
-def _run_cell(status: str, value: Any, measure: Measure) -> Cell:
-    word = status if status != rundir.DONE else measure.absent if _known(value) is None else ""
-    return Cell(word, word, is_word=True, said=(word,)) if word else Cell(float(value), measure.text(float(value)))
+def _run_cell(status: str, value: float | None, measure: Measure) -> Cell:
+    if status == rundir.DONE and value is not None:
+        return Cell(value, measure.text(value))
+    word = status if status != rundir.DONE else measure.absent
+    return Cell(word, word, is_word=True, said=(word,))
 
 
-def _known(value: Any) -> float | None:
-    return None if value is None or value is pd.NA or not math.isfinite(value) else float(value)
+def _known(values: pd.Series) -> list[float | None]:
+    """Numbers; None where one is not known."""
+    numbers = values.to_numpy("float64", na_value=math.nan).tolist()
+    return [value if math.isfinite(value) else None for value in numbers]
 
 
 def _note(notes: Mapping[str, str], name: str) -> list[str]:

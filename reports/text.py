@@ -24,10 +24,12 @@ def number(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits: 0.0431, 4.31, 112, 14,300."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-    if not -5 < int(exponent) < 9:
-        return f"{mantissa}e{int(exponent)}"
-    return f"{float(f'{mantissa}e{exponent}'):,.{max(digits - 1 - int(exponent), 0)}f}"
+    rounded = f"{value:.{digits - 1}e}"
+    mantissa, _, power = rounded.partition("e")
+    exponent = int(power)
+    if not -5 < exponent < 9:
+        return f"{mantissa}e{exponent}"
+    return f"{float(rounded):,.{max(digits - 1 - exponent, 0)}f}"
 
 
 def spread(mean: float, std: float, digits: int = 3) -> str:
@@ -49,6 +51,8 @@ def _exponent(value: float) -> int:
 
 def setting(value: Any) -> str:
     """The value of a config key as it is typed on the command line; empty where there is none."""
+    if isinstance(value, str):
+        return value
     if value is None or value is pd.NA or value != value:
         return ""
     if pd.api.types.is_bool(value):
@@ -56,6 +60,11 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value)
+
+
+def settings(values: pd.Series) -> list[str]:
+    """`setting` of each."""
+    return list(map(setting, values.to_numpy("object")))  # which is ten times as fast as going through `values`
 
 
 def order(value: Any) -> tuple[int, float, str]:

@@ -6,6 +6,8 @@ them: other than 127.0.0.1, the default, only where that is wanted. From another
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import socket
 
@@ -19,9 +21,16 @@ PORT = 8000
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
-    parser.add_argument("--port", type=int, default=PORT, help="0: any that is free; default: %(default)s")
+    parser.add_argument("--port", type=_port, default=PORT, help="0: any that is free; default: %(default)s")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     following.add_interval(parser)
+
+
+def _port(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if 0 <= (port := int(text)) <= 65535:
+            return port
+    raise UsageError(f"--port {text}: valid is an integer from 0 to 65535")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,8 +38,6 @@ def run(options: argparse.Namespace) -> int:
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     following.check_interval(options)
-    if not 0 <= options.port <= 65535:
-        raise UsageError(f"--port {options.port}: valid is an integer from 0 to 65535")
     from reports.build import read, render  # load pandas, which the answers above do without
     from reports.serving.rendering import Renderer
     from reports.serving.server import Server
@@ -48,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--host {options.host}: {error.strerror}; valid is an address of this machine") from error
     except OSError as error:
         place = f"--host {options.host} --port {options.port}"
-        raise UsageError(f"{place}: {error.strerror}; valid is another port, or 0 for any that is free") from error
+        is_elsewhere = error.errno == errno.EADDRNOTAVAIL
+        valid = "an address of this machine" if is_elsewhere else "another port, or 0 for any that is free"
+        raise UsageError(f"{place}: {error.strerror}; valid is {valid}") from error
     host = f"[{server.server_name}]" if ":" in server.server_name else server.server_name
     print(
         f"http://{host}:{server.server_port}/ follows {one_line(os.path.relpath(directory))}; Ctrl-C ends it",

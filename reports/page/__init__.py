@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup, escape
 
 from reports import measures, style
 from reports.collect import LeftOut, sweep_name
 from reports.grid import BASELINE, Grid
 from reports.page import assets, cells, runs
-from reports.table import Table
+from reports.table import Row, Table
 from reports.tables import headline
 from reports.text import setting
 
@@ -42,6 +43,7 @@ _SECTIONS = {
 _TOPICS = {*_SECTIONS, measures.RUNS_TOPIC}
 _LONG = 400  # characters; what is longer is shown on demand
 _ROWS = 100  # of a table that the page shows, the rest is in its CSV
+_PICTURES = 4_000_000  # characters that the pictures of a page may have together; else it links to their files
 _ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
 
 
@@ -61,7 +63,7 @@ def render(
         directory: the sweep's; the page's links are relative to it.
         grid: the layout of its runs.
         tables: all of `tables.tables(grid)`.
-        plots: by the files that hold them; only PNGs are shown.
+        plots: by the files that hold them; only PNGs are shown, or linked to where they are too large together.
         info: the content of sweep.yaml.
         left_out: what the report does not contain.
         epochs: `Report.epochs`.
@@ -69,10 +71,13 @@ def render(
     """
     table_of_runs = next(table for table in tables if table.name == "runs")
     details = runs.details(grid, directory)
+    pictures = {path: plot for path, plot in plots.items() if path.suffix == ".png"}
+    has_pictures = sum(4 * path.stat().st_size // 3 for path in pictures) <= _PICTURES
     library, own = assets.scripts()
     head = assets.head()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        cells=_cells,
         name=sweep_name(directory),
         long=_LONG,
         most=_ROWS,
@@ -87,7 +92,8 @@ def render(
         command=_text(info.get("command", "")),
         caption=grid.caption,
         options=grid.options,
-        sections=list(_sections(directory, tables, plots)),
+        sections=list(_sections(directory, tables, pictures, has_pictures)),
+        beside="" if has_pictures else runs.link(os.path.relpath(next(iter(pictures)).parent, directory)) + "/",
         runs=table_of_runs,
         details=list(zip(table_of_runs.rows, details, strict=True)),
         left_out=[(os.path.relpath(entry.path, directory), entry.reason) for entry in left_out],
@@ -115,21 +121,22 @@ def _data(
     }
 
 
-def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Picture]) -> Iterator[dict[str, Any]]:
+def _sections(
+    directory: Path, tables: Sequence[Table], pictures: Mapping[Path, Picture], has_pictures: bool
+) -> Iterator[dict[str, Any]]:
     """What stands below which title; whatever has no place of its own comes last."""
-    pictures = [(path, plot) for path, plot in plots.items() if path.suffix == ".png"]
     placed = {word for words, _ in _SECTIONS.values() for word in words}
     for title, (words, interactive) in _SECTIONS.items():
         is_rest = title == _REST
         shown = [table for table in tables if table.topic == title or (is_rest and table.topic not in _TOPICS)]
         counts = collections.Counter(note for table in shown for note in table.notes)
-        first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures]
+        first = [(path, plot, plot.name.partition("_")[0]) for path, plot in pictures.items()]
         yield {
             "title": title,
             "tables": [(table, [note for note in table.notes if counts[note] == 1]) for table in shown],
             "notes": [note for note, count in counts.items() if count > 1],
             "pictures": [
-                _picture(directory, path, plot)
+                _picture(directory, path, plot, has_pictures)
                 for path, plot, word in first
                 if word in words or (is_rest and word not in placed)
             ],
@@ -137,7 +144,19 @@ def _sections(directory: Path, tables: Sequence[Table], plots: Mapping[Path, Pic
         }
 
 
-def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, Any]:
+def _cells(table: Table, row: Row, first: int = 0, last: int | None = None) -> Markup:
+    """Cells of a row as elements: there are too many of them for the template to take them one by one."""
+    parts = []
+    for place, cell in enumerate(row.cells[first:last], first):
+        if place < table.headers:
+            parts.append(f'<th scope="row">{escape(cell.text)}</th>')
+        else:
+            kind = "word" if cell.is_word else "number" if table.columns[place].is_number else ""
+            parts.append(f'<td class="{kind}">{escape(cell.text)}</td>')
+    return Markup("".join(parts))
+
+
+def _picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[str, Any]:
     return {
         "title": plot.title,
         "alt": plot.alt,
@@ -147,7 +166,7 @@ def _picture(directory: Path, path: Path, plot: Picture) -> dict[str, Any]:
             for other in (path, path.with_suffix(".svg"), path.with_suffix(".pdf"))
             if other.exists()
         ],
-        "base64": base64.b64encode(path.read_bytes()).decode(),
+        "base64": base64.b64encode(path.read_bytes()).decode() if is_held else "",
     }
 
 

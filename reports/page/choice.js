@@ -80,8 +80,17 @@ function labelLegend(host) {
   }
 }
 
-// Black, the baseline's, is not seen on a dark page.
+// Black, the baseline's, is not seen on a dark page, and other dark colours hardly.
 function lineColour(label) {
   const own = LOOKS.get(label)?.colour ?? colour("muted");
-  return own === "#000000" ? colour("text") : own;
+  if (own === "#000000") return colour("text");
+  return isDark() ? seenOnDark(own) : own;
+}
+
+// The colour, mixed with white until it is light enough.
+function seenOnDark(own) {
+  const parts = [1, 3, 5].map((place) => parseInt(own.slice(place, place + 2), 16));
+  const light = (0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]) / 255;
+  const share = Math.max(0, (0.45 - light) / (1 - light));
+  return `#${parts.map((part) => Math.round(part + (255 - part) * share).toString(16).padStart(2, "0")).join("")}`;
 }

@@ -59,6 +59,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait to be answered; of more than these a browser would wait seconds
 
     def __init__(self, host: str, port: int, root: Path, renderer: Renderer) -> None:
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -15,10 +15,11 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from reports.build import Built, build, read
+from reports.build import Built, build, read, render
 from reports.collect import Report
 from reports.grid import lay_out
 from reports.page import assets, cells
+from reports.plots import Picture
 from sweep import run as rundir
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE
@@ -81,6 +82,23 @@ def test_it_needs_no_network_and_no_other_file(good: Page, bad: Page) -> None:
             assert kind == "data:image/png;base64" and base64.b64decode(data).startswith(b"\x89PNG")
         assert not [key for _, attributes in page.elements for key in attributes if key.startswith("on")]
         assert all(not link["href"].startswith(("http", "//", "data", "javascript")) for link in page.all("a"))
+
+
+def test_pictures_that_are_too_large_together_lie_beside_it(
+    good: Page, good_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [len(image["src"].partition(",")[2]) for image in good.all("img")]
+    built = read([good_directory], good_directory)
+    pictures = {path: Picture(path.stem, f"Title {path.stem}", HOSTILE) for path in good_directory.glob("plots/*.png")}
+    sentence = "The pictures are too large to be in this page: its links lead to them, beside it in plots/"
+    for most, count in ((sum(held), len(held)), (sum(held) - 4 * len(held) - 1, 0)):
+        monkeypatch.setattr("reports.page._PICTURES", most)
+        (good_directory / "other.html").write_text(render(built, pictures), encoding="utf-8")
+        shown = Page(good_directory / "other.html")
+        assert len(shown.all("img")) == count and (sentence in shown.words) == (not count)
+        assert {f"plots/{path.name}" for path in pictures} <= {link["href"] for link in shown.all("a")}
+        assert all(f"Title {path.stem}" in shown.words for path in pictures)
+        assert shown.words.count(HOSTILE) == (0 if count else len(pictures)), "what they show, in words"
 
 
 def test_its_policy_lets_only_its_own_scripts_run(good_directory: Path, good: Page) -> None:

@@ -394,7 +394,14 @@ def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
 
 def test_the_compressors_that_are_known_are_told_apart() -> None:
     looks = style.looks([*style._KNOWN, "none"])
-    assert len(set(looks.values())) == len(looks)
+    assert len({look.colour for look in looks.values()}) == len(looks)
+
+
+def test_nobody_has_the_colour_of_a_compressor_beside_it_while_there_are_others() -> None:
+    known = {name: style.looks([name])[name] for name in ("powersgd", "onebit", "qsgd")}
+    looks = style.looks(["none", *known, "int8", "atomo", "redsync", "sidco", "gtopk", "a", "b", "c"])
+    assert known.items() <= looks.items(), "what is known is not moved"
+    assert len({look.colour for look in looks.values()}) == len(looks) == 12
 
 
 def test_variants_share_a_colour_and_differ() -> None:

@@ -274,6 +274,15 @@ def test_nonsense_and_silence_do_not_end_the_server(client: Client, capfd: pytes
     assert client("/").status == 200 and "Traceback" not in capfd.readouterr().err
 
 
+def test_many_may_come_at_once(sweep: Path, renderer: Renderer) -> None:
+    """As many as a browser opens, while nobody answers: none is put off, which costs it seconds."""
+    with contextlib.ExitStack() as stack:
+        server = Server("127.0.0.1", 0, sweep, renderer)
+        stack.callback(server.server_close)
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=0.5))
+
+
 def until(true: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not true():
@@ -368,6 +377,11 @@ def test_a_port_in_use_is_one_line(nine: Path, capsys: pytest.CaptureFixture[str
     ("options", "line"),
     [
         (["--port", "70000"], "--port 70000: valid is an integer from 0 to 65535"),
+        (["--port", "abc"], "--port abc: valid is an integer from 0 to 65535"),
+        (
+            ["--host", "192.0.2.1", "--port", "0"],
+            r"--host 192\.0\.2\.1 --port 0: .*; valid is an address of this machine",
+        ),
         (["--interval", "0"], "--interval 0: valid is a number of seconds from 0.1 to 3600"),
         (["--host", "no.such.host.invalid"], "--host no.such.host.invalid: .*; valid is an address of this machine"),
     ],
