@@ -15,7 +15,7 @@ from reports.grid import BASELINE, SEED, Grid
 from reports.measures import Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
 from reports.table import LEVEL, MARKS, MISSING, STAR, Cell
-from reports.text import setting, settings, spread
+from reports.text import setting, settings, some, spread
 from sweep import run as rundir
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -172,7 +172,10 @@ class Cells:
         if self.expected == 1:
             return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
-            kinds = [f"{key} ({', '.join(dict.fromkeys(map(_null, self.runs[key])))})" for key in self.averaged]
+            kinds = [
+                f"{key} ({', '.join(some(list(dict.fromkeys(map(_null, self.runs[key])))))})" for key in self.averaged
+            ]
+            kinds = some(kinds)
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]

@@ -187,7 +187,8 @@ def _check(option: str, names: Iterable[str], valid: Sequence[str], also: Iterab
 
 
 def _nearest(text: str, valid: Sequence[str]) -> str:
-    close = difflib.get_close_matches(text, valid, 1, 0.5)
+    of_a_group = [name for name in valid if name.endswith(f".{text}")]  # lr for optimizer.lr
+    close = of_a_group or difflib.get_close_matches(text, valid, 1, 0.5)
     return f" (nearest: {close[0]})" if close else ""
 
 

@@ -19,7 +19,7 @@ from reports.grid import Grid
 from reports.machines import remarks
 from reports.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
 from reports.table import MARKS, MEANINGS, NOT_MEASURED, Cell, Column, Row, Table
-from reports.text import counted, listed, number, order, setting, settings, spread
+from reports.text import counted, listed, number, order, setting, settings, some, spread
 from sweep import run as rundir
 
 _RUN_MEASURES = (
@@ -110,7 +110,7 @@ def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
     names = [first["label"], counted(setting(first["workers"]), "worker")]
-    names += [f"{key}={setting(first[key])}" for key in grid.keys]
+    names += some([f"{key}={setting(first[key]) or 'null'}" for key in grid.keys])
     text = number(float(values[0]), measure.digits)
     if len(grid.seeds) > 1:
         names.append(f"n={len(values)}")

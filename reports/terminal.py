@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.table import Table
+from reports.text import listed, some
 
 _LOG_WIDTH = 10_000  # what is not a terminal has no edge at which a line would have to be broken
 _GAP = 3  # characters between two columns
+_FEW = 8  # characters to which a column of names may be squeezed
 
 
 def console() -> Console:
@@ -35,6 +38,8 @@ def show(out: Console, tables: Sequence[Table]) -> None:
         say(out, f"\n{table.title}", style="bold")
         for columns in _chunks(table, out.width):
             out.print(_rendered(table, columns, out.width))
+        if hidden := [column.name for column in table.columns[len(_names(table, out.width)) : table.headers]]:
+            say(out, f"no room for {listed(some(hidden))}: the table's files have them", style="dim")
     for note in dict.fromkeys(note for table in tables for note in table.notes):
         say(out, note, style="dim")
 
@@ -42,7 +47,7 @@ def show(out: Console, tables: Sequence[Table]) -> None:
 def _chunks(table: Table, width: int) -> Iterator[list[int]]:
     """The columns as they fit below each other; each chunk begins with the row's names."""
     widths = _widths(table)
-    names = list(range(table.headers))
+    names = _names(table, width)
     room = width - sum(widths[place] + _GAP for place in names)
     chunk: list[int] = []
     for place in range(table.headers, len(table.columns)):
@@ -52,6 +57,14 @@ def _chunks(table: Table, width: int) -> Iterator[list[int]]:
             chunk = []
         chunk.append(place)
     yield names + chunk
+
+
+def _names(table: Table, width: int) -> list[int]:
+    """The columns that say what a row is; of very many the first, as far as a few letters of each have room."""
+    widths = _widths(table)
+    room = width - min(max(widths[table.headers :], default=0), width // 3)
+    needs = itertools.accumulate(min(need, _FEW) + _GAP for need in widths[: table.headers])
+    return list(range(max(1, sum(need <= room for need in needs))))
 
 
 def _widths(table: Table) -> list[int]:
@@ -73,7 +86,7 @@ def _rendered(table: Table, places: Sequence[int], width: int) -> RichTable:
         rendered.add_column(
             Text(f"{column.name}\n[{column.shown}]" if column.shown else column.name),
             justify="right" if column.is_number else "left",
-            no_wrap=column.is_number and (fits or len(places) > table.headers + 1),
+            no_wrap=column.is_number and (fits or sum(place >= table.headers for place in places) > 1),
             overflow="fold",
             vertical="bottom" if any(column.shown for column in table.columns) else "top",
         )

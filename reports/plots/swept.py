@@ -114,7 +114,8 @@ def _panel(
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
             size = SMALL if math.isfinite(value) else 5.5
-            axis.text(x, y, text, ha="center", va="center", fontsize=size, color="white" if is_dark else "black")
+            colour = "white" if is_dark else "black"
+            axis.text(x, y, text, ha="center", va="center", fontsize=size, color=colour, in_layout=False)
     axis.imshow(np.ma.masked_invalid(shown), cmap=_COLOURS, norm=norm, aspect="auto")
     axis.set_xticks(range(len(across[1])), [plain(_text(value) or "null", 12) for value in across[1]])
     axis.set_yticks(range(len(down[1])), [plain(_text(value) or "null", 24) for value in down[1]])

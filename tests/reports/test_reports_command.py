@@ -180,6 +180,24 @@ def test_no_number_is_cut_at_any_width(width: int | None, wide: Path, command: C
         assert "rank 3 was killed by signal 9 (SIGKILL), and a story follows that is longer than any term" in done.out
 
 
+def test_of_very_many_keys_the_first_are_shown(tmp_path: Path, command: Command) -> None:
+    """All would leave no letter of any."""
+    keys = [f"key_{number}" for number in range(40)]
+    sweep = fabricate.sweep(tmp_path / "keys", [], swept=keys)
+    for place in range(3):
+        fabricate.run(sweep, {**fabricate.config(), **{key: 10 * place + 2 for key in keys}})
+    command.patch.setenv("COLUMNS", "80")
+    done = command(sweep, "--no-plots")
+    assert done.status == 0 and max(map(len, done.out.splitlines()[:-1])) <= 80
+    rows = [line.split() for line in done.out.splitlines() if line.startswith("none ")]
+    assert len(rows) == 6 and all(row[1:5] == row[1:2] * 4 and re.match(r"\d+\.?\d*$", row[-1]) for row in rows)
+    assert "32 more" in done.out.split("Throughput\n")[0].replace("\n", " ")
+    assert "no room for key_7, key_8" in done.out and "the table's files have them" in done.out.replace("\n", " ")
+    assert command(sweep, "--rows", "compressor").status == 0
+    text = (sweep / "tables" / "accuracy_by_compressor_workers.md").read_text()
+    assert "differ also in key_0 (2, 12, 22); " in text and "32 more" in text and "key_8 (" not in text
+
+
 @pytest.mark.parametrize("width", [80, 30])
 def test_cells_of_several_seeds_are_not_cut(width: int, tmp_path: Path, command: Command) -> None:
     sweep = fabricate.sweep(tmp_path / "seeds", [fabricate.config("svd", w, seed=s) for w in (2, 4) for s in range(3)])

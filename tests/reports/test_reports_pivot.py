@@ -99,6 +99,7 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
             ["--rows", "modle"],
             ["--rows modle: no such column (nearest: model); valid: compressor, memory, optim"],
         ),
+        (["--rows", "lr"], ["--rows lr: no such column (nearest: optimizer.lr)"]),
         (["--cols", "worker"], ["--cols worker: no such column (nearest: workers)"]),
         (["--value", "acuracy"], ["--value acuracy: no such column (nearest: accuracy)", "time_to_"]),
         (["--where", "memory=residul"], ["memory=residul: no run has that (nearest: residual); there are none, resid"]),

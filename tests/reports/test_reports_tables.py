@@ -251,6 +251,12 @@ def test_the_headline_counts_and_names_the_best(nine: Path, troubled: Built) -> 
         assert part in headline(troubled.grid)
 
 
+def test_the_headline_says_null_as_tables_do(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(max_steps=None)])
+    fabricate.run(sweep, fabricate.config(max_steps=9), rundir.FAILED)
+    assert headline(lay_out(reports.load(sweep).runs)).count("(none, 2 workers, max_steps=null)") == 2
+
+
 @pytest.mark.parametrize(
     ("value", "digits", "expected"),
     [
