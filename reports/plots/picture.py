@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import io
 import multiprocessing
 import os
@@ -155,6 +156,7 @@ def _draw(maker: Maker, directory: Path, formats: Sequence[str]) -> Picture | No
 def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[str], end: Connection) -> None:
     """Draw and tell; what cannot be drawn is left to the parent, without a word."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    gc.disable()  # figures are many small objects: to look for garbage among them takes as long as to draw some
     pictures = {}
     for name, maker in makers.items():
         with contextlib.suppress(Exception):
