@@ -47,6 +47,12 @@ class Figures:
     def is_significant(self) -> bool:
         return self.difference is not None and self.difference.p_holm < LEVEL
 
+    @property
+    def is_same(self) -> bool:
+        """Whether it differs from the baseline by the same for all seeds, as sizes of messages do."""
+        gap = self.difference
+        return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
+
     def record(self) -> dict[str, Any]:
         """For programs: None where there is no such number."""
         summary, gap = self.summary, self.difference

@@ -96,7 +96,7 @@ def pivot(
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title
     return dataclasses.replace(
-        table, name=_name(choice), title=title, remarks=(*said, *cells.remarks(measure.is_tested))
+        table, name=_name(choice), title=title, remarks=(*said, *cells.remarks(measure.is_tested), *table.remarks)
     )
 
 

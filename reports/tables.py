@@ -56,7 +56,7 @@ def tables(
     shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
     said = tuple(remarks(grid.runs))
     made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
-    made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks()]) for table in made]
+    made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks(), *table.remarks]) for table in made]
     phases, runs = _phases(grid, cells), _runs(grid)
     return [*made, _noted(phases, [*said, *cells.remarks(is_tested=False)]), _noted(runs, said)]
 
@@ -128,11 +128,12 @@ def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
         found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
     kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
     heads = list(dict.fromkeys(tuple(map(setting, kind)) for kind in sorted(set(kinds), key=_in_order)))
-    lines, records = [], []
+    lines, records, is_same = [], [], False
     for row, members in found.items():
         line = []
         for head in heads:
             figures, limit = members.get(head, (cells.nothing, None))
+            is_same |= figures.is_same
             line.append(cells.shown(figures, measure))
             names = dict(zip(map(column_name, cells.names), (*row, *head), strict=True))
             at = {"at": limit} if any(limits) else {}
@@ -148,6 +149,7 @@ def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
         rows,
         tuple(lines),
         grid.caption,
+        remarks=("where all seeds differ by the same there is nothing to test, and no mark",) if is_same else (),
         records=tuple(records),
         topic=measure.topic,
     )

@@ -172,6 +172,14 @@ def test_a_sweep_of_one_seed_says_so(nine: Path) -> None:
     assert "samples per second and worker, as a share of those with 2 workers" in shown["efficiency"].notes
 
 
+def test_a_difference_that_no_seed_changes_is_explained(tmp_path: Path) -> None:
+    grid = [fabricate.config(name, seed=seed) for name in ("none", "qsgd") for seed in range(2)]
+    found = {table.name: table for table in build(fabricate.sweep(tmp_path / "s", grid), pictures=()).tables}
+    said = {name: any("nothing to test" in remark for remark in table.remarks) for name, table in found.items()}
+    assert said["payload"] and "*" not in "".join(cell.text for row in found["payload"].rows for cell in row.cells)
+    assert not said["throughput"] and not said["runs"]
+
+
 def test_fair_sweeps_say_nothing_of_shared_cores(nine: Path) -> None:
     for table in made(nine).values():
         assert "‡" not in formats.to_markdown(table).decode()
