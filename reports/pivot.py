@@ -136,12 +136,16 @@ def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
 
 
 def check_against(grid: Grid, against: Mapping[str, str]) -> None:
-    """Complain of a key that no run has, or a value; not of the default."""
+    """Complain of a key that no run has, or a value, and where all runs have it; not of the default."""
     if against is AGAINST:
         return
     _check("--against", against, columns(grid))
+    is_baseline = pd.Series(True, grid.runs.index)
     for key, text in against.items():
-        _some(grid, key, [text], "--against")
+        is_baseline &= _some(grid, key, [text], "--against")
+    if is_baseline.all():
+        names = listed([_clause(key, [text]) for key, text in against.items()])
+        raise UsageError(f"--against: all runs have {names}, so there is nothing to compare with them")
 
 
 def _chosen(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:

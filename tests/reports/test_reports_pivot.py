@@ -108,6 +108,7 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--rows", "seed", "--cols", "seed"], ["seed is there twice"]),
         (["--value", "efficiency"], ["--value efficiency: no run has it"]),
         (["--against", "workers=3"], ["--against workers=3: no run has that", "there are 2"]),
+        (["--against", "dataset=digits"], ["--against: all runs have dataset=digits, so there is nothing to compare"]),
         (["--against", "compressor"], ["--against compressor: expected key=value"]),
         (["--format", "pdf,xls"], ["--format pdf: valid are csv, md, tex, html, parquet"]),
         (["--target", "95"], ["--target 95: expected a share"]),
