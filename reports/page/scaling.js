@@ -48,7 +48,7 @@ function scalingPlot(host) {
 
 // Which line is dashed, in the upper right corner.
 function said(text) {
-  return { text: `dashed: ${text}`, showarrow: false, xref: "paper", yref: "paper", x: 1, y: 1, xanchor: "right", font: { size: 12, color: colour("muted") } };
+  return { text: `dashed: ${text}`, showarrow: false, xref: "paper", yref: "paper", x: 1, y: 1, yshift: -14, xanchor: "right", font: { size: 12, color: colour("muted") } };
 }
 
 function scalingTrace(line, measure) {

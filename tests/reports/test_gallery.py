@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import shutil
 from pathlib import Path
+
+import pandas as pd
+import pytest
 
 from reports.build import build
 from tests.conftest import ROOT
 
 GALLERY = ROOT / "docs/gallery/digits"
+
+
+def numbers(text: str) -> list[float]:
+    """Of all fields that are numbers, in order; NaN for the others."""
+    return pd.DataFrame(csv.reader(io.StringIO(text))).apply(pd.to_numeric, errors="coerce").stack().to_list()
 
 
 def test_the_gallery_is_what_its_runs_say(tmp_path: Path) -> None:
@@ -17,7 +27,11 @@ def test_the_gallery_is_what_its_runs_say(tmp_path: Path) -> None:
     built = build(sweep, pictures=())
     assert len(built.report.runs) == 45 and not built.left_out
     for path in (GALLERY / "tables").iterdir():
-        assert (sweep / "tables" / path.name).read_text() == path.read_text(), path.name
+        made = (sweep / "tables" / path.name).read_text()
+        if path.suffix == ".csv":  # whose numbers are in full, and another processor may have other last bits
+            assert numbers(made) == pytest.approx(numbers(path.read_text()), rel=1e-6, nan_ok=True), path.name
+        else:
+            assert made == path.read_text(), path.name
     page = " ".join((ROOT / "docs/gallery/README.md").read_text().split())
     (throughput,) = (table for table in built.tables if table.name == "throughput")
     for row in throughput.rows:
