@@ -51,8 +51,8 @@ class Built:
     report: Report
     info: Mapping[str, Any]
     grid: Grid
-    targets: Sequence[float] | None = None
-    against: Mapping[str, str] = dataclasses.field(default_factory=lambda: AGAINST)
+    targets: Sequence[float] | None
+    against: Mapping[str, str]
     more: Sequence[Table] = ()
 
     @functools.cached_property

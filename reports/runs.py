@@ -16,7 +16,6 @@ from reports.text import clean
 from sweep import run as rundir
 
 _WARMUP_STEPS = 10  # where the config does not say
-_DIGITS = 8  # of a signature in a directory's name
 
 
 def row(files: Files, configs: Configs) -> dict[str, Any] | None:
@@ -66,7 +65,7 @@ def _signature(run: rundir.Run, state: Mapping[str, Any]) -> str:
     """As its name ends, unless it is a copy under another name."""
     known = state.get("signature")
     is_another = isinstance(known, str) and not known.startswith(run.signature)
-    return str(known)[:_DIGITS] if is_another else run.signature
+    return str(known)[: rundir.SIGNATURE_DIGITS] if is_another else run.signature
 
 
 def _records(

@@ -15,10 +15,8 @@ import yaml
 from sweep import run as names
 from sweep.keys import take_out
 from sweep.redact import hide_in_word
-from sweep.run import Run, UsageError, write_json, write_text
+from sweep.run import SIGNATURE_DIGITS, Run, UsageError, write_json, write_text
 from sweep.states import settle_abandoned, write_state
-
-SIGNATURE_DIGITS = 8  # of 64 in a directory's name; more where two runs would share them
 
 SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it is run
 

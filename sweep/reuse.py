@@ -20,8 +20,7 @@ from sweep import run as names
 from sweep.directory import described
 from sweep.ending import say
 from sweep.launchers import options_of
-from sweep.plan import SIGNATURE_DIGITS
-from sweep.run import Run, write_json
+from sweep.run import SIGNATURE_DIGITS, Run, write_json
 
 PROGRAMS = ("packages", "python", "mpi")
 MACHINE = ("cpu", "gpus")

@@ -38,6 +38,7 @@ OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one o
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
+SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
 EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/events.md)

@@ -34,7 +34,6 @@ MEASURES = (
     "compression_error",
     "step_s",
     *(f"{phase}_s" for phase in rundir.PHASES),
-    "efficiency",
 )
 X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")

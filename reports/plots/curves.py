@@ -115,10 +115,9 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
             others = {label: outline(members) for label, members in lines.items()}
             for label, axis in block.items():
                 marks.backdrop(axis, others)
-                here = runs[runs["label"] == label]
-                own = ({one: each[one] for one in each if one == label} for each in (lines, trained))
-                ends = _draw(axis, layout.only(label), *own)
-                _name_absent(axis, here, layout.only(label), points, x)
+                alone = layout.only(label)
+                ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: trained.get(label, [])})
+                _name_absent(axis, runs[runs["label"] == label], alone, points, x)
                 marks.title_right(axis, "".join(text for _, _, text in ends.values()))
                 drawn.append({})
         explained = [*marks.backdrop_marks(layout), Line2D([], [], linestyle="none", label="number: where it ends")]

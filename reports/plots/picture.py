@@ -134,9 +134,11 @@ class Drawing:
 
     def __exit__(self, *_: object) -> None:
         for fork, result in self._forks:
-            fork.terminate()
+            fork.kill()  # not terminate: it may have this process's handlers
             fork.join()
             result.close()
+            for unfinished in self._directory.glob(f".*.{fork.pid}"):
+                unfinished.unlink()
 
 
 def _warm_up() -> None:
@@ -157,8 +159,11 @@ def _draw_some(makers: Mapping[str, Maker], directory: Path, formats: Sequence[s
     """Draw and tell; what cannot be drawn is left to the parent, without a word."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     gc.disable()  # figures are many small objects: to look for garbage among them takes as long as to draw some
-    pictures = {}
+    pictures, parent = {}, multiprocessing.parent_process()
+    assert parent is not None
     for name, maker in makers.items():
+        if not parent.is_alive():
+            return  # it was killed
         with contextlib.suppress(Exception):
             pictures[name] = _draw(maker, directory, formats)
     end.send(pictures)

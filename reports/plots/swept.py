@@ -78,7 +78,7 @@ def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -
     means = runs.groupby("cell")["value"].mean()
     colours = Normalize(means.min(), means.max())
     for axis, (values, part) in zip(axes, groups, strict=False):
-        _panel(axis, part, means, (down, rows), (across, columns), colours)
+        _panel(axis, part, (down, rows), (across, columns), colours)
         texts = [f"{_name(key)}={_text(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)]
         axis.set_title(plain(", ".join(texts)))
     layouts.label_axes(axes[: len(groups)], plain(_name(across)), plain(_name(down)), "")
@@ -92,19 +92,11 @@ def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -
 
 
 def _panel(
-    axis: Axes,
-    runs: pd.DataFrame,
-    means: pd.Series,
-    down: tuple[str, Sequence[Any]],
-    across: tuple[str, Sequence[Any]],
-    norm: Normalize,
+    axis: Axes, runs: pd.DataFrame, down: tuple[str, Sequence[Any]], across: tuple[str, Sequence[Any]], norm: Normalize
 ) -> None:
-    found = {
-        (_text(row), _text(column)): (means[cell], status)
-        for row, column, cell, status in zip(
-            runs[down[0]][::-1], runs[across[0]][::-1], runs["cell"][::-1], runs["status"][::-1], strict=True
-        )  # backwards, since the first of a cell counts
-    }
+    fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
+    shares = fields.agg(value=("value", "mean"), status=("status", "first"))
+    found = {tuple(map(_text, names)): (value, status) for names, value, status in shares.itertuples()}
     shown = np.full((len(down[1]), len(across[1])), np.nan)
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):

@@ -11,11 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
 import pytest
 
+from reports import formats, plots, style
 from reports.__main__ import main
 from reports.build import Built
 from reports.cache import DIRECTORY as CACHE
+from reports.commands import build, choosing
+from reports.page import assets
 from reports.text import number, spread
 from sweep import run as rundir
 from tests.conftest import ROOT
@@ -95,6 +99,11 @@ def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Comma
     assert command("--quiet", sweep).out == "output/2026-11-20/14-03-22/report.html\n"
     again = {name: data for name, (_, data) in contents(sweep).items() if CACHE not in name}
     assert again == written, "a second call writes the same"
+
+
+def test_what_commands_say_without_loading_it_is_so() -> None:
+    assert build._PICTURES == plots.FORMATS and tuple(formats.FORMATS) == choosing._FORMATS
+    assert matplotlib.rc_params_from_file(style.STYLE)["figure.dpi"] == assets.DPI
 
 
 def test_the_summaries_list_every_run(sweep: Path, command: Command) -> None:

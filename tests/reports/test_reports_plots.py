@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -445,6 +448,15 @@ def test_a_picture_whose_process_was_killed_is_drawn_all_the_same(tmp_path: Path
     assert list(save_all({"one": killed_elsewhere}, tmp_path, ["png"])) == [tmp_path / "one.png"]
 
 
+@pytest.fixture
+def handled() -> Iterator[None]:
+    """A SIGTERM that is noted and no more, as launchers have it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("handled")
 def test_no_drawing_outlives_a_failure(tmp_path: Path) -> None:
     def never() -> Plot:
         time.sleep(600)
@@ -454,6 +466,32 @@ def test_no_drawing_outlives_a_failure(tmp_path: Path) -> None:
         ((fork, _),) = drawing._forks
         raise ZeroDivisionError
     assert not fork.is_alive() and not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from matplotlib.figure import Figure
+from reports.plots import Drawing, Plot
+
+def slow(name):
+    time.sleep(0.5)
+    return Plot(name, name, "", Figure(figsize=(1, 1)))
+
+makers = {str(place): lambda name=str(place): slow(name) for place in range(200)}
+with Drawing(makers, Path(sys.argv[1]), ["png"]) as drawing:
+    print("drawing", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_no_drawing_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "drawing\n"
+        process.kill()
+        assert process.stdout.read() == "", "which the forks have, too: it ends when they have ended"
+    assert len(list(tmp_path.iterdir())) < 10
 
 
 def test_formats_that_are_there_are_kept_up_to_date(tmp_path: Path) -> None:
