@@ -8,6 +8,7 @@ const status = document.getElementById("status");
 let shown = null; // version of the report in the frame
 let left = null; // what its reader had chosen when it was loaded again
 let used = -Infinity; // when the reader last did something
+let isLoading = false; // then there is nothing chosen in the frame yet
 
 function say(text) {
   if (status.textContent !== text) status.textContent = text; // a screen reader reads what changes
@@ -86,7 +87,7 @@ function choose(page, { texts, sorted, isPlotted, off, open, boxes, top, focused
 
 function load(version) {
   const page = report();
-  if (performance.now() - used < BUSY_MS) return; // later
+  if (isLoading || performance.now() - used < BUSY_MS) return; // later
   if (shown === null) {
     frame.hidden = false;
     frame.src = "report.html";
@@ -97,9 +98,11 @@ function load(version) {
     return; // the reader is reading something else: later
   }
   shown = version;
+  isLoading = true;
 }
 
 frame.addEventListener("load", () => {
+  isLoading = false;
   const page = report();
   if (!page) return;
   document.title = page.title || document.title;
