@@ -87,8 +87,12 @@ def number(
     above: bool = False,
     below: bool = False,
     optional: bool = False,
+    word: str | None = None,
 ) -> Any:
-    """A dataclass field for a finite number in [low, high]; `above` leaves out `low`, `below` leaves out `high`."""
+    """A dataclass field for a finite number in [low, high]; `above` leaves out `low`, `below` leaves out `high`.
+
+    `word` also admits that one word.
+    """
     words = f"a number {'above' if above else 'from'} {low}"
     if high is not None:
         words += f" to {'below ' if below else ''}{high}"
@@ -98,10 +102,13 @@ def number(
     def test(value: Any) -> bool:
         if value is None:
             return optional
+        if isinstance(value, str):
+            return value == word
         if not _is_finite(value) or value < low or (high is not None and value > high):
             return False
         return not (above and value == low) and not (below and value == high)
 
+    words += f" or {word}" if word else ""
     return _field(default, words + (" or null" if optional else ""), test)
 
 

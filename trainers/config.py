@@ -23,7 +23,7 @@ from compressors.policy import Policy
 from sweep.run import UsageError, bad_value
 from trainers.epochs import Epochs
 from trainers.machine import TRACKERS, is_gpu
-from trainers.options.algorithms import ALGORITHMS
+from trainers.options.algorithms import ALGORITHMS, Decentralised
 from trainers.options.base import Part
 from trainers.options.datasets import DATASETS, ImageNet
 from trainers.options.exchanges import EXCHANGES, Auto
@@ -32,11 +32,13 @@ from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
 from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
 from trainers.options.schedules import SCHEDULES, Regime
 from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
+from trainers.options.topologies import TOPOLOGIES
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
     "dataset": DATASETS,
     "algorithm": ALGORITHMS,
+    "topology": TOPOLOGIES,
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "exchange": EXCHANGES,
@@ -79,6 +81,7 @@ class RunConfig(Part):
     model: Any = None
     dataset: Any = None
     algorithm: Any = None
+    topology: Any = None
     compressor: Any = None
     memory: Any = None
     exchange: Any = None
@@ -104,6 +107,11 @@ class RunConfig(Part):
         dataset = self.dataset.within(phase) if isinstance(self.dataset, ImageNet) else self.dataset
         batch = dataclasses.replace(self.batch, size=phase.batch or self.batch.size)
         return dataclasses.replace(self, phases=[], batch=batch, dataset=dataset)
+
+    @property
+    def decentralised(self) -> bool:
+        """Workers exchange with their neighbours only, and each has parameters of its own."""
+        return isinstance(self.algorithm, Decentralised)
 
     @property
     def ranks(self) -> int:
@@ -227,7 +235,8 @@ def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
 def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """Check a composed config and settle what it leaves open; returns what config.yaml will say.
 
-    `exchange=auto` becomes the exchange that suits the compressor; a regime without phases gets those of the model;
+    `exchange=auto` becomes the exchange that suits the algorithm and the compressor; without a decentralised algorithm,
+    the topology is none; a regime without phases gets those of the model;
     1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
 
     Raises:
@@ -247,7 +256,15 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         settle("policy", "start_step", run.optimizer.freeze_steps + 1)
     if any(resolved[section] is not config[section] for section in ("schedule", "policy")):
         run = parse(resolved)
-    if isinstance(run.exchange, Auto):
+    if not run.decentralised:  # so that what does not matter makes no other run of it
+        resolved["topology"] = {"name": "none"}
+        run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
+    if isinstance(run.exchange, Auto) and run.decentralised:
+        overlap = resolved["exchange"]["overlap"]
+        kept = {key: resolved["exchange"][key] for key in ("granularity", "bucket_mib")}
+        resolved["exchange"] = {"name": "gossip", **kept, "overlap": overlap}
+        run = dataclasses.replace(run, exchange=_build_member("exchange", resolved["exchange"]))
+    elif isinstance(run.exchange, Auto):
         sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
         settle("exchange", "name", "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather")
         run = dataclasses.replace(run, exchange=_build_member("exchange", resolved["exchange"]))

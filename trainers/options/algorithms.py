@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from compressors.parameters import InvalidParameter, boolean, integer, number
+from compressors.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options.base import Part
 
 
@@ -29,4 +30,71 @@ class LocalSGD(Part):
             raise InvalidParameter("outer_nesterov", True, "false where outer_momentum is 0")
 
 
-ALGORITHMS: dict[str, type] = {"sgd": Synchronous, "local_sgd": LocalSGD}
+def _consensus_stepsize(default: float, word: str | None = None) -> Any:
+    return number(default, 0.0, 1.0, above=True, word=word)
+
+
+def _order() -> Any:
+    return choice("adapt_then_combine", "adapt_then_combine", "combine_then_adapt")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decentralised(Part):
+    """Each worker has parameters of its own, and mixes them with those of its neighbours in `topology`.
+
+    Args:
+        evaluate_local: after every epoch, each worker's own model is judged on the whole test set, too.
+    """
+
+    evaluate_local: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class DPSGD(Decentralised):
+    """Decentralised parallel SGD: parameters are mixed every step, as they are or compressed without correction."""
+
+    order: str = _order()
+    consensus_stepsize: float = _consensus_stepsize(1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choco(Decentralised):
+    """CHOCO-SGD: differences to an estimate that the neighbours share are compressed and sent."""
+
+    order: str = _order()
+    consensus_stepsize: Any = _consensus_stepsize(0.5, "tune")
+
+
+@dataclasses.dataclass(frozen=True)
+class DeepSqueeze(Decentralised):
+    """DeepSqueeze: parameters are compressed with error feedback, and mixed."""
+
+    order: str = _order()
+    consensus_stepsize: Any = _consensus_stepsize(0.5, "tune")
+
+
+@dataclasses.dataclass(frozen=True)
+class DCD(Decentralised):
+    """Difference compression: workers are where their neighbours' copies of them are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ECD(Decentralised):
+    """Extrapolation compression: neighbours estimate each other from extrapolated, compressed parameters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SGP(Decentralised):
+    """Stochastic gradient push: parameters are mixed by push-sum, on directed graphs, too."""
+
+
+ALGORITHMS: dict[str, type] = {
+    "sgd": Synchronous,
+    "local_sgd": LocalSGD,
+    "dpsgd": DPSGD,
+    "choco": Choco,
+    "deep_squeeze": DeepSqueeze,
+    "dcd": DCD,
+    "ecd": ECD,
+    "sgp": SGP,
+}

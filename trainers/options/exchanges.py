@@ -41,7 +41,8 @@ class Overlapping(Exchange):
 
 @dataclasses.dataclass(frozen=True)
 class Auto(Overlapping):
-    """`allreduce` where the network can sum all payloads, `allgather` where it can sum none, else `mixed`."""
+    """`gossip` where the algorithm is decentralised; else `allreduce` where the network can sum all payloads,
+    `allgather` where it can sum none, and `mixed`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +124,13 @@ class ParameterServer(Exchange):
         return 1 if self.asynchronous else workers - self.backup
 
 
+@dataclasses.dataclass(frozen=True)
+class Gossip(Exchange):
+    """Payloads go to the neighbours in `topology` only; each worker mixes what it gets with what it has."""
+
+    overlap: bool = boolean(False)
+
+
 EXCHANGES: dict[str, type] = {
     "auto": Auto,
     "allreduce": Allreduce,
@@ -131,4 +139,5 @@ EXCHANGES: dict[str, type] = {
     "sharded": Sharded,
     "hierarchical": Hierarchical,
     "parameter_server": ParameterServer,
+    "gossip": Gossip,
 }

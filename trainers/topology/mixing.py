@@ -1,0 +1,90 @@
+"""The mixing matrix of a topology: how much of whose parameters goes into a worker's."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mixing:
+    """W of every step: x_i becomes sum_j W[i, j] x_j.
+
+    Args:
+        matrices: (n, n) each; step s (from 1) has the one number (s - 1) modulo their number. Rows are receivers,
+            columns senders. Every column sums to 1: nothing of what is sent is lost.
+
+    Raises:
+        ValueError: a weight is negative or no number, or a column does not sum to 1.
+    """
+
+    matrices: tuple[np.ndarray, ...]
+
+    def __post_init__(self) -> None:
+        for matrix in self.matrices:
+            if not np.isfinite(matrix).all() or (matrix < 0).any():
+                raise ValueError("a mixing matrix has a weight that is negative or no number")
+            if not np.allclose(matrix.sum(axis=0), 1.0, rtol=0, atol=1e-12):
+                raise ValueError("a mixing matrix has a column that does not sum to 1")
+
+    @property
+    def workers(self) -> int:
+        return len(self.matrices[0])
+
+    @property
+    def period(self) -> int:
+        """After so many steps the matrices come again; 1: the graph is the same in every step."""
+        return len(self.matrices)
+
+    @functools.cached_property
+    def symmetric(self) -> bool:
+        """Links have no direction: W[i, j] = W[j, i]."""
+        return all(np.array_equal(matrix, matrix.T) for matrix in self.matrices)
+
+    @functools.cached_property
+    def doubly_stochastic(self) -> bool:
+        """Rows sum to 1, too: mixing equal parameters changes nothing."""
+        return all(np.allclose(matrix.sum(axis=1), 1.0, rtol=0, atol=1e-12) for matrix in self.matrices)
+
+    def matrix(self, step: int) -> np.ndarray:
+        """W of step `step`, from 1."""
+        return self.matrices[(step - 1) % self.period]
+
+    def own(self, worker: int, step: int) -> float:
+        """How much of its own a worker keeps."""
+        return float(self.matrix(step)[worker, worker])
+
+    def sources(self, worker: int, step: int) -> dict[int, float]:
+        """From whom a worker receives, in the order of their numbers, and how much that counts."""
+        row = self.matrix(step)[worker]
+        return {int(other): float(row[other]) for other in np.flatnonzero(row) if other != worker}
+
+    def targets(self, worker: int, step: int) -> list[int]:
+        """To whom a worker sends, in the order of their numbers."""
+        column = self.matrix(step)[:, worker]
+        return [int(other) for other in np.flatnonzero(column) if other != worker]
+
+    @functools.cached_property
+    def degree(self) -> int:
+        """The most neighbours that a worker receives from in a step."""
+        return max(int((np.count_nonzero(matrix - np.diag(np.diag(matrix)), axis=1)).max()) for matrix in self.matrices)
+
+    @functools.cached_property
+    def messages(self) -> float:
+        """How many messages a worker sends in a step, on average over workers and steps."""
+        sent = [np.count_nonzero(matrix - np.diag(np.diag(matrix))) / len(matrix) for matrix in self.matrices]
+        return float(np.mean(sent))
+
+    @functools.cached_property
+    def gap(self) -> float:
+        """The spectral gap: 1 - rho, where mixing brings equally weighted parameters closer to their mean by the factor
+        rho a step: the second largest magnitude of an eigenvalue of W; where matrices change, the geometric mean of a
+        step's part of the product over a period; 0 where the graph does not mix, 1 where one period is exact.
+        """
+        product = functools.reduce(lambda before, matrix: matrix @ before, self.matrices)
+        magnitudes = np.sort(np.abs(np.linalg.eigvals(product)))[::-1]
+        second = float(magnitudes[1]) if len(magnitudes) > 1 else 0.0
+        second = 0.0 if second < 1e-12 else min(second, 1.0)
+        return 1.0 - second ** (1 / self.period)
