@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mpi4py import MPI
 
 from sweep import run as names
 from tests.trainers import ranks_checkpoint as checkpoints
