@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from compressors.parameters import boolean, choice, integer
 from trainers.options.base import Part
@@ -22,6 +23,11 @@ class Topology(Part):
             w_ij = 1 / (1 + max(d_i, d_j)). What is left of a row is the worker's own weight.
         lazy: (I + W) / 2 in place of W, whose eigenvalues are then not negative.
     """
+
+    symmetric: ClassVar[bool] = True
+    """Links go both ways, and W is its transpose. One whose options decide this overrides it with a property."""
+    fixed: ClassVar[bool] = True
+    """The graph is the same in every step."""
 
     weights: str = choice("uniform", "uniform", "metropolis_hastings")
     lazy: bool = boolean(False)
@@ -63,10 +69,15 @@ class Hypercube(Topology):
 class Exponential(Topology):
     """Worker i sends to i + 1, i + 2, i + 4, ... modulo the number of workers: a directed graph (Assran et al., 2019)."""
 
+    symmetric: ClassVar[bool] = False
+
 
 @dataclasses.dataclass(frozen=True)
 class OnePeerExponential(Topology):
     """In step k, worker i sends to i + 2^(k mod ceil(log2 n)) only: the exponential graph, one link at a time."""
+
+    symmetric: ClassVar[bool] = False
+    fixed: ClassVar[bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +109,10 @@ class Edges(Topology):
 
     file: str = ""
     directed: bool = boolean(False)
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        return not self.directed
 
 
 TOPOLOGIES: dict[str, type] = {
