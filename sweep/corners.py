@@ -1,4 +1,4 @@
-"""Points of a grid that cannot work: whether they are left out or refuse the sweep (sweep.invalid), and what is said."""
+"""Points of a grid that cannot work: which are left out and which refuse the sweep (sweep.invalid), and what is said."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def refusal(
     return next((error for number, error in refused.items() if not works.issuperset(overrides[number].items())), None)
 
 
-def refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: Sequence[int], begun: bool) -> UsageError | None:
+def refusal_of_batch(
+    way: str, refused: Mapping[int, UsageError], worked: Sequence[int], begun: bool
+) -> UsageError | None:
     """As `refusal`, for a batch of a search, which goes by results: its sweeper is told that a point has none.
 
     Only where nothing has worked yet, in no batch before (`begun`) either, the search is refused.

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sweep import corners, cores, events, packing, places, plan, provenance, reuse, snapshot
+from sweep import cores, corners, events, packing, places, plan, provenance, reuse, snapshot
 from sweep import run as names
 from sweep.costs import SURE, Cost, Wanted
 from sweep.ending import say

@@ -189,14 +189,14 @@ def execute(
 
 
 def _note_left_out(directory: Path, points: Points, of: int) -> None:
-    """Say which points of so many are left out, and why, and write it into sweep.yaml, with those of earlier batches."""
+    """Say how many points are left out, and why, and write it into sweep.yaml, with those of earlier batches."""
     if not points.taken_out:
         return
     for line in corners.lines(points.taken_out, of, most=10):
         say(manner(points.settings).chatter(), line)
     so_far = _left_out.setdefault(directory, [])
     so_far += points.taken_out
-    add_to_description(directory, left_out=corners.summary(so_far))
+    add_to_description(directory, points_left_out=corners.summary(so_far))
 
 
 def _loading(points: Points) -> AbstractContextManager[None]:

@@ -79,13 +79,15 @@ def check(
                 break
     worked = list(resolved)
     if whole:
-        error = corners.refusal(sweep.invalid, refused, worked, overrides)
+        refusal = corners.refusal(sweep.invalid, refused, worked, overrides)
     else:
-        error = corners.refusal_of_batch(sweep.invalid, refused, worked, begun)
-    if error is not None:
-        raise error
+        refusal = corners.refusal_of_batch(sweep.invalid, refused, worked, begun)
+    if refusal is not None:
+        raise refusal
     taken_out += [TakenOut(overrides[number], str(why), impossible=True) for number, why in refused.items()]
-    points = Points(list(resolved.values()), [overrides[number] for number in worked], worked, taken_out, *settings_of(configs[0]))
+    points = Points(
+        list(resolved.values()), [overrides[number] for number in worked], worked, taken_out, *settings_of(configs[0])
+    )
     _check_launcher(points)
     return points
 

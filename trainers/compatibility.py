@@ -381,7 +381,10 @@ def table() -> str:
         "",
         "- exchange.backup with as many workers as there are, or more: valid is one less at most",
         f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
-        *(f"- {line}" for line in (*training_rules.LINES, *phase_rules.LINES, *server_rules.LINES, *decentralised_rules.lines())),
+        *(
+            f"- {line}"
+            for line in (*training_rules.LINES, *phase_rules.LINES, *server_rules.LINES, *decentralised_rules.lines())
+        ),
     ]
     return "\n".join(lines)
 

@@ -1,5 +1,7 @@
-"""What goes together in decentralised training, where workers mix their parameters with their neighbours': rules of whole
-runs. What single compressors and memories do there is in the tables of trainers/compatibility.py."""
+"""What goes together in decentralised training: rules of whole runs.
+
+Which compressors and memories go with exchange=gossip is in the tables of trainers/compatibility.py.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ FIXED = (Choco, DCD, ECD)
 """Algorithms in which neighbours remember each other from step to step."""
 
 _NO_NEIGHBOURS = "workers have no neighbours; valid is topology="
-_EVERYBODY = f"parameters are mixed with those of neighbours; valid is exchange=gossip, or algorithm={','.join(_OTHERS)}"
+_EVERYBODY = (
+    f"parameters are mixed with those of neighbours; valid is exchange=gossip, or algorithm={','.join(_OTHERS)}"
+)
 _NOBODY = f"all workers take the same step; valid is exchange=auto, or algorithm={','.join(_NAMES)}"
 _NOT_TORCH = "neighbours exchange by MPI; valid is exchange.transport=mpi"
 _ONE_WAY = "neighbours must hear of each other both ways; valid is topology="
