@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 import compressors
 from compressors import Compressor
 from sweep.run import UsageError
+from trainers import topology_rules
 from trainers.config import RunConfig, name_of
-from trainers.options.algorithms import ALGORITHMS, DCD, ECD, SGP, Choco, Decentralised, DeepSqueeze
+from trainers.options.algorithms import ALGORITHMS, DCD, DPSGD, ECD, SGP, Choco, Decentralised, DeepSqueeze
 from trainers.options.exchanges import Gossip
 from trainers.options.optimizers import DGCSGD, OneBitAdam
-from trainers.options.topologies import TOPOLOGIES, NoTopology, Topology
+from trainers.options.topologies import TOPOLOGIES, Edges, Topology
 from trainers.server_rules import Rule
 
 _NAMES = [name for name, cls in ALGORITHMS.items() if issubclass(cls, Decentralised)]
@@ -56,13 +57,17 @@ SYMMETRIC = (Choco, DeepSqueeze, DCD, ECD)
 FIXED = (Choco, DCD, ECD)
 """Algorithms in which neighbours remember each other from step to step."""
 
-_NO_NEIGHBOURS = "workers have no neighbours; valid is topology="
 _EVERYBODY = (
     f"parameters are mixed with those of neighbours; valid is exchange=gossip, or algorithm={','.join(_OTHERS)}"
 )
 _NOBODY = f"all workers take the same step; valid is exchange=auto, or algorithm={','.join(_NAMES)}"
 _NOT_TORCH = "neighbours exchange by MPI; valid is exchange.transport=mpi"
 _ONE_WAY = "neighbours must hear of each other both ways; valid is topology="
+_DIRECTED = "topology.directed=true"
+_UNBALANCED = (
+    "some workers count more than others, so that the mean moves; valid is algorithm=sgp, or as much coming to every "
+    "worker as leaves it"
+)
 _REMEMBERS = "neighbours remember each other from step to step, so that they must stay the same; valid is topology="
 _BIASED = "errors of extrapolations cancel out only where the compressor is unbiased; valid is compressor="
 _LOSSY = "push-sum's weights are those of what was sent as it is; valid is compressor=none"
@@ -71,8 +76,8 @@ _WAITS = (
     "exchange.overlap=false"
 )
 _SENT_EARLY = (
-    "messages leave before it is known whether all workers leave the step out; valid is exchange.overlap=false, or "
-    "precision=bf16 or fp32"
+    "messages leave before it is known whether all workers leave the step out; valid is precision=bf16 or fp32, or "
+    "algorithm.order=adapt_then_combine"
 )
 
 
@@ -101,12 +106,14 @@ def lines() -> list[str]:
         f"{every} ({', '.join(_NAMES)}) with another exchange than gossip: {_EVERYBODY}",
         f"exchange=gossip with another algorithm: {_NOBODY}",
         f"{every} with exchange.transport=torch: {_NOT_TORCH}",
-        f"{every} with topology=none: {_NO_NEIGHBOURS}{_topologies(lambda one: True)}",
+        f"{every} with topology=none",
+        *topology_rules.LINES,
         *(f"{every} with {words}: {why}" for words, _, why in RULES),
         f"exchange.overlap=true with {every} but dcd, ecd and those with algorithm.order=combine_then_adapt: {_WAITS}",
-        f"exchange.overlap=true with {every} and precision=fp16: {_SENT_EARLY}",
+        f"algorithm.order=combine_then_adapt with precision=fp16: {_SENT_EARLY}",
         f"algorithm={_algorithms(SYMMETRIC)} with {directed}: {_ONE_WAY}{_symmetric(fixed=False)}",
         f"algorithm={_algorithms(FIXED)} with topology=one_peer_exponential: {_REMEMBERS}{_symmetric(fixed=True)}",
+        f"algorithm=dpsgd with {_DIRECTED} and a matrix whose rows do not sum to 1: {_UNBALANCED}",
         f"algorithm=ecd with a biased compressor: {_BIASED}{_unbiased()}",
         f"algorithm=sgp with another compressor than none: {_LOSSY}",
     ]
@@ -137,7 +144,7 @@ def check(run: RunConfig) -> None:
     _check_topology(run, given)
     for compressor in run.policy.possible(run.compressor):
         _check_compressor(run, compressor, given)
-    _check_overlap(run, given)
+    _check_order(run, given)
 
 
 def check_transport(run: RunConfig) -> None:
@@ -154,13 +161,17 @@ def check_transport(run: RunConfig) -> None:
 def _check_topology(run: RunConfig, given: str) -> None:
     topology = run.topology
     name = f"topology={name_of(topology)}"
-    if isinstance(topology, NoTopology):
-        raise UsageError(f"{given} with {name}: {_NO_NEIGHBOURS}{_topologies(lambda one: True)}")
+    topology_rules.check(topology, run.workers)
     if isinstance(run.algorithm, FIXED) and not topology.fixed:
         raise UsageError(f"{given} with {name}: {_REMEMBERS}{_symmetric(fixed=True)}")
     if isinstance(run.algorithm, SYMMETRIC) and not topology.symmetric:
-        directed = ", topology.directed=true" if getattr(topology, "directed", False) else ""
-        raise UsageError(f"{given} with {name}{directed}: {_ONE_WAY}{_symmetric(fixed=False)}")
+        stated = f"{name}, {_DIRECTED}" if isinstance(topology, Edges) else name
+        raise UsageError(f"{given} with {stated}: {_ONE_WAY}{_symmetric(fixed=False)}")
+    if isinstance(run.algorithm, DPSGD) and getattr(topology, "directed", False):
+        from trainers.topology import build  # numpy and graphs: only here it takes a matrix to tell
+
+        if not build(topology, run.workers).doubly_stochastic:
+            raise UsageError(f"{given} with {name}, {_DIRECTED}: {_UNBALANCED}")
 
 
 def _check_compressor(run: RunConfig, compressor: Compressor, given: str) -> None:
@@ -170,13 +181,13 @@ def _check_compressor(run: RunConfig, compressor: Compressor, given: str) -> Non
         raise UsageError(f"compressor={compressor.name} with {given}: {_LOSSY}")
 
 
-def _check_overlap(run: RunConfig, given: str) -> None:
+def _check_order(run: RunConfig, given: str) -> None:
+    order = getattr(run.algorithm, "order", None)
+    if order == "combine_then_adapt" and run.precision == "fp16":
+        raise UsageError(f"{given}, algorithm.order={order} with precision=fp16: {_SENT_EARLY}")
     if not run.exchange.overlap:
         return
-    order = getattr(run.algorithm, "order", None)
     if order != "combine_then_adapt" and not isinstance(run.algorithm, (DCD, ECD)):
         stated = "" if order is None else f", algorithm.order={order}"
         other = "" if order is None else " or algorithm.order=combine_then_adapt"
         raise UsageError(f"{given}{stated} with exchange.overlap=True: {_WAITS}{other}")
-    if run.precision == "fp16":
-        raise UsageError(f"{given} with exchange.overlap=True and precision=fp16: {_SENT_EARLY}")

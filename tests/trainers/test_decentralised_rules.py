@@ -15,6 +15,7 @@ from trainers.options.algorithms import ALGORITHMS, Decentralised
 NAMES = [name for name, cls in ALGORITHMS.items() if issubclass(cls, Decentralised)]
 UNBIASED = "atomo,natural,natural_dithering,none,nuqsgd,qsgd,qsvd,svd"
 SYMMETRIC = "ring,complete,chain,star,torus,hypercube,expander,margulis,social,random_regular,edges"
+CYCLE = ";".join(f"{worker} {(worker + 1) % 8}" for worker in range(8))
 COMBINE = {"order": "combine_then_adapt"}
 
 
@@ -61,7 +62,7 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ),
         (
             {"topology": "none"},
-            "algorithm=choco with topology=none: workers have no neighbours; valid is topology=ring,complete,chain,star",
+            "topology=none: valid is one of ring, complete, chain, star, torus, hypercube, exponential,",
         ),
         ({"clip": {"local_norm": 1.0}}, "algorithm=choco with clip.local_norm: gradients are not exchanged; valid is"),
         ({"batch_norm": "synchronised"}, "algorithm=choco with batch_norm=synchronised: the workers' models differ"),
@@ -110,8 +111,10 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
             "is sent while it is computed; valid is exchange.overlap=false",
         ),
         (
-            {"algorithm": "dcd", "exchange": {"overlap": True}, "precision": "fp16"},
-            "algorithm=dcd with exchange.overlap=True and precision=fp16: messages leave before it is known whether",
+            {"algorithm": {"name": "choco", **COMBINE}, "precision": "fp16"},
+            "algorithm=choco, algorithm.order=combine_then_adapt with precision=fp16: messages leave before it is known "
+            "whether all workers leave the step out; valid is precision=bf16 or fp32, or "
+            "algorithm.order=adapt_then_combine",
         ),
         (
             {"algorithm": {"name": "choco", "consensus_stepsize": 0.0}},
@@ -164,7 +167,7 @@ def test_ecd_works_with_what_its_line_names(compressor: str) -> None:
     ("topology", "words"),
     [
         ({"name": "exponential"}, "topology=exponential"),
-        ({"name": "edges", "file": "links.txt", "directed": True}, "topology=edges, topology.directed=true"),
+        ({"name": "edges", "links": CYCLE, "directed": True}, "topology=edges, topology.directed=true"),
     ],
 )
 def test_both_ways_is_how_neighbours_hear_of_each_other(algorithm: str, topology: dict[str, Any], words: str) -> None:
@@ -172,6 +175,35 @@ def test_both_ways_is_how_neighbours_hear_of_each_other(algorithm: str, topology
         f"algorithm={algorithm} with {words}: neighbours must hear of each other both ways; valid is "
         f"topology={SYMMETRIC}"
     )
+
+
+def test_with_dpsgd_nobody_counts_more_than_others() -> None:
+    topology = {"name": "edges", "links": f"{CYCLE};0 4", "directed": True}
+    assert refusal(algorithm="dpsgd", topology=topology, workers=8) == (
+        "algorithm=dpsgd with topology=edges, topology.directed=true: some workers count more than others, so that the "
+        "mean moves; valid is algorithm=sgp, or as much coming to every worker as leaves it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("topology", "workers", "line"),
+    [
+        ("torus", 7, "topology=torus with workers=7: a prime makes no grid; valid is workers=6 or 8, topology.rows=1 or"),
+        ({"name": "torus", "rows": 3}, 8, "topology.rows=3: valid is a divisor of workers=8: 1, 2, 4, 8"),
+        ("hypercube", 6, "topology=hypercube with workers=6: valid is a power of two: 4 or 8"),
+        ("margulis", 8, "topology=margulis with workers=8: valid is a square: 4 or 9"),
+        ("expander", 8, "topology=expander with workers=8: valid is a prime: 7 or 11"),
+        ("social", 16, "topology=social with workers=16: "),
+        ({"name": "random_regular", "degree": 3}, 5, "topology.degree=3: valid is "),
+        ({"name": "edges", "links": "0 1;2 3"}, 4, ""),
+        ({"name": "edges", "links": "0 1 0.3;1 0 0.4"}, 2, ""),
+        ({"name": "edges", "file": "no/links.txt"}, 2, "no/links.txt"),
+    ],
+    ids=str,
+)
+def test_a_topology_that_so_many_workers_cannot_have(topology: Any, workers: int, line: str) -> None:
+    found = refusal(algorithm="choco", topology=topology, workers=workers)
+    assert found.startswith("topology") and line in found, found
 
 
 @pytest.mark.parametrize("algorithm", ["choco", "dcd", "ecd"])
@@ -187,6 +219,8 @@ def test_who_remembers_neighbours_keeps_them(algorithm: str) -> None:
     [
         {"algorithm": "dpsgd", "topology": "exponential"},
         {"algorithm": "dpsgd", "topology": "one_peer_exponential"},
+        {"algorithm": "dpsgd", "topology": {"name": "edges", "links": CYCLE, "directed": True}},
+        {"algorithm": "sgp", "topology": {"name": "edges", "links": f"{CYCLE};0 4", "directed": True}},
         {"algorithm": "dpsgd", "compressor": "topk"},
         {"algorithm": "sgp", "topology": "one_peer_exponential"},
         {"algorithm": "sgp", "topology": "ring", "policy": {"start_step": 3}},
@@ -197,7 +231,8 @@ def test_who_remembers_neighbours_keeps_them(algorithm: str) -> None:
         {"compressor": {"name": "terngrad", "share_scale": False}},
         {"algorithm": {"name": "choco", **COMBINE}, "exchange": {"overlap": True}},
         {"algorithm": {"name": "deep_squeeze", **COMBINE}, "exchange": {"name": "gossip", "overlap": True}},
-        {"algorithm": "dcd", "exchange": {"overlap": True}, "precision": "bf16"},
+        {"algorithm": {"name": "choco", **COMBINE}, "precision": "bf16"},
+        {"algorithm": "dcd", "exchange": {"overlap": True}, "precision": "fp16"},
         {"algorithm": {"name": "choco", "consensus_stepsize": "tune"}},
         {"algorithm": {"name": "choco", "consensus_stepsize": 1.0}},
         {"clip": {"norm": 1.0, "value": 0.5}},
