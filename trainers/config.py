@@ -32,7 +32,7 @@ from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
 from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
 from trainers.options.schedules import SCHEDULES, Regime
 from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
-from trainers.options.topologies import TOPOLOGIES
+from trainers.options.topologies import TOPOLOGIES, Edges
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -236,7 +236,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """Check a composed config and settle what it leaves open; returns what config.yaml will say.
 
     `exchange=auto` becomes the exchange that suits the algorithm and the compressor; without a decentralised algorithm,
-    the topology is none; a regime without phases gets those of the model;
+    the topology is none; links that a file has are read; a regime without phases gets those of the model;
     1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
 
     Raises:
@@ -258,6 +258,11 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         run = parse(resolved)
     if not run.decentralised:  # so that what does not matter makes no other run of it
         resolved["topology"] = {"name": "none"}
+        run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
+    if isinstance(run.topology, Edges) and not run.topology.links:
+        from trainers.topology.edges import read
+
+        settle("topology", "links", read(run.topology.file))
         run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
     if isinstance(run.exchange, Auto) and run.decentralised:
         overlap = resolved["exchange"]["overlap"]

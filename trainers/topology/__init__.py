@@ -1,7 +1,51 @@
-"""Topologies of decentralised training: graphs, their mixing matrices, and what these promise."""
+"""Topologies of decentralised training: graphs, their mixing matrices, and what these promise.
+
+    mixing = build(Ring(), workers=16)
+    mixing.matrix(step=1)      # W: x_i becomes sum_j W[i, j] x_j
+    facts(mixing)              # spectral gap, degree, messages
+
+`python -m trainers.topology ring --workers 16` prints and draws them.
+"""
 
 from __future__ import annotations
 
-from trainers.topology.mixing import Mixing
+import functools
+from typing import Any
 
-__all__ = ["Mixing"]
+from trainers.topology.mixing import Mixing
+from trainers.topology_rules import check, directed
+
+__all__ = ["Mixing", "build", "check", "facts"]
+
+
+@functools.lru_cache(maxsize=256)
+def build(options: Any, workers: int) -> Mixing:
+    """W of a topology (one of `trainers.options.topologies.TOPOLOGIES`).
+
+    It is symmetric and doubly stochastic where links have no direction; of the exponential graphs, doubly stochastic;
+    of a file with directions, column-stochastic, which is enough for push-sum (algorithm=sgp) only.
+
+    Raises:
+        UsageError: that many workers cannot have this topology, or with these weights it does not mix.
+    """
+    from trainers.topology import graphs, weights
+
+    check(options, workers)
+    built = graphs.build(options, workers)
+    found = Mixing(tuple(weights.matrix(graph, options.weights, options.lazy) for graph in built))
+    if not directed(options) and not found.symmetric:
+        raise AssertionError(f"{options} of {workers} workers: W is not symmetric")
+    if not getattr(options, "directed", False) and not found.doubly_stochastic:
+        raise AssertionError(f"{options} of {workers} workers: W is not doubly stochastic")
+    return found
+
+
+def facts(mixing: Mixing) -> dict[str, Any]:
+    """What result.json says of a topology."""
+    return {
+        "symmetric": mixing.symmetric,
+        "doubly_stochastic": mixing.doubly_stochastic,
+        "spectral_gap": mixing.gap,
+        "degree": mixing.degree,
+        "messages_per_step": mixing.messages,
+    }
