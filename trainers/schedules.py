@@ -113,8 +113,8 @@ def onecycle(config: options.OneCycle, place: Place) -> float:
 
 
 def convex_decay(config: options.ConvexDecay, place: Place) -> float:
-    done = place.step - 1 if config.per == "step" else place.epoch
-    return 1 / (config.mu * (config.shift + done))
+    done = {"step": place.step - 1, "epoch": place.epoch, "fraction": place.epochs.passed(place.step - 1)}
+    return 1 / (config.mu * (config.shift + done[config.per]))
 
 
 def regime(config: options.Regime, place: Place) -> float:
@@ -229,8 +229,20 @@ class Schedule:
             self.plateau.factor, self.plateau.best, self.plateau.bad = given["factor"], given["best"], given["bad"]
 
 
+def degree(run: RunConfig) -> int:
+    """Of how many workers the contributions are in what a worker takes a step with, its own included.
+
+    In a graph where that differs it is the largest number, so that all workers have the same rate.
+    """
+    if not run.decentralised:
+        return run.exchange.degree(run.workers)
+    from trainers import topology
+
+    return topology.build(run.topology, run.workers).degree + 1
+
+
 def build(run: RunConfig, epochs: Epochs) -> Schedule:
     """The schedule of a run whose steps make such epochs."""
-    scale = run.scaling.factor(run.workers, run.exchange.degree(run.workers), run.global_batch)
+    scale = run.scaling.factor(run.workers, degree(run), run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)
