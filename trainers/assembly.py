@@ -16,7 +16,7 @@ from compressors.kernels import backend
 from compressors.parameters import InvalidParameter
 from compressors.policy import Selector
 from sweep.run import FORMAT, bad_value
-from trainers import algorithms, data, devices, exchange, optimizers, schedules, training_rules
+from trainers import algorithms, data, devices, exchange, optimizers, schedules, topology, training_rules
 from trainers.algorithms.base import Algorithm, Parts
 from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
@@ -138,7 +138,10 @@ def algorithm_of(
 ) -> Algorithm:
     """The algorithm with its exchange and optimizer, ready for the first step."""
     units, selector, optimizer, clipping = updating(config, replica.flat)
-    exchanger = exchange.build(config.exchange, comm, units, selector, config.memory, config.seed, watch, link)
+    mixing = topology.build(config.topology, config.workers) if config.decentralised else None
+    exchanger = exchange.build(
+        config.exchange, comm, units, selector, config.memory, config.seed, watch, link=link, mixing=mixing
+    )
     parts = Parts(comm, replica.flat, units, exchanger, optimizer, clipping, watch)
     return algorithms.build(config.algorithm, parts, asynchronous=config.exchange.asynchronous)
 

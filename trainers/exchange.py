@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from trainers.servers.link import Link
+    from trainers.topology import Mixing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,14 +243,17 @@ class Exchange:
                 parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.comm.size)
                 self.memory.finish(parcel.unit.index, parcel.unit.gradient)
                 self.selector.observe(parcel.unit.index, parcel.unit.gradient)
-        error = None
-        if self._measure and self._settled:
-            error = (self._error / self._norm) ** 0.5 if self._norm else 0.0
         return Traffic(
             sum(lane.payload_bytes for lane in lanes) + self._extra_bytes,
             sum(lane.sent_bytes for lane in lanes) + self._extra_sent,
-            error,
+            self._relative_error(),
         )
+
+    def _relative_error(self) -> float | None:
+        """||x - Q(x)|| / ||x|| of the step, where it was measured."""
+        if not (self._measure and self._settled):
+            return None
+        return (self._error / self._norm) ** 0.5 if self._norm else 0.0
 
     def close(self) -> None:
         """After the last step: threads, and what connects the workers beside MPI, are taken down. All call it."""
@@ -318,15 +322,22 @@ def build(
     memory: Memory,
     seed: int,
     watch: Stopwatch,
+    *,
     link: Link | None = None,
+    mixing: Mixing | None = None,
 ) -> Exchange:
     """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
 
     Raises:
         UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
-    `link` leads to the server where that is a rank of its own.
+    `link` leads to the server where that is a rank of its own; `mixing` says who is whose neighbour, for gossip.
     """
     parts = Parts(comm, units, selector, memory, seed, watch)
+    if isinstance(config, options.Gossip):
+        from trainers.gossip.exchange import Gossip
+
+        assert mixing is not None
+        return Gossip(config, parts, mixing)
     if isinstance(config, options.Hierarchical):
         from trainers.exchanges.hierarchical import hierarchical
 

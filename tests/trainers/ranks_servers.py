@@ -250,7 +250,7 @@ def play(given: dict[str, Any], name: str, kept: memory.Memory, shapes: list[tup
         server.run()
     else:
         link = Link(COMM, WORKERS)
-        exchanger = exchange.build(config.exchange, TOGETHER, units, selector, kept, 5, Stopwatch(), link)
+        exchanger = exchange.build(config.exchange, TOGETHER, units, selector, kept, 5, Stopwatch(), link=link)
         assert isinstance(exchanger, Dedicated)
         steps(exchanger, flat, units)
         TOGETHER.Barrier()

@@ -19,6 +19,7 @@ def composed(**changes: Any) -> dict[str, Any]:
         "model": "mlp",
         "dataset": "digits",
         "algorithm": "sgd",
+        "topology": "ring",
         "optimizer": "sgd",
         "schedule": "constant",
         "exchange": "auto",

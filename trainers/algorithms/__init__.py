@@ -22,4 +22,8 @@ def build(config: Any, parts: Parts, *, asynchronous: bool = False) -> Algorithm
         from trainers.algorithms.local_sgd import LocalSGD
 
         return LocalSGD(config, parts)
+    if isinstance(config, options.Decentralised):
+        from trainers.algorithms.decentralised import decentralised
+
+        return decentralised(config, parts)
     raise TypeError(f"no algorithm is built from {config!r}")

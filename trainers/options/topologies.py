@@ -61,7 +61,7 @@ class Hypercube(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class Exponential(Topology):
-    """Worker i sends to i + 1, i + 2, i + 4, ... modulo the number of workers: a directed graph (Assran et al., 2019)."""
+    """Worker i sends to i + 1, i + 2, i + 4, ... modulo the number of workers: directed (Assran et al., 2019)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""DCD-PSGD and ECD-PSGD: neighbours have copies of each other's parameters, kept up to date by compressed messages."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+
+from trainers.algorithms.base import Parts
+from trainers.algorithms.gossiping import Gossiping
+from trainers.exchange import Traffic
+from trainers.flat import Unit
+
+
+class Copied(Gossiping):
+    """x_i + d_i, the optimizer's step, becomes sum_j w_ij h_j + d_i, with h_j what worker j is known to be.
+
+    A worker keeps h_i and the sum of w_ij h_j over its neighbours; all begin with the parameters that all begin with.
+    Messages are needed in the next step only: with exchange.overlap they travel until then.
+
+    Tang, Gan, Zhang, Zhang and Liu, "Communication compression for decentralized training" (NeurIPS 2018).
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.own = self.gossip.mixing.own(parts.comm.rank, 1)
+        self.copy = self.keep("copy", self.values.clone())
+        self.others = self.keep("others", self.values * (1.0 - self.own))
+        self._open = False  # a message is on its way
+
+    @torch.no_grad()
+    def finish(self) -> Traffic:
+        self.settle()
+        before = self.before()
+        self.update()
+        with self.parts.watch("update"):
+            self.values.sub_(before).add_(self.others.values)
+            self.values.add_(self.copy.values, alpha=self.own)
+        self.send()
+        self.sent()
+        self._open = True
+        if not self.gossip.overlaps:
+            self.settle()
+        return self.gossip.traffic()
+
+    @abstractmethod
+    def before(self) -> torch.Tensor:
+        """The parameters before the step, in memory that the step does not change."""
+
+    @abstractmethod
+    def sent(self) -> None:
+        """The message has been encoded, and is on its way: what the worker itself makes of it."""
+
+    @abstractmethod
+    def arrived(self) -> None:
+        """The messages of the neighbours are here."""
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Take in what is on its way. All workers call it."""
+        if self._open:
+            self._open = False
+            self.gossip.receive()
+            self.arrived()
+
+    def state_dict(self) -> dict[str, Any]:
+        self.settle()
+        return super().state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.settle()
+        super().load_state_dict(state)
+
+
+class DCD(Copied):
+    """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i: a worker is where its neighbours know it
+    to be (algorithm 1 of the paper). Wants a compressor that loses little."""
+
+    def before(self) -> torch.Tensor:
+        return self.copy.values  # they are the same
+
+    def outgoing(self, unit: Unit) -> None:
+        torch.sub(unit.values, self.copy.of(unit), out=unit.gradient)
+
+    def sent(self) -> None:
+        self.gossip.add_own(self.copy)
+        with self.parts.watch("update"):
+            self.values.copy_(self.copy.values)
+
+    def arrived(self) -> None:
+        self.gossip.add_others(self.others)
+
+
+class ECD(Copied):
+    """Q(z_i) with z_i = (1 - t/2) x_i + (t/2) x'_i, t the step, is sent, and h_i becomes (1 - 2/t) h_i + (2/t) Q(z_i): what
+    compression loses is divided by t (algorithm 2 of the paper). Wants an unbiased compressor that loses little."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self._before = torch.empty_like(self.values)
+
+    def before(self) -> torch.Tensor:
+        return self._before.copy_(self.values)
+
+    def outgoing(self, unit: Unit) -> None:
+        before = self._before.as_strided(unit.values.shape, unit.values.stride(), unit.values.storage_offset())
+        torch.sub(unit.values, before, out=unit.gradient)
+        unit.gradient.mul_(self._step / 2).add_(before)
+
+    def sent(self) -> None:
+        return None
+
+    def arrived(self) -> None:
+        scale = 2.0 / self.gossip.step
+        with self.parts.watch("update"):
+            self.copy.values.mul_(1.0 - scale)
+            self.others.values.mul_(1.0 - scale)
+        self.gossip.add_own(self.copy, scale)
+        self.gossip.add_others(self.others, scale)

@@ -1,0 +1,31 @@
+"""Decentralised parallel SGD, with plain quantised gossip where a compressor is given."""
+
+from __future__ import annotations
+
+import torch
+
+from trainers.algorithms.base import Parts
+from trainers.algorithms.gossiping import Ordered
+from trainers.flat import Unit
+from trainers.options import algorithms as options
+
+
+class DPSGD(Ordered):
+    """x_i becomes x_i + gamma sum_j w_ij (Q(x_j) - Q(x_i)); without compression and with gamma = 1, sum_j w_ij x_j.
+
+    Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (NeurIPS 2017), algorithm 1, is
+    order=combine_then_adapt. What compression loses is not corrected (Carli, Frasca, Fagnani, Zampieri, "Gossip
+    consensus algorithms via quantized communication", Automatica 2010; Q2-G in Koloskova, Stich and Jaggi, ICML 2019):
+    the mean of all workers is conserved, but they do not come closer than what Q loses of x.
+    """
+
+    def __init__(self, config: options.DPSGD, parts: Parts) -> None:
+        super().__init__(config.order, parts)
+        self.gamma = config.consensus_stepsize
+
+    def outgoing(self, unit: Unit) -> None:
+        unit.gradient.copy_(unit.values)
+
+    @torch.no_grad()
+    def mix(self) -> None:
+        self.towards(self.gamma)

@@ -1,0 +1,139 @@
+"""What decentralised algorithms have in common: parameters of their own, messages to the neighbours, mixing."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+
+from compressors import states
+from trainers.algorithms.base import Algorithm, Parts
+from trainers.exchange import Traffic
+from trainers.flat import Unit
+from trainers.gossip.exchange import Gossip, Shadow
+
+
+class Gossiping(Algorithm):
+    """Worker i has parameters x_i, which it changes by its own gradient, and by what its neighbours j send.
+
+    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. The flat
+    gradients are scratch memory outside of backward: what is to be compressed is put there, unit by unit.
+    """
+
+    replicated = False
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.gossip = cast(Gossip, parts.exchange)
+        self.values = parts.flat.values
+        self.scratch = Shadow(parts.units, parts.flat.gradients)
+        self.kept: dict[str, torch.Tensor] = {}
+        """What is remembered from step to step beside the parameters, by name."""
+
+    def keep(self, name: str, values: torch.Tensor) -> Shadow:
+        """Remember a buffer like the parameters."""
+        self.kept[name] = values
+        return Shadow(self.parts.units, values)
+
+    def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
+        self._step, self._epoch, self._lr, self._measure = step, epoch, lr, measure
+
+    def update(self) -> None:
+        """The optimizer's step along this worker's own gradient."""
+        parts = self.parts
+        with parts.watch("update"):
+            parts.clipping.final()
+            parts.optimizer.step(self._lr)
+
+    @abstractmethod
+    def outgoing(self, unit: Unit) -> None:
+        """Put what is to be compressed of a unit into its gradient."""
+
+    @torch.no_grad()
+    def send(self) -> None:
+        """Compress all units; the message leaves for the neighbours."""
+        self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure)
+        for unit in reversed(self.parts.units):
+            with self.parts.watch("encode"):
+                self.outgoing(unit)
+            self.gossip.submit(unit)
+        self.gossip.leave()
+
+    @contextlib.contextmanager
+    def evaluated(self) -> Iterator[None]:
+        values = self.values
+        mine = values.clone()
+        total = mine.cpu()  # a copy only where it is on a GPU
+        mean = torch.empty_like(total)
+        self.parts.comm.Allreduce(total.numpy(), mean.numpy())
+        values.copy_(mean.div_(self.parts.comm.size))
+        try:
+            yield
+        finally:
+            values.copy_(mine)
+
+    def figures(self) -> dict[str, Any]:
+        return self.gossip.figures()
+
+    def state_dict(self) -> dict[str, Any]:
+        kept = {name: values.clone() for name, values in self.kept.items()}
+        return {**super().state_dict(), "kept": kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is the state of something else.
+        """
+        keys = ("exchange", "optimizer", "kept")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a decentralised algorithm has the keys {', '.join(keys)}, not {given}")
+        states.require_alike("a decentralised algorithm", state["kept"], self.kept)
+        super().load_state_dict(dict(state))
+        for name, values in self.kept.items():
+            values.copy_(state["kept"][name])
+
+
+class Ordered(Gossiping):
+    """An algorithm whose mixing comes after the step along the gradient, or goes on beside it.
+
+    With order=adapt_then_combine the step is taken, the result is sent, and mixed. With combine_then_adapt what is sent
+    are the parameters that the gradient is taken of: messages can travel during forward and backward
+    (exchange.overlap), and the first step has none, as all workers begin with the same parameters. The terms are those
+    of Cattivelli and Sayed (IEEE Transactions on Signal Processing, 2010).
+    """
+
+    def __init__(self, order: str, parts: Parts) -> None:
+        super().__init__(parts)
+        self.early = order == "combine_then_adapt"
+
+    def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
+        super().begin(step, epoch, lr, measure)
+        if self.early and step > 1:
+            self.send()
+
+    @torch.no_grad()
+    def finish(self) -> Traffic:
+        self.update()
+        if not self.early:
+            self.send()
+        elif self._step == 1:
+            return Traffic(0.0, 0.0, None)
+        self.gossip.receive()
+        self.mix()
+        return self.gossip.traffic()
+
+    @abstractmethod
+    def mix(self) -> None:
+        """All messages are here: the parameters, after the step along the gradient, become the mixed ones."""
+
+    def towards(self, gamma: float) -> None:
+        """x_i += gamma sum_j w_ij (Q_j - Q_i), of what has been sent and has come."""
+        self.gossip.add_own(self.scratch, self.gossip.own - 1.0, replace=True)
+        self.gossip.add_others(self.scratch)
+        with self.parts.watch("update"):
+            self.values.add_(self.scratch.values, alpha=gamma)

@@ -1,0 +1,45 @@
+"""Stochastic gradient push: SGD with push-sum, also on directed graphs."""
+
+from __future__ import annotations
+
+import torch
+
+from trainers.algorithms.base import Parts
+from trainers.algorithms.gossiping import Gossiping
+from trainers.exchange import Traffic
+from trainers.flat import Unit
+
+
+class SGP(Gossiping):
+    """x_i and a weight v_i, 1 at first, are mixed alike: x_i becomes sum_j w_ij x_j, v_i sum_j w_ij v_j. Gradients are taken
+    of z_i = x_i / v_i, the parameters that a model has; steps are taken from x_i.
+
+    W need only lose nothing (columns sum to 1): z_i comes to the mean all the same. Assran, Loizou, Ballas and Rabbat,
+    "Stochastic gradient push for distributed deep learning" (ICML 2019), algorithm 1.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.pushed = self.keep("pushed", self.values.clone())
+        self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
+        self.gossip.lane.remarks = self.weight
+
+    def outgoing(self, unit: Unit) -> None:
+        unit.gradient.copy_(unit.values)
+
+    @torch.no_grad()
+    def finish(self) -> Traffic:
+        self.values.copy_(self.pushed.values)
+        self.update()
+        self.send()
+        self.gossip.receive()
+        own = self.gossip.own
+        with self.parts.watch("update"):
+            torch.mul(self.values, own, out=self.pushed.values)
+            self.weight.mul_(own)
+        self.gossip.add_others(self.pushed)
+        for weight, remarks in self.gossip.lane.remarks_of_others():
+            self.weight.add_(remarks, alpha=weight)
+        with self.parts.watch("update"):
+            torch.div(self.pushed.values, float(self.weight), out=self.values)
+        return self.gossip.traffic()
