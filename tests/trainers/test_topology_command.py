@@ -168,12 +168,12 @@ def test_every_topology_can_be_drawn(tmp_path: Path, name: str) -> None:
     assert np.abs(points).max() <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("name", ["ring", "chain", "torus", "hypercube", "margulis", "star"])
+@pytest.mark.parametrize("name", ["ring", "chain", "torus", "hypercube", "star"])
 def test_numbers_are_legible_up_to_64_workers(tmp_path: Path, name: str) -> None:
     options: Any = TOPOLOGIES[name]()
     file = tmp_path / "topology.svg"
     picture.draw([picture.Panel(options, build(options, 64))], file)
-    sizes = [float(size) for size in re.findall(r"font: ([\d.]+)px[^>]*>\d+</text>", file.read_text())]
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: ([\d.]+)px[^>]*>\d+</text>", file.read_text())]
     assert len(sizes) == 64 and min(sizes) >= 5
 
 

@@ -28,7 +28,7 @@ _STEPS = ("#33658a", "#d1495b", "#5c8001", "#8d5a97", "#e07a1f", "#2a9d8f", "#7f
 """Colours of the steps of a topology whose graph changes; from the ninth on they come again."""
 _WIDEST = 2.2  # points
 _COLUMNS = 3  # of panels
-_SMALLEST = 0.075  # inches, of a dot that has a number in it
+_SMALLEST = 0.065  # inches, of a dot that has a number in it
 _TITLE = 0.55  # inches
 _SPAN = 2.5  # of the coordinates that a panel shows
 _RC: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep", "font.size": 9.0}
@@ -131,7 +131,7 @@ def _radius(points: Points) -> float:
         return 0.1
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
     np.fill_diagonal(apart, np.inf)
-    return float(np.clip(0.36 * apart.min(), 0.012, 0.1))
+    return float(np.clip(0.4 * apart.min(), 0.012, 0.1))
 
 
 def _places(options: Any, mixing: Mixing) -> Points:
