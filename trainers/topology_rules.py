@@ -12,11 +12,9 @@ from trainers.options.topologies import (
     TOPOLOGIES,
     Edges,
     Expander,
-    Exponential,
     Hypercube,
     Margulis,
     NoTopology,
-    OnePeerExponential,
     RandomRegular,
     Social,
     Torus,
@@ -76,7 +74,7 @@ def name_of(options: Any) -> str:
 
 def directed(options: Any) -> bool:
     """Whether its links have a direction."""
-    return isinstance(options, (Exponential, OnePeerExponential)) or getattr(options, "directed", False)
+    return not options.symmetric
 
 
 def sides(options: Torus, workers: int) -> tuple[int, int]:
