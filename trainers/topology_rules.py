@@ -59,7 +59,7 @@ def check(options: Any, workers: int) -> None:
     for cls, rule in _RULES.items():
         if isinstance(options, cls):
             rule(options, workers)
-    if directed(options) and options.weights != "uniform":
+    if not options.symmetric and options.weights != "uniform":
         raise UsageError(
             f"topology.weights={options.weights} with topology={name_of(options)}: its links have a direction; valid "
             "is topology.weights=uniform"
@@ -70,11 +70,6 @@ def check(options: Any, workers: int) -> None:
 def name_of(options: Any) -> str:
     """Under which a topology was chosen."""
     return next(name for name, cls in TOPOLOGIES.items() if cls is type(options))
-
-
-def directed(options: Any) -> bool:
-    """Whether its links have a direction."""
-    return not options.symmetric
 
 
 def sides(options: Torus, workers: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from matplotlib.patches import Circle, FancyArrowPatch
 
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
 from trainers.topology import Mixing
-from trainers.topology_rules import directed, name_of, sides
+from trainers.topology_rules import name_of, sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""
@@ -65,7 +65,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
             axes.axis("off")
             _draw(axes, panel, side)
         metadata = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=150, metadata=metadata)
+        figure.savefig(path, dpi=120, metadata=metadata)
 
 
 def _draw(axes: Axes, panel: Panel, side: float) -> None:
@@ -79,7 +79,7 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
         receivers, senders = np.nonzero(matrix - np.diag(np.diag(matrix)))
         pairs = list(zip(senders.tolist(), receivers.tolist(), strict=True))
         widths = {pair: _WIDEST * max(float(matrix[pair[1], pair[0]]) / most, 0.15) for pair in pairs}
-        if directed(panel.options):
+        if not panel.options.symmetric:
             _draw_arrows(axes, points, widths, colour, radius * side * 72 / _SPAN)
         else:
             across = _across(panel.options, mixing.workers) if isinstance(panel.options, Torus) else {}
