@@ -401,6 +401,20 @@ def test_links_that_cannot_be(links: str, given: dict[str, Any], message: str) -
     assert str(caught.value).isprintable()
 
 
+SOME = ["0 1", "1 2", "2 0", "1 0 .5", "1,2 .5", "0 2 .6", "2 1 1", "", "# 3", "3 0", "1 1", "x 1", "0 1 nan", "-1 é"]
+
+
+@given(st.lists(st.sampled_from(SOME), max_size=5), st.booleans())
+def test_whatever_is_in_a_file_is_a_graph_or_one_line(lines: list[str], directed: bool) -> None:
+    options = Edges(links=";".join(lines) or "#", directed=directed)
+    try:
+        mixing = build(options, 3)
+    except UsageError as error:
+        assert str(error).isprintable() and "valid" in str(error)
+    else:
+        assert mixing.gap > 0 and mixing.symmetric >= (not directed)
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "empty").write_text("# nothing\n")

@@ -52,7 +52,7 @@ def facts_of(options: Any, mixing: Mixing, sent: Payload | None) -> str:
     rows = [
         ("symmetric", "yes" if mixing.symmetric else "no"),
         ("doubly stochastic", "yes" if mixing.doubly_stochastic else "no: with algorithm=sgp only"),
-        ("spectral gap", f"{mixing.gap:.4f}"),
+        ("spectral gap", _gap(mixing)),
         (f"steps to {_SHARE:g}", f"{_steps(mixing)} (of the workers' distance from their mean, by mixing alone)"),
         ("degree", f"{mixing.degree}: from so many a worker receives in a step at most"),
         (
@@ -105,9 +105,14 @@ def _rows(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> list[lis
     for options, mixing in found:
         steps = mixing.steps_to(_SHARE)
         until = "-" if steps is None else f"{round(steps * mixing.messages)}"
-        row = [name_of(options), options.weights, str(mixing.degree), f"{mixing.gap:.4f}", f"{mixing.messages:.4g}"]
+        row = [name_of(options), options.weights, str(mixing.degree), _gap(mixing), f"{mixing.messages:.4g}"]
         rows.append([*row, _steps(mixing), until, *([str(sent.of(mixing))] if sent else [])])
     return rows
+
+
+def _gap(mixing: Mixing) -> str:
+    """Four places, as in papers, where these say enough."""
+    return f"{mixing.gap:.4f}" if mixing.gap >= 0.001 or mixing.gap == 0 else f"{mixing.gap:.1e}"
 
 
 def _steps(mixing: Mixing) -> str:
