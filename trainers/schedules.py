@@ -113,8 +113,8 @@ def onecycle(config: options.OneCycle, place: Place) -> float:
 
 
 def convex_decay(config: options.ConvexDecay, place: Place) -> float:
-    done = place.step - 1 if config.per == "step" else place.epoch
-    return 1 / (config.mu * (config.shift + done))
+    done = {"step": place.step - 1, "epoch": place.epoch, "fraction": place.epochs.passed(place.step - 1)}
+    return 1 / (config.mu * (config.shift + done[config.per]))
 
 
 def regime(config: options.Regime, place: Place) -> float:
