@@ -112,8 +112,8 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ),
         (
             {"algorithm": {"name": "choco", **COMBINE}, "precision": "fp16"},
-            "algorithm=choco, algorithm.order=combine_then_adapt with precision=fp16: messages leave before it is known "
-            "whether all workers leave the step out; valid is precision=bf16 or fp32, or "
+            "algorithm=choco, algorithm.order=combine_then_adapt with precision=fp16: messages leave before it is "
+            "known whether all workers leave the step out; valid is precision=bf16 or fp32, or "
             "algorithm.order=adapt_then_combine",
         ),
         (
@@ -199,8 +199,8 @@ def test_with_dpsgd_nobody_counts_more_than_others() -> None:
         ("expander", 8, "topology=expander with workers=8: valid is a prime: 7 or 11"),
         ("social", 16, "topology=social with workers=16: "),
         ({"name": "random_regular", "degree": 3}, 5, "topology.degree=3: valid is "),
-        ({"name": "edges", "links": "0 1;2 3"}, 4, ""),
-        ({"name": "edges", "links": "0 1 0.3;1 0 0.4"}, 2, ""),
+        ({"name": "edges", "links": "0 1;2 3"}, 4, "worker 2 cannot be reached from worker 0; valid are"),
+        ({"name": "edges", "links": "0 1 0.3;1 0 0.4"}, 2, "line 2: 1 0 0.4: valid is the weight that line 1 gives"),
         ({"name": "edges", "file": "no/links.txt"}, 2, "no/links.txt"),
     ],
     ids=str,

@@ -311,6 +311,18 @@ def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
     assert scaled({**server, "mode": "asynchronous"}, "workers") == pytest.approx(1.6)
 
 
+@pytest.mark.parametrize(
+    ("topology", "factor"),
+    [("ring", 3), ("complete", 16), ("torus", 5), ("star", 16), ("hypercube", 5), ("one_peer_exponential", 2)],
+)
+def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology: str, factor: int) -> None:
+    """lr_scaleup_factor=graph of ChocoSGD's command line."""
+    scaling = {"rule": "linear", "by": "degree"}
+    run = configs.parse(composed(algorithm="dpsgd", topology=topology, workers=16, exchange="gossip", scaling=scaling))
+    assert run.degree == factor
+    assert schedules.build(run, Epochs.alike(100, 10)).rate(1) == pytest.approx(0.1 * factor)
+
+
 def test_scaling() -> None:
     rules = ("none", "linear", "sqrt")
     assert [Scaling(rule).factor(16, 9, 512) for rule in rules] == [1, 16, 4]
