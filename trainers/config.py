@@ -114,6 +114,16 @@ class RunConfig(Part):
         return isinstance(self.algorithm, Decentralised)
 
     @property
+    def degree(self) -> int:
+        """How many workers' contributions are in what a worker takes a step with, its own included: its degree in the
+        graph of those who exchange, plus one; in a topology where workers differ in it, the largest."""
+        if not self.decentralised:
+            return int(self.exchange.degree(self.workers))
+        from trainers import topology  # numpy and graphs, which a launcher does without
+
+        return topology.build(self.topology, self.workers).degree + 1
+
+    @property
     def ranks(self) -> int:
         """What mpirun starts: a rank for each worker, and behind them a server that is none of them."""
         return self.workers + int(self.exchange.servers)
@@ -243,6 +253,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: a value out of range, or parts that do not go together.
     """
     from trainers.compatibility import check_together
+    from trainers.decentralised_rules import check_transport
 
     resolved = dict(config)  # what changes is replaced: the points of a sweep share the sections that are equal
 
@@ -265,6 +276,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         settle("topology", "links", read(run.topology.file))
         run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
     if isinstance(run.exchange, Auto) and run.decentralised:
+        check_transport(run)
         overlap = resolved["exchange"]["overlap"]
         kept = {key: resolved["exchange"][key] for key in ("granularity", "bucket_mib")}
         resolved["exchange"] = {"name": "gossip", **kept, "overlap": overlap}

@@ -20,7 +20,7 @@ LINES = (
     "batch.accumulate pieces",
     f"phases with a data set of text: {_TEXT}",
     f"phases with size and a data set of features: {_NO_IMAGES}",
-    f"phases with batch and scaling.by=batch: {_SCALED}",
+    f"phases with batch and scaling.by=batch or neighbourhood: {_SCALED}",
     f"phases with size and model.input_size: {_RESIZED_BACK}",
     f"phases of several sizes, or rectangular, with model=lenet, fc, mlp, logistic, alexnet1 or a vision transformer: "
     f"{_ONE_SIZE}",
@@ -47,8 +47,9 @@ def check(run: RunConfig) -> None:
                 f"{run.epochs}"
             )
         _check_batch(run, phase)
-    if run.scaling.by == "batch" and run.scaling.rule != "none" and any(phase.get("batch") for phase in run.phases):
-        raise UsageError(f"phases with batch and scaling.by=batch: {_SCALED}")
+    by = run.scaling.by
+    if by in ("batch", "neighbourhood") and run.scaling.rule != "none" and any(one.get("batch") for one in run.phases):
+        raise UsageError(f"phases with batch and scaling.by={by}: {_SCALED}")
     sized = [phase for phase in run.settled if phase.size is not None]
     if not sized:
         _check_rectangles(run)

@@ -113,8 +113,8 @@ def onecycle(config: options.OneCycle, place: Place) -> float:
 
 
 def convex_decay(config: options.ConvexDecay, place: Place) -> float:
-    done = place.step - 1 if config.per == "step" else place.epoch
-    return 1 / (config.mu * (config.shift + done))
+    done = {"step": place.step - 1, "epoch": place.epoch, "fraction": place.epochs.passed(place.step - 1)}
+    return 1 / (config.mu * (config.shift + done[config.per]))
 
 
 def regime(config: options.Regime, place: Place) -> float:
@@ -231,6 +231,6 @@ class Schedule:
 
 def build(run: RunConfig, epochs: Epochs) -> Schedule:
     """The schedule of a run whose steps make such epochs."""
-    scale = run.scaling.factor(run.workers, run.exchange.degree(run.workers), run.global_batch)
+    scale = run.scaling.factor(run.workers, run.degree, run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)

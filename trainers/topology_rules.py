@@ -12,11 +12,9 @@ from trainers.options.topologies import (
     TOPOLOGIES,
     Edges,
     Expander,
-    Exponential,
     Hypercube,
     Margulis,
     NoTopology,
-    OnePeerExponential,
     RandomRegular,
     Social,
     Torus,
@@ -76,7 +74,7 @@ def name_of(options: Any) -> str:
 
 def directed(options: Any) -> bool:
     """Whether its links have a direction."""
-    return isinstance(options, (Exponential, OnePeerExponential)) or getattr(options, "directed", False)
+    return not options.symmetric
 
 
 def sides(options: Torus, workers: int) -> tuple[int, int]:
@@ -163,9 +161,13 @@ def _is_prime(number: int) -> bool:
 def _check_mixes(options: Any, workers: int) -> None:
     """Refuse a graph whose workers keep nothing of their own, and where what they have only goes around.
 
-    Only weights of a file and `local_degree` can leave nothing: all other graphs need not be built for this.
+    Only weights of a file and `local_degree` can leave nothing, the latter where there are no loops and all degrees are
+    equal: other graphs need not be built for this.
     """
-    if options.lazy or workers == 1 or (options.weights != "local_degree" and not isinstance(options, Edges)):
+    may_leave_nothing = isinstance(options, Edges) or (
+        options.weights == "local_degree" and not isinstance(options, (Expander, Margulis, Social))
+    )
+    if options.lazy or workers == 1 or not may_leave_nothing:
         return
     import networkx
 

@@ -95,6 +95,8 @@ def test_convex_decay_counts_what_is_done() -> None:
     found = factors(options.ConvexDecay(mu=2, shift=3), 4, 2)
     assert found == pytest.approx([1 / 6, 1 / 8, 1 / 10, 1 / 12])
     assert factors(options.ConvexDecay(mu=2, shift=3, per="epoch"), 4, 2) == pytest.approx([1 / 6, 1 / 6, 1 / 8, 1 / 8])
+    parts = factors(options.ConvexDecay(mu=2, shift=3, per="fraction"), 4, 2)
+    assert parts == pytest.approx([1 / 6, 1 / 7, 1 / 8, 1 / 9])
 
 
 def test_cosine_per_epoch_and_with_an_end_of_its_own() -> None:
@@ -314,6 +316,8 @@ def test_scaling() -> None:
     assert [Scaling(rule).factor(16, 9, 512) for rule in rules] == [1, 16, 4]
     assert [Scaling(rule, by="degree").factor(16, 9, 512) for rule in rules] == [1, 9, 3]
     assert [Scaling(rule, by="batch").factor(16, 9, 512) for rule in rules] == [1, 4, 2]
+    assert [Scaling(rule, by="neighbourhood").factor(16, 4, 2048) for rule in rules] == [1, 4, 2]
+    assert Scaling("linear", by="neighbourhood").factor(16, 16, 512) == Scaling("linear", by="batch").factor(16, 16, 512)
     shrunk = composed(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
     schedule = schedules.build(configs.parse(shrunk), Epochs.alike(100, 10))

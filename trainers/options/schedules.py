@@ -96,11 +96,11 @@ class OneCycle(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class ConvexDecay(Schedule):
-    """lr / (mu * (shift + t)), where t counts what has been done: steps or epochs."""
+    """lr / (mu * (shift + t)), where t counts what has been done: steps, epochs, or epochs and the `fraction` of one."""
 
     mu: float = number(1.0, 0.0, above=True)
     shift: float = number(1.0, 0.0, above=True)
-    per: str = choice("step", "step", "epoch")
+    per: str = choice("step", "step", "epoch", "fraction")
 
 
 @dataclasses.dataclass(frozen=True)

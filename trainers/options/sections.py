@@ -105,10 +105,11 @@ class Clip(Part):
 @dataclasses.dataclass(frozen=True)
 class Scaling(Part):
     """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
-    many the contributions are averaged), or with the global batch over `base_batch`."""
+    many the contributions are averaged), with the global batch over `base_batch`, or with the batch of the `neighbourhood`
+    over `base_batch`: of those whose contributions are averaged. Where all exchange with all, that is the global batch."""
 
     rule: str = choice("none", "none", "linear", "sqrt")
-    by: str = choice("workers", "workers", "degree", "batch")
+    by: str = choice("workers", "workers", "degree", "batch", "neighbourhood")
     base_batch: int = integer(128, low=1)
     warmup_from_base: bool = boolean(False)
 
@@ -119,5 +120,7 @@ class Scaling(Part):
 
     def factor(self, workers: int, degree: int, global_batch: int) -> float:
         """What the learning rate is multiplied by."""
-        times = {"workers": float(workers), "degree": float(degree), "batch": global_batch / self.base_batch}[self.by]
+        samples = global_batch / self.base_batch
+        grown = {"workers": workers, "degree": degree, "batch": samples, "neighbourhood": samples * degree / workers}
+        times = float(grown[self.by])
         return {"none": 1.0, "linear": times, "sqrt": math.sqrt(times)}[self.rule]

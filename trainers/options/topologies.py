@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from compressors.parameters import boolean, choice, integer
 from trainers.options.base import Part
@@ -30,6 +30,11 @@ class Topology(Part):
             section 4.2).
         lazy: (I + W) / 2 in place of W, whose eigenvalues are then not negative.
     """
+
+    symmetric: ClassVar[bool] = True
+    """Links go both ways, and W is its transpose. One whose options decide this overrides it with a property."""
+    fixed: ClassVar[bool] = True
+    """The graph is the same in every step."""
 
     weights: str = _weights("uniform")
     lazy: bool = boolean(False)
@@ -74,10 +79,15 @@ class Hypercube(Topology):
 class Exponential(Topology):
     """Worker i sends to i + 1, i + 2, i + 4, ... modulo the number of workers: directed (Assran et al., 2019)."""
 
+    symmetric: ClassVar[bool] = False
+
 
 @dataclasses.dataclass(frozen=True)
 class OnePeerExponential(Topology):
     """In step k, worker i sends to i + 2^((k - 1) mod ceil(log2 n)) only: the exponential graph, a link at a time."""
+
+    symmetric: ClassVar[bool] = False
+    fixed: ClassVar[bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +138,10 @@ class Edges(Topology):
     file: str = ""
     links: str = ""
     directed: bool = boolean(False)
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        return not self.directed
 
 
 TOPOLOGIES: dict[str, type] = {
