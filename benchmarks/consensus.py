@@ -4,8 +4,8 @@
     python benchmarks/consensus.py --iterations 1000 --picture quick.png
 
 A ring of 25 workers with 2,000 elements each. Plain gossip has the unbiased form of qsgd, as in the paper, and
-CHOCO-Gossip the one whose error is always smaller than the vector. Of randomk, all workers draw the same elements: in the
-paper each draws its own. What is drawn follows from seed 0.
+CHOCO-Gossip the one whose error is always smaller than the vector. Of randomk, all workers draw the same elements; in
+the paper each draws its own. What is drawn follows from seed 0.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import math
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,9 +75,7 @@ def test_q1_loses_the_mean() -> None:
     assert (here.x.mean(0) - mean).norm() > 0.1 * mean.norm()
 
 
-@pytest.mark.parametrize(
-    ("compressor", "stepsize", "iterations"), [("topk,ratio=0.01", 0.018, 1000), ("qsgd", 0.7, 40)]
-)
+@pytest.mark.parametrize(("compressor", "stepsize", "iterations"), [("topk,ratio=0.02", 0.038, 600), ("qsgd", 0.7, 40)])
 def test_choco_converges_linearly_where_plain_gossip_stalls(compressor: str, stepsize: float, iterations: int) -> None:
     choco = run(gossip("choco", "ring", 5, compressor, stepsize), iterations)
     assert share(choco) < 1e-6
@@ -130,66 +129,72 @@ def test_estimates_want_one_symmetric_graph(name: str) -> None:
 # The search for a stepsize
 
 
-def after(stepsize: float, scheme: str, topology: str, workers: int, compressor: str, iterations: int = 1000) -> float:
-    channel = Channel(parsing.parse(compressor), [(D,)], workers, 0)
-    start = start_vectors(workers, D, 0).float()
-    course = run(SCHEMES[scheme](start, mixing_of(topology, workers), channel, stepsize), iterations)
-    return float((course.errors[-1] * workers + course.estimate_errors[-1]) / (course.errors[0] * workers))
-
-
 @pytest.mark.parametrize(
     ("scheme", "topology", "workers", "compressor"),
     [
-        ("choco", "ring", 6, "topk,ratio=0.02"),
-        ("choco", "complete", 3, "topk,ratio=0.02"),
+        ("choco", "ring", 6, "topk,ratio=0.1"),
+        ("choco", "complete", 3, "topk,ratio=0.1"),
         ("choco", "hypercube", 4, "sign_norm"),
-        ("deep_squeeze", "ring", 4, "topk,ratio=0.03"),
+        ("deep_squeeze", "ring", 4, "topk,ratio=0.1"),
     ],
 )
 def test_the_search_finds_about_the_best(scheme: str, topology: str, workers: int, compressor: str) -> None:
-    """All the way for candidates around the one that was found: none that is further than its neighbour is better."""
-    built = mixing_of(topology, workers)
-    found = tuned(None, built, parsing.parse(compressor), [(D,)], 0, scheme)
-    place = STEPSIZES.index(found)
-    near = {STEPSIZES[other] for other in (place - 2, place, place + 2) if 0 <= other < len(STEPSIZES)}
-    scores = {gamma: after(gamma, scheme, topology, workers, compressor) for gamma in near}
-    best = min(scores, key=lambda gamma: scores[gamma])
-    assert abs(STEPSIZES.index(best) - place) <= 1 or scores[found] < 1e-6
-    assert scores[found] < 0.1
+    """None of the candidates, each of which goes all the way here, is much better."""
+    mixing = mixing_of(topology, workers)
+    found = tuned(None, mixing, parsing.parse(compressor), [(100,)], 0, scheme)
+    scores = {}
+    for stepsize in STEPSIZES[4:]:
+        channel = Channel(parsing.parse(compressor), [(100,)], workers, 0)
+        course = run(SCHEMES[scheme](start_vectors(workers, 100, 0), mixing, channel, stepsize), 150)
+        scores[stepsize] = workers * course.errors[-1] + course.estimate_errors[-1]
+    best = min(scores, key=lambda stepsize: scores[stepsize])
+    assert abs(STEPSIZES.index(best) - STEPSIZES.index(found)) <= 1
+    assert scores[best] < 0.1 * max(scores.values())
 
 
 def test_the_largest_is_found_where_compression_hardly_matters() -> None:
     assert tuned(None, mixing_of("ring", 8), parsing.parse("none"), [(D,)], 0) == 1.0
 
 
-def test_the_search_is_the_same_however_many_share_it() -> None:
-    """Ranks as threads: they meet in allgather."""
-    args = (mixing_of("ring", 4), parsing.parse("topk,ratio=0.05"), [(D,)], 3)
-    alone = tuned(None, *args)
-    assert alone == tuned(None, *args)
-    for size in (3, 24):
-        barrier, places, found = threading.Barrier(size), [None] * size, [0.0] * size
+class Meeting:
+    """Ranks as threads, which meet in allgather."""
 
-        class Comm:
-            def __init__(self, rank: int) -> None:
-                self.rank, self.size = rank, size
+    def __init__(self, size: int) -> None:
+        self.size, self.barrier, self.said = size, threading.Barrier(size), [None] * size
 
-            def allgather(self, sendobj: object) -> list[object]:
-                places[self.rank] = sendobj
-                barrier.wait(60)
-                every = list(places)
-                barrier.wait(60)
-                return every
+    def found(self, *arguments: Any) -> list[float]:
+        """What each rank's search gives."""
+        answers = [math.nan] * self.size
 
-        def work(rank: int) -> None:
-            found[rank] = tuned(Comm(rank), *args)
+        def search(rank: int) -> None:
+            answers[rank] = tuned(Rank(self, rank), *arguments)
 
-        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+        threads = [threading.Thread(target=search, args=(rank,)) for rank in range(self.size)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(120)
-        assert found == [alone] * size
+            thread.join()
+        return answers
+
+
+class Rank:
+    def __init__(self, meeting: Meeting, rank: int) -> None:
+        self.meeting, self.rank, self.size = meeting, rank, meeting.size
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        self.meeting.said[self.rank] = sendobj
+        self.meeting.barrier.wait(60)
+        everything = list(self.meeting.said)
+        self.meeting.barrier.wait(60)
+        return everything
+
+
+def test_the_search_is_the_same_however_many_share_it() -> None:
+    arguments = (mixing_of("ring", 4), parsing.parse("topk,ratio=0.2"), [(100,)], 3)
+    alone = tuned(None, *arguments)
+    assert 0.01 < alone < 1
+    for size in (3, 24):
+        assert Meeting(size).found(*arguments) == [alone] * size
 
 
 def test_where_nothing_converges_the_search_says_so() -> None:
@@ -212,14 +217,14 @@ def test_what_the_search_is_made_with() -> None:
 
 
 def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = "ring --workers 9 --compressor qsgd --dimension 200 --iterations 60 --scheme exact,choco,q2".split()
-    assert command.main([*told, "--picture", str(tmp_path / "a.png"), "--csv", str(tmp_path / "a.csv")]) == 0
+    told = "ring --workers 9 --compressor qsgd --dimension 200 --iterations 60 --scheme exact,choco,q2"
+    assert command.main([*told.split(), "--picture", str(tmp_path / "a.png"), "--csv", str(tmp_path / "a.csv")]) == 0
     head, names, exact, choco, plain, _ = capsys.readouterr().out.splitlines()
     assert head == "ring of 9 workers: spectral gap 0.156; 200 elements, compressor=qsgd"
     assert names.split()[:2] == ["scheme", "stepsize"]
     assert exact.split()[:6] == ["exact", "1", "x", "0.8440", "x", "0.8440"]
     assert choco.split()[1] == "1" and float(choco.split()[-2]) < 45  # the search's answer, and steps
-    assert plain.split()[0] == "q2" and plain.endswith("-  -") is False or plain.split()[-1] == "-"
+    assert plain.split()[0] == "q2" and plain.split()[-2:] == ["-", "-"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     assert len(rows) == 3 * 61 and float(rows[60]["error"]) < 1e-6 * float(rows[0]["error"])

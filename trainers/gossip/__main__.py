@@ -1,7 +1,7 @@
 """Averaging consensus, simulated: how quickly workers agree over a topology with a compressor, and with which stepsize.
 
-Every worker starts with a vector of normal numbers, and all go to their mean by messages to neighbours, as parameters do
-in decentralised training between the gradients.
+Every worker starts with a vector of normal numbers, and all go to their mean by messages to neighbours, as parameters
+do in decentralised training between the gradients.
 """
 
 from __future__ import annotations
@@ -150,9 +150,7 @@ def _stepsize(scheme: str, given: argparse.Namespace, mixing: Mixing, compressor
         raise _unfit(scheme, error) from error
 
 
-def _course(
-    scheme: str, stepsize: float, given: argparse.Namespace, mixing: Mixing, compressor: Compressor
-) -> Course:
+def _course(scheme: str, stepsize: float, given: argparse.Namespace, mixing: Mixing, compressor: Compressor) -> Course:
     start = start_vectors(given.workers, given.dimension, given.seed)
     channel = Channel(compressor, [(given.dimension,)], given.workers, given.seed)
     try:
@@ -166,9 +164,8 @@ def _unfit(scheme: str, error: ValueError) -> UsageError:
 
 
 def _table(courses: dict[str, tuple[float, Course]], mixing: Mixing) -> list[str]:
-    rows = [
-        ["scheme", "stepsize", "distance a step", "exact, by the gap", "error at the end", f"steps to {_SHARE:g}", "bits"]
-    ]
+    heads = ["scheme", "stepsize", "distance a step", "exact, by the gap", "error at the end", f"steps to {_SHARE:g}"]
+    rows = [[*heads, "bits"]]
     for scheme, (stepsize, course) in courses.items():
         share = course.errors / course.errors[0]
         below = np.flatnonzero(share <= _SHARE)

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             payload = _payload(given.parameters, given.compressor or "none")
         elif given.compressor is not None:
             raise UsageError("--compressor: valid is together with --parameters, how many the model has")
-        chosen = _options(given.words)
+        chosen = named(given.words)
         found = _built(chosen, given.workers) if chosen else _possible(given.workers)
         for line in _facts(*found[0], payload) if len(chosen) == 1 else _table(found, payload):
             print(line)
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _options(words: Sequence[str]) -> list[Any]:
+def named(words: Sequence[str]) -> list[Any]:
     """The topologies that are named, all with the options that are given.
 
     Raises:
