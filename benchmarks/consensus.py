@@ -27,6 +27,8 @@ from trainers.options.topologies import Ring  # noqa: E402
 from trainers.topology import build  # noqa: E402
 
 WORKERS, DIMENSION, SEED = 25, 2000, 0
+STALLED = 1000
+"""Iterations after which plain gossip has long stopped to come closer: its lines end."""
 NAMES = {"exact": "exact gossip", "q1": "plain, Q1", "q2": "plain, Q2", "choco": "CHOCO-Gossip"}
 SETTINGS = (  # title, compressor of plain gossip, that of CHOCO, share of the iterations
     (
@@ -51,7 +53,10 @@ def main() -> None:
         lines = {}
         for scheme, name in NAMES.items():
             text = contracting if scheme == "choco" else plain
-            stepsize, course = _course(scheme, text, round(share * given.iterations))
+            iterations = round(share * given.iterations)
+            if scheme in ("q1", "q2"):
+                iterations = min(iterations, STALLED)
+            stepsize, course = _course(scheme, text, iterations)
             lines[scheme] = f"{name}, γ = {stepsize:.2g}", course
             end = "diverges" if course.diverged else f"{course.errors[-1] / course.errors[0]:.1e} of the start"
             print(f"{title}: {name}, stepsize {stepsize:g}: distance x {course.factor:.5f} a step, {end}", flush=True)

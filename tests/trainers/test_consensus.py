@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from compressors import InvalidParameter
 from compressors.commands import parsing
+from compressors.kernels import backend
 from sweep.run import UsageError
 from trainers.gossip import __main__ as command
 from trainers.gossip.consensus import SCHEMES, Channel, Course, Gossip, run, start_vectors
@@ -129,27 +131,33 @@ def test_estimates_want_one_symmetric_graph(name: str) -> None:
 # The search for a stepsize
 
 
+def remaining(scheme: str, mixing: Mixing, compressor: str, stepsize: float, iterations: int) -> float:
+    channel = Channel(parsing.parse(compressor), [(100,)], mixing.workers, 0)
+    start = start_vectors(mixing.workers, 100, 0).float()
+    course = run(SCHEMES[scheme](start, mixing, channel, stepsize), iterations)
+    return float(mixing.workers * course.errors[-1] + course.estimate_errors[-1])
+
+
 @pytest.mark.parametrize(
-    ("scheme", "topology", "workers", "compressor"),
-    [
-        ("choco", "ring", 6, "topk,ratio=0.1"),
-        ("choco", "complete", 3, "topk,ratio=0.1"),
-        ("choco", "hypercube", 4, "sign_norm"),
-        ("deep_squeeze", "ring", 4, "topk,ratio=0.1"),
-    ],
+    ("topology", "workers", "compressor"),
+    [("ring", 5, "topk,ratio=0.2"), ("complete", 3, "topk,ratio=0.1"), ("hypercube", 4, "sign_norm")],
 )
-def test_the_search_finds_about_the_best(scheme: str, topology: str, workers: int, compressor: str) -> None:
-    """None of the candidates, each of which goes all the way here, is much better."""
+def test_the_search_finds_about_the_best(topology: str, workers: int, compressor: str) -> None:
+    """Of the candidates, each of which goes all the way here, the best is beside it, and the others are far."""
     mixing = mixing_of(topology, workers)
-    found = tuned(None, mixing, parsing.parse(compressor), [(100,)], 0, scheme)
-    scores = {}
-    for stepsize in STEPSIZES[4:]:
-        channel = Channel(parsing.parse(compressor), [(100,)], workers, 0)
-        course = run(SCHEMES[scheme](start_vectors(workers, 100, 0), mixing, channel, stepsize), 150)
-        scores[stepsize] = workers * course.errors[-1] + course.estimate_errors[-1]
-    best = min(scores, key=lambda stepsize: scores[stepsize])
-    assert abs(STEPSIZES.index(best) - STEPSIZES.index(found)) <= 1
-    assert scores[best] < 0.1 * max(scores.values())
+    found = STEPSIZES.index(tuned(None, mixing, parsing.parse(compressor), [(100,)], 0))
+    scores = [remaining("choco", mixing, compressor, stepsize, 80) for stepsize in STEPSIZES[9:]]
+    assert abs(9 + scores.index(min(scores)) - found) <= 1
+    assert min(scores) < 0.1 * sorted(scores)[5]
+
+
+def test_the_search_for_deep_squeeze() -> None:
+    """It stays in a distance, which is smaller than with a third and with three times of what is found."""
+    mixing, compressor = mixing_of("chain", 3), "topk,ratio=0.2"
+    found = tuned(None, mixing, parsing.parse(compressor), [(100,)], 0, "deep_squeeze")
+    assert 0.003 < found < 0.3
+    best, *others = (remaining("deep_squeeze", mixing, compressor, found * by, 1000) for by in (1.0, 1 / 3, 3.0))
+    assert best < min(others)
 
 
 def test_the_largest_is_found_where_compression_hardly_matters() -> None:
@@ -195,6 +203,13 @@ def test_the_search_is_the_same_however_many_share_it() -> None:
     assert 0.01 < alone < 1
     for size in (3, 24):
         assert Meeting(size).found(*arguments) == [alone] * size
+
+
+def test_the_search_is_in_main_memory_whatever_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_chosen", "triton")
+    with pytest.raises(InvalidParameter):
+        run(gossip("q2", compressor="qsgd"), 1)
+    assert tuned(None, mixing_of("complete", 3), parsing.parse("qsgd"), [(D,)], 0) > 0.5
 
 
 def test_where_nothing_converges_the_search_says_so() -> None:

@@ -8,6 +8,7 @@ fallen behind is given up before, which leaves a sixth of the work: the answer i
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ import torch
 
 from compressors import Compressor
 from compressors.base import element_count
+from compressors.kernels import backend
+from compressors.parameters import InvalidParameter
 from sweep.run import bad_value
 from trainers.gossip.consensus import DIVERGED, SCHEMES, Channel, start_vectors
 from trainers.topology import Mixing
@@ -110,9 +113,10 @@ def tuned(
     }
     left = list(range(len(STEPSIZES)))
     for iterations, count in ROUNDS:
-        for place in left:
-            if place in mine:
-                mine[place].advance(iterations)
+        with _kernels():
+            for place in left:
+                if place in mine:
+                    mine[place].advance(iterations)
         here = {place: mine[place].standing for place in left if place in mine}
         everywhere = [here] if comm is None else comm.allgather(here)
         standings = {place: standing for part in everywhere for place, standing in part.items()}
@@ -123,6 +127,15 @@ def tuned(
         valid = f"a number: with compressor={compressor.name} none from {STEPSIZES[0]} to 1 leads to a consensus"
         raise bad_value("algorithm.consensus_stepsize", "tune", valid)
     return STEPSIZES[left[0]]
+
+
+def _kernels() -> contextlib.AbstractContextManager[None]:
+    """The vectors are in main memory, also where a run's tensors are not, and its kernels could work on them only."""
+    try:
+        backend.chosen("sums", "cpu")
+    except InvalidParameter:
+        return backend.use("auto")
+    return contextlib.nullcontext()
 
 
 def representative(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
