@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.ya
 PROGRAM = "tests.trainers.ranks_experiments"
 
 COMPOSE = """
-import json, sys
+import json, shlex, sys
 import hydra
 from omegaconf import OmegaConf
 from sweep import compose
@@ -31,7 +32,7 @@ compose.register(RunConfig, GROUPS)
 compose.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     for line in sys.stdin:
-        print(json.dumps(resolve(OmegaConf.to_container(hydra.compose("config", line.split())))))
+        print(json.dumps(resolve(OmegaConf.to_container(hydra.compose("config", shlex.split(line))))))
 """
 
 
@@ -203,3 +204,28 @@ def test_every_experiment_has_a_rate_and_a_message_that_are_tested() -> None:
 def test_the_page_of_experiments_has_them_all() -> None:
     page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
     assert all(f"experiment={name}" in page for name in EXPERIMENTS)
+
+
+ARGUMENTS = """arch optimizer avg_model experiment data pin_memory batch_size base_batch_size num_workers eval_freq num_epochs
+partition_data reshuffle_per_epoch stop_criteria n_mpi_process n_sub_process world on_cuda use_ipc comm_device lr lr_scaleup
+lr_scaleup_factor lr_warmup lr_warmup_epochs lr_schedule_scheme lr_change_epochs lr_decay weight_decay use_nesterov
+momentum_factor comm_op choco_consenus_stepsize compress_ratio quantize_level is_biased hostfile graph_topology track_time
+display_tracked_time python_path mpi_path evaluate_avg""".split()
+"""Of the command in ChocoSGD's README."""
+
+
+def test_chocosgds_arguments_are_commands_here() -> None:
+    page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
+    table = page.split("<!-- chocosgd: begin -->")[1].split("<!-- chocosgd: end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "`" in line]
+    named = {name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[0])}
+    assert not set(ARGUMENTS) - named
+    assert all(re.fullmatch("-|`[^`]+`", row[1]) for row in rows), rows
+    page = page.replace("device=cuda", "device=auto")  # here may be no GPU
+    given = [row[1].strip("`").replace("device=cuda", "device=auto") for row in rows if row[1] != "-"]
+    alone = re.compile(r"\b(schedule|optimizer|experiment)=")
+    commands = [one if alone.search(one) else f"experiment=choco_resnet20_ring {one}" for one in given]
+    spelled = page.split("The same, with every key spelled out:")[1].split("python multirun.py")[1].split("\n\n")[0]
+    *_, short, long = composed([*commands, "experiment=choco_resnet20_ring", spelled.replace("\\\n", " ")])
+    short |= {"gpus": [0] * 16, "sweep": {**short["sweep"], "name": "demo"}}
+    assert long == {**short, "exchange": {**short["exchange"], "overlap": True}}
