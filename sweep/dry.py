@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sweep import cores, events, packing, places, plan, provenance, reuse, snapshot
+from sweep import cores, corners, events, packing, places, plan, provenance, reuse, snapshot
 from sweep import run as names
 from sweep.costs import SURE, Cost, Wanted
 from sweep.ending import say
@@ -24,7 +24,9 @@ from sweep.scheduling import rank
 from sweep.tasks import weight
 from sweep.text import duration, plural
 
-STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT = "run", "complete", "reused", "duplicate", "taken out"
+STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
+    "run", "complete", "reused", "duplicate", "taken out", "impossible",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,9 +105,9 @@ def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
     for entry in repeated:
         why = f"the same as {places_of[first[entry.signature]]}"
         others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
-    others += [
-        Row(None, TAKEN_OUT, plan.readable_name(each.overrides), None, None, each.why) for each in _named(points)
-    ]
+    for each in _named(points):
+        standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
+        others.append(Row(None, standing, plan.readable_name(each.overrides), None, None, each.why))
     return [*todo, *others]
 
 
@@ -132,7 +134,7 @@ def reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict
     return reuse.finished(directory, wanted, snapshot.current().version)
 
 
-def _named(points: Points) -> list[Any]:
+def _named(points: Points) -> list[corners.TakenOut]:
     """The points that are taken out, with those of their overrides that tell them from each other."""
     every = [*points.overrides, *(each.overrides for each in points.taken_out)]
     swept = plan.swept_keys(every)
@@ -211,7 +213,7 @@ def show(points: Points, directory: Path, console: Console) -> None:
         + (f" ({', '.join(skipped)})" if skipped else "")
         + f", launcher {points.configs[0]['launcher']['cluster']}; nothing is written or started (sweep.dry_run)",
     )
-    same, columns = _columns(found)
+    same, columns = _columns([row for row in found if row.standing != IMPOSSIBLE])
     if same:
         say(console, "for every run: " + ", ".join(same))
     if console.is_terminal:
@@ -225,6 +227,8 @@ def show(points: Points, directory: Path, console: Console) -> None:
         widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
         for texts in ([*columns], *map(list, zip(*columns.values(), strict=True))):
             say(console, "  ".join(cell.ljust(width) for cell, width in zip(texts, widths, strict=True)).rstrip())
+    for line in corners.lines([each for each in points.taken_out if each.impossible], len(found)):
+        say(console, line)
     if packed := _packed(points, found):
         say(console, packing.line(packed, points.configs[0]["launcher"]["cluster"]))
     for line in cost.lines(places.roots_of(directory)):

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import nursery, plan, pruning, reuse
+from sweep import corners, nursery, plan, pruning, reuse
 from sweep import run as names
 from sweep.calibration import calibrate
 from sweep.closing import Closing
@@ -28,6 +28,7 @@ from sweep.settings import settings_of
 from sweep.signals import Interrupted
 from sweep.states import take_in
 from sweep.tasks import Tasks, weight
+from sweep.text import plural
 
 if TYPE_CHECKING:
     from sweep.points import Points
@@ -42,6 +43,7 @@ class SearchEnded(UsageError):
 _executed: dict[Path, list[Run]] = {}  # by sweep: the runs that this process was asked for
 _closings: dict[Path, Closing] = {}  # likewise
 _typed: dict[Path, list[Mapping[str, str]]] = {}  # by the name asked for: overrides of all points so far
+_left_out: dict[Path, list[corners.TakenOut]] = {}  # by sweep: of all batches so far
 _opened: dict[Path, Path] = {}  # by the name asked for: the directory of the sweep that this process has made
 
 
@@ -125,7 +127,7 @@ def execute(
     """
     from sweep.points import check  # with Hydra, which `python -m sweep` does without
 
-    points = check(configs, overrides, resolve)
+    points = check(configs, overrides, resolve, whole=whole, begun=directory in _opened)
     settings, program = points.settings, points.mpi.program()
     found: list[Run | None] = [None] * len(configs)
     if settings.resume is not None and not (directory / names.SWEEP).is_file():
@@ -141,6 +143,9 @@ def execute(
         else:
             dry.show(points, directory, manner(settings).essential())
         take_back(directory)
+        return found
+    if not points.configs:  # of a batch of a search
+        _note_left_out(_opened[directory], points, len(configs))
         return found
     if todo := _incomplete(points, directory):
         with _loading(points):
@@ -163,10 +168,11 @@ def execute(
                 say(manner(settings).essential(), "\ninterrupted while runs were laid out. To go on:", "yellow")
                 say(manner(settings).essential(), f"  {resume_command(sweep.directory)}")
             raise
-        if points.taken_out:
-            out = f"{len(points.taken_out)} of {len(configs)} points are taken out by sweep.exclude or sweep.include"
-            say(manner(settings).chatter(), out)
         wanted = dict(zip(runs, points.configs, strict=True))
+        _note_left_out(sweep.directory, points, len(configs))
+        if len(wanted) < len(runs):
+            equal = f"{len(runs)} points are {plural(len(wanted), 'run')}: what is the same is computed once"
+            say(manner(settings).chatter(), equal)
         if settings.wait or not plan.missing(wanted):
             take_to_end(sweep.directory, wanted)
         else:
@@ -180,6 +186,17 @@ def execute(
     for number, run in zip(points.numbers, runs, strict=True):
         found[number] = run
     return found
+
+
+def _note_left_out(directory: Path, points: Points, of: int) -> None:
+    """Say how many points are left out, and why, and write it into sweep.yaml, with those of earlier batches."""
+    if not points.taken_out:
+        return
+    for line in corners.lines(points.taken_out, of, most=10):
+        say(manner(points.settings).chatter(), line)
+    so_far = _left_out.setdefault(directory, [])
+    so_far += points.taken_out
+    add_to_description(directory, points_left_out=corners.summary(so_far))
 
 
 def _loading(points: Points) -> AbstractContextManager[None]:

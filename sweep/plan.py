@@ -65,6 +65,9 @@ def points_of(
 ) -> list[Point]:
     """The points of a grid, named by what differs between them; a single run by what was typed, but for places.
 
+    Where a part of a run has been settled to be none, as the topology of a run that is not decentralised, its name says
+    so, and nothing of the options that it would have had.
+
     Args:
         among: overrides of these points and of those of the same sweep that came before them; None: there were none.
     """
@@ -74,11 +77,25 @@ def points_of(
     return [
         Point(
             config,
-            {key: typed[key] for key in shown if key in typed},
+            dict(_settled(config, key, typed[key]) for key in shown if key in typed and _has(config, key)),
             tuple(hide_in_word(f"{key}={value}") for key, value in typed.items()),
         )
         for config, typed in zip(configs, overrides, strict=True)
     ]
+
+
+def _is_none(config: Mapping[str, Any], key: str) -> bool:
+    part = config.get(key)
+    return isinstance(part, Mapping) and part.get("name") == "none"
+
+
+def _has(config: Mapping[str, Any], key: str) -> bool:
+    group, _, option = key.partition(".")
+    return not (option and _is_none(config, group))
+
+
+def _settled(config: Mapping[str, Any], key: str, typed: str) -> tuple[str, str]:
+    return key, "none" if _is_none(config, key) else typed
 
 
 def full_signature(run: Run) -> str | None:

@@ -6,20 +6,15 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweep import compose
+from sweep import compose, corners
+from sweep.corners import TakenOut
 from sweep.expressions import Choice
 from sweep.launchers import Options, options_of
 from sweep.run import UsageError
 from sweep.settings import MpiSettings, SweepSettings, settings_of
 from sweep.sharing import Sections
 
-
-@dataclasses.dataclass(frozen=True)
-class TakenOut:
-    """A point that sweep.exclude or sweep.include has taken out of the grid."""
-
-    overrides: Mapping[str, str]
-    why: str
+_CHOOSING = ("exclude", "include", "invalid")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +37,20 @@ def check(
     configs: Sequence[Mapping[str, Any]],
     overrides: Sequence[Mapping[str, str]],
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
+    *,
+    whole: bool = True,
+    begun: bool = False,
 ) -> Points:
-    """Take points out as sweep.exclude and sweep.include say, and see that the others can be run as one sweep.
+    """Take points out as sweep.exclude, sweep.include and sweep.invalid say, and see that the others can be run as one
+    sweep.
+
+    Args:
+        whole: these are all points of the sweep; else they are a batch of a search.
+        begun: it has had a batch before in which points could work; then none of this one's need to.
 
     Raises:
-        UsageError: a point cannot work, none is left, or they differ in what all runs of a sweep have in common.
+        UsageError: a point cannot work that is not to be left out, none is left, or they differ in what all runs of a
+            sweep have in common.
     """
     if not configs:
         raise UsageError("the grid has no points: valid is at least one value for every key")
@@ -58,7 +62,40 @@ def check(
                 raise UsageError(f"{name}: cannot be swept; valid is one value for all runs of a sweep")
         if config["launcher"].get("cluster") != configs[0]["launcher"].get("cluster"):
             raise UsageError("hydra.launcher.cluster: cannot be swept; valid is one launcher for all runs of a sweep")
-    sweep = SweepSettings(**{key: configs[0]["sweep"].get(key, []) for key in ("exclude", "include")})
+    sweep = SweepSettings(**{key: value for key, value in configs[0]["sweep"].items() if key in _CHOOSING})
+    numbers, taken_out = _chosen(sweep, configs, overrides)
+    if not numbers and not begun:
+        causes = ", ".join(dict.fromkeys(each.why for each in taken_out))
+        raise UsageError(f"{causes}: takes out all {len(configs)} points; valid is what leaves at least one")
+    shared = Sections()
+    resolved: dict[int, dict[str, Any]] = {}
+    refused: dict[int, UsageError] = {}
+    for number in numbers:
+        try:
+            resolved[number] = shared.settled(resolve(configs[number]), configs[number])
+        except UsageError as error:
+            refused[number] = error
+            if sweep.invalid == corners.REFUSE:
+                break
+    worked = list(resolved)
+    if whole:
+        refusal = corners.refusal(sweep.invalid, refused, worked, overrides)
+    else:
+        refusal = corners.refusal_of_batch(sweep.invalid, refused, worked, begun)
+    if refusal is not None:
+        raise refusal
+    taken_out += [TakenOut(overrides[number], str(why), impossible=True) for number, why in refused.items()]
+    points = Points(
+        list(resolved.values()), [overrides[number] for number in worked], worked, taken_out, *settings_of(configs[0])
+    )
+    _check_launcher(points)
+    return points
+
+
+def _chosen(
+    sweep: SweepSettings, configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]]
+) -> tuple[list[int], list[TakenOut]]:
+    """The numbers of the points that sweep.include and sweep.exclude leave in a grid, and those that they take out."""
     choice = Choice(sweep.expressions("include"), sweep.expressions("exclude"), configs, compose.MEMBERS)
     numbers: list[int] = []
     taken_out: list[TakenOut] = []
@@ -68,21 +105,19 @@ def check(
             numbers.append(number)
         else:
             taken_out.append(TakenOut(overrides[number], why))
-    if not numbers:
-        causes = ", ".join(dict.fromkeys(each.why for each in taken_out))
-        raise UsageError(f"{causes}: takes out all {len(configs)} points; valid is what leaves at least one")
-    shared = Sections()
-    resolved = [shared.settled(resolve(configs[number]), configs[number]) for number in numbers]
-    settings, mpi = settings_of(resolved[0])
+    return numbers, taken_out
+
+
+def _check_launcher(points: Points) -> None:
+    """Raises UsageError for a point that the launcher cannot start as its options say."""
     known: dict[int, Options] = {}  # by the section, of which equal ones are one object
-    for config in resolved:
+    for config in points.configs:
         if id(config["launcher"]) not in known:
             known[id(config["launcher"])] = options_of(config["launcher"])
         options = known[id(config["launcher"])]
         for option in options.ONE:
-            if config["launcher"].get(option) != resolved[0]["launcher"].get(option):
+            if config["launcher"].get(option) != points.configs[0]["launcher"].get(option):
                 raise UsageError(
                     f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"
                 )
-        options.check_run(config, settings)
-    return Points(resolved, [overrides[number] for number in numbers], numbers, taken_out, settings, mpi)
+        options.check_run(config, points.settings)

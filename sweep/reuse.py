@@ -24,7 +24,7 @@ from sweep.run import SIGNATURE_DIGITS, Run, write_json
 
 PROGRAMS = ("packages", "python", "mpi")
 MACHINE = ("cpu", "gpus")
-FILES = (names.STEPS, names.EPOCHS, names.RESULT)
+FILES = (names.STEPS, names.EPOCHS, names.LOCAL_MODELS, names.RESULT)
 
 Expected = Mapping[str, Any]
 """What the record of an attempt must say, by its keys."""

@@ -28,6 +28,7 @@ CONFIG = "config.yaml"
 STATE = "state.json"
 STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
+LOCAL_MODELS = "local_models.csv"  # of a decentralised run only
 RESULT = "result.json"
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
@@ -105,6 +106,24 @@ EPOCH_COLUMNS = (
     "test_accuracy",
     "sent_bytes",  # by one worker, all steps so far
     "evaluate_s",
+)
+# Of a decentralised run epochs.csv has these as well; test_loss and test_accuracy are those of the average of the
+# workers' models there. The first four are empty with algorithm.evaluate_local=false.
+LOCAL_EPOCH_COLUMNS = (
+    "local_test_loss",  # mean over the workers of what each worker's own model has on the whole test set
+    "local_test_accuracy",
+    "local_test_accuracy_least",  # of the worker whose model is worst
+    "local_test_accuracy_most",
+    "consensus_distance",  # sqrt(mean_i ||x_i - mean x||^2) of the parameters
+)
+
+# local_models.csv of a decentralised run: after every epoch a row for each worker.
+LOCAL_MODEL_COLUMNS = (
+    "epoch",
+    "worker",  # from 0
+    "test_loss",  # of its own model on the whole test set; empty with algorithm.evaluate_local=false
+    "test_accuracy",
+    "distance",  # ||x_i - mean x||
 )
 
 

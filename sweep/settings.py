@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import notify, pruning, redact
+from sweep import corners, notify, pruning, redact
 from sweep.limits import MEGABYTE, Limits
 from sweep.run import UsageError, bad_value
 
@@ -29,6 +29,7 @@ class SweepSettings:
     zip: Any = dataclasses.field(default_factory=list)
     exclude: Any = dataclasses.field(default_factory=list)
     include: Any = dataclasses.field(default_factory=list)
+    invalid: str = corners.CORNERS
     dry_run: bool = False
     wait: bool = True
     reuse: bool = False
@@ -69,6 +70,8 @@ class SweepSettings:
         """Raises UsageError for a value out of range."""
         for key in ("exclude", "include"):
             self.expressions(key)
+        if self.invalid not in corners.WAYS:
+            raise bad_value("sweep.invalid", self.invalid, f"one of {', '.join(corners.WAYS)}")
         if self.retries < 0:
             raise bad_value("sweep.retries", self.retries, "an integer from 0 up")
         if not 0 <= self.backoff_s < math.inf:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +21,19 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers import machine, phase_rules, server_rules, training_rules
+from trainers import decentralised_rules, machine, phase_rules, server_rules, training_rules
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
-from trainers.options.exchanges import Allgather, Allreduce, Exchange, Hierarchical, Mixed, ParameterServer, Sharded
+from trainers.options.exchanges import (
+    Allgather,
+    Allreduce,
+    Exchange,
+    Gossip,
+    Hierarchical,
+    Mixed,
+    ParameterServer,
+    Sharded,
+)
 
 PART = "what goes together"
 """The part of docs/compatibility.md that the tables stand in."""
@@ -135,6 +145,27 @@ RULES = (
         "exchange.placement=colocated",
         ("compressor", "exchange", "exchange.placement"),
     ),
+    Rule(
+        lambda one: issubclass(one.exchange, Gossip) and isinstance(one.compressor, Cooperative),
+        "its mean takes rounds of all workers, and each has neighbours only",
+        "algorithm=sgd, or a compressor without rounds",
+        ("compressor", "exchange"),
+    ),
+    Rule(
+        lambda one: (
+            issubclass(one.exchange, Gossip)
+            and (one.compressor.needs_movement or one.compressor.needs_agreement(Key(0, 0, 1, 0)))
+        ),
+        "all workers agree on a scale, and each has neighbours only",
+        "algorithm=sgd, or a compressor whose scales are a worker's own, such as qsgd",
+        ("compressor", "exchange"),
+    ),
+    Rule(
+        lambda one: issubclass(one.exchange, Gossip) and one.compressor.scale_free,
+        "it sends directions only, so how far parameters are from each other cannot be told",
+        "compressor=sign_norm, or algorithm=sgd",
+        ("compressor", "exchange"),
+    ),
 )
 
 MEMORY_RULES = (
@@ -198,12 +229,19 @@ MEMORY_RULES = (
         "exchange.second_memory=none",
         ("compressor", "exchange", "exchange.second_memory"),
     ),
+    Rule(
+        lambda one: issubclass(one.exchange, Gossip) and one.memory.name != "none",
+        "it keeps what was not sent of gradients, and parameters are sent",
+        "memory=none, with algorithm=choco or deep_squeeze, which keep that themselves, or algorithm=sgd",
+        ("memory", "exchange"),
+    ),
 )
 """Numbered on behind RULES."""
 
 _SINGLE_TENSORS = "it looks at single tensors; valid is exchange.granularity=layer"
 
 
+@functools.cache  # a sweep may ask for thousands of points
 def _instead(rule: Rule) -> str:
     def names(test: Callable[[Compressor], bool]) -> str:
         return ",".join(name for name in compressors.registry() if test(compressors.build(name)))
@@ -217,6 +255,7 @@ def check_together(run: RunConfig) -> None:
     Raises:
         UsageError: names the combination, the reason and what would work.
     """
+    decentralised_rules.check(run)
     training_rules.check(run)
     server_rules.check(run)
     try:
@@ -298,10 +337,11 @@ def _of_exchanges(compressor: Compressor) -> list[str]:
 
 
 def _of_memories(compressor: Compressor) -> list[str]:
-    """A cell for each memory, over the exchanges that can carry the compressor."""
+    """A cell for each memory, over the exchanges that can carry the compressor, but for gossip, which has none."""
     cells = []
+    exchanges = {name: cls for name, cls in _exchanges().items() if cls is not Gossip}
     for name in memories.registry():
-        every = {exchange: Together(compressor, cls(), memories.build(name)) for exchange, cls in _exchanges().items()}
+        every = {exchange: Together(compressor, cls(), memories.build(name)) for exchange, cls in exchanges.items()}
         possible = {exchange: one for exchange, one in every.items() if not _broken(one, RULES, 1)}
         cells.append(
             _cell({exchange: _broken(one, MEMORY_RULES, 1 + len(RULES)) for exchange, one in possible.items()})
@@ -312,7 +352,7 @@ def _of_memories(compressor: Compressor) -> list[str]:
 def _cell(broken: dict[str, list[str]]) -> str:
     """`yes`, `no` with the rules that are broken, or which of the choices work, and why the others do not."""
     works = [choice for choice, rules in broken.items() if not rules]
-    reasons = ", ".join(sorted({number for rules in broken.values() for number in rules}))
+    reasons = ", ".join(sorted({number for rules in broken.values() for number in rules}, key=int))
     if not reasons:
         return "yes"
     return f"{', '.join(works)}; else no: {reasons}" if works else f"no: {reasons}"
@@ -330,7 +370,8 @@ def table() -> str:
     lines = [
         *_markdown([f"exchange={name}" for name in _exchanges()], _of_exchanges),
         "",
-        "And with the memories, as far as the first table allows; where only some exchanges work, they are named:",
+        "And with the memories, as far as the first table allows; where only some exchanges work, they are named. With "
+        f"exchange=gossip only memory=none works ({len(RULES) + len(MEMORY_RULES)}).",
         "",
         *_markdown([f"memory={name}" for name in memories.registry()], _of_memories),
         "",
@@ -340,7 +381,10 @@ def table() -> str:
         "",
         "- exchange.backup with as many workers as there are, or more: valid is one less at most",
         f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
-        *(f"- {line}" for line in (*training_rules.LINES, *phase_rules.LINES, *server_rules.LINES)),
+        *(
+            f"- {line}"
+            for line in (*training_rules.LINES, *phase_rules.LINES, *server_rules.LINES, *decentralised_rules.lines())
+        ),
     ]
     return "\n".join(lines)
 

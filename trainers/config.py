@@ -32,7 +32,7 @@ from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
 from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
 from trainers.options.schedules import SCHEDULES, Regime
 from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
-from trainers.options.topologies import TOPOLOGIES
+from trainers.options.topologies import TOPOLOGIES, Edges
 
 GROUPS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
@@ -112,6 +112,16 @@ class RunConfig(Part):
     def decentralised(self) -> bool:
         """Workers exchange with their neighbours only, and each has parameters of its own."""
         return isinstance(self.algorithm, Decentralised)
+
+    @property
+    def degree(self) -> int:
+        """How many workers' contributions are in what a worker takes a step with, its own included: its degree in the
+        graph of those who exchange, plus one; in a topology where workers differ in it, the largest."""
+        if not self.decentralised:
+            return int(self.exchange.degree(self.workers))
+        from trainers import topology  # numpy and graphs, which a launcher does without
+
+        return topology.build(self.topology, self.workers).degree + 1
 
     @property
     def ranks(self) -> int:
@@ -236,13 +246,14 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     """Check a composed config and settle what it leaves open; returns what config.yaml will say.
 
     `exchange=auto` becomes the exchange that suits the algorithm and the compressor; without a decentralised algorithm,
-    the topology is none; a regime without phases gets those of the model;
+    the topology is none; links that a file has are read; a regime without phases gets those of the model;
     1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
     """
     from trainers.compatibility import check_together
+    from trainers.decentralised_rules import check_transport
 
     resolved = dict(config)  # what changes is replaced: the points of a sweep share the sections that are equal
 
@@ -259,7 +270,13 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     if not run.decentralised:  # so that what does not matter makes no other run of it
         resolved["topology"] = {"name": "none"}
         run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
+    if isinstance(run.topology, Edges) and not run.topology.links:
+        from trainers.topology.edges import read
+
+        settle("topology", "links", read(run.topology.file))
+        run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
     if isinstance(run.exchange, Auto) and run.decentralised:
+        check_transport(run)
         overlap = resolved["exchange"]["overlap"]
         kept = {key: resolved["exchange"][key] for key in ("granularity", "bucket_mib")}
         resolved["exchange"] = {"name": "gossip", **kept, "overlap": overlap}

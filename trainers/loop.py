@@ -14,6 +14,7 @@ from trainers.assembly import Assembly, assemble
 from trainers.checkpoint.keeper import Position
 from trainers.config import RunConfig
 from trainers.data.feeds import Batch
+from trainers.evaluation import evaluate
 from trainers.exchange import Traffic
 from trainers.precision import ScaleExhausted
 from trainers.recorder import Diverged
@@ -93,10 +94,9 @@ def _epoch(run: Assembly, position: Position) -> Position:
         _step(run, position, batch, lr)
     run.recorder.combine()
     started = time.perf_counter()
-    with run.algorithm.evaluated():
-        test_loss, test_accuracy = run.replica.evaluate(run.feed, epoch)
-    run.recorder.epoch(epoch, position.step, lr, test_loss, test_accuracy, time.perf_counter() - started)
-    run.schedule.observe(test_loss)
+    found = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
+    run.recorder.epoch(epoch, position.step, lr, *found[:2], time.perf_counter() - started, found.local)
+    run.schedule.observe(found.test_loss)
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.overdue())

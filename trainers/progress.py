@@ -63,10 +63,12 @@ class Progress:
 
     def epoch(self, row: Mapping[str, float]) -> None:
         """A row of epochs.csv."""
+        local = f"  local accuracy {row['local_test_accuracy']:.4f}" if "local_test_accuracy" in row else ""
+        apart = f"  consensus distance {row['consensus_distance']:.3g}" if "consensus_distance" in row else ""
         speed = row["step"] / row["time_s"] if row["time_s"] else math.nan
         self._line(
             row,
             f"loss {row['train_loss']:.4f}  accuracy {row['train_accuracy']:.3f}  lr {row['lr']:.4g}  "
             f"{speed:.1f} it/s  {row['sent_bytes'] / row['step'] / 1e6:.3f} MB/step  "
-            f"test loss {row['test_loss']:.4f}  test accuracy {row['test_accuracy']:.4f}",
+            f"test loss {row['test_loss']:.4f}  test accuracy {row['test_accuracy']:.4f}{local}{apart}",
         )

@@ -1,4 +1,4 @@
-"""Writes what happened: steps.csv, epochs.csv and the figures of result.json.
+"""Writes what happened: steps.csv, epochs.csv, local_models.csv and the figures of result.json.
 
 Workers keep their rows and combine them about once a second, so that recording costs a step nothing
 but a few additions. Loss and accuracy add up over the workers; times, bytes and what is measured are means.
@@ -14,12 +14,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from sweep.run import EPOCH_COLUMNS, EPOCHS, PHASES, STEP_COLUMNS, STEPS, append_rows
+from sweep.run import (
+    EPOCH_COLUMNS,
+    EPOCHS,
+    LOCAL_EPOCH_COLUMNS,
+    LOCAL_MODEL_COLUMNS,
+    LOCAL_MODELS,
+    PHASES,
+    STEP_COLUMNS,
+    STEPS,
+    append_rows,
+)
 from trainers.exchange import Traffic
 from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from trainers.evaluation import LocalModels
 
 COMBINE_EVERY_S = 1.0
 SUMMED = ("loss", "accuracy")
@@ -33,6 +45,12 @@ LOCAL = (
     "memory_norm",
 )
 """The columns of a step that every worker contributes to; the rest is the same on all."""
+_OF_LOCAL = {
+    "local_accuracy": "local_test_accuracy",
+    "local_accuracy_least": "local_test_accuracy_least",
+    "consensus_distance": "consensus_distance",
+}
+"""What result.json says of the workers' own models after the last epoch, by the columns of epochs.csv."""
 
 
 class Diverged(Exception):
@@ -172,9 +190,16 @@ class Recorder:
                 listener.steps(written)
 
     def epoch(
-        self, epoch: int, step: int, lr: float, test_loss: float, test_accuracy: float, evaluate_s: float
+        self,
+        epoch: int,
+        step: int,
+        lr: float,
+        test_loss: float,
+        test_accuracy: float,
+        evaluate_s: float,
+        local: LocalModels | None = None,
     ) -> None:
-        """Note the evaluation after an epoch."""
+        """Note the evaluation after an epoch; of a decentralised run with the workers' own models."""
         samples, loss, accuracy = self._epoch_sums
         self._epoch_sums = np.zeros(3)
         self.evaluate_s += evaluate_s
@@ -189,10 +214,14 @@ class Recorder:
             "test_accuracy": test_accuracy,
             "sent_bytes": self.sent_bytes,
             "evaluate_s": evaluate_s,
+            **(local.columns() if local else {}),
         }
         self.epochs.append(row)
         if self.comm.rank == 0:
-            append_rows(self.directory / EPOCHS, EPOCH_COLUMNS, [_printable(row)])
+            if local:
+                append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch)))
+            columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()))
+            append_rows(self.directory / EPOCHS, columns, [_printable(row)])
             for listener in self.listeners:
                 listener.epoch(row)
 
@@ -220,6 +249,7 @@ class Recorder:
             "accuracy": last.get("test_accuracy"),
             "best_accuracy": max((row["test_accuracy"] for row in self.epochs), default=None),
             "loss": last.get("test_loss"),
+            **{name: last.get(column) for name, column in _OF_LOCAL.items() if "consensus_distance" in last},
             "train_loss": last.get("train_loss"),
             "iterations_per_second": counted / late["step_s"] if counted else None,
             "samples_per_second": late["samples"] / late["step_s"] if counted else None,
@@ -268,7 +298,7 @@ class Recorder:
         self.resumed_after = [*state["resumed_after"], self._steps]
 
 
-def _printable(row: dict[str, Any]) -> dict[str, Any]:
+def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
     """Without NaN, which a CSV says as an empty field where nothing was measured.
 
     A loss that is not a number stays: it is what happened.

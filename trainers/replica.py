@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -167,9 +168,32 @@ class Replica:
         """
         if self.config.batch_norm == "averaged":
             self._average_buffers()
+        sums = self._judge(feed.test(epoch))
+        total = np.empty_like(sums)
+        self.comm.Allreduce(sums, total)
+        return float(total[0] / total[2]), float(total[1] / total[2])
+
+    @torch.no_grad()
+    def evaluate_alone(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+        """Mean loss and accuracy of this worker's own model over the whole test set; asks no other worker."""
+        loss, correct, labels = self._judge(feed.test(epoch, whole=True))
+        return float(loss / labels), float(correct / labels)
+
+    @contextlib.contextmanager
+    def buffers_kept(self) -> Iterator[None]:
+        """After this block the model's buffers are what they were before it."""
+        before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        try:
+            yield
+        finally:
+            for buffer, value in before:
+                buffer.copy_(value)
+
+    def _judge(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray:
+        """Summed losses, hits and the number of labels, (3,)."""
         self.model.eval()
         sums = np.zeros(3)
-        for batch in feed.test(epoch):
+        for batch in batches:
             inputs, targets = self._placed(*batch)
             logits, labels = scores(self._outputs(inputs), targets)
             sums += (
@@ -178,9 +202,7 @@ class Replica:
                 float((labels != IGNORED).sum()),
             )
         self.model.train()
-        total = np.empty_like(sums)
-        self.comm.Allreduce(sums, total)
-        return float(total[0] / total[2]), float(total[1] / total[2])
+        return sums
 
     def _average_buffers(self) -> None:
         buffers = [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]

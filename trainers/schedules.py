@@ -229,20 +229,8 @@ class Schedule:
             self.plateau.factor, self.plateau.best, self.plateau.bad = given["factor"], given["best"], given["bad"]
 
 
-def degree(run: RunConfig) -> int:
-    """Of how many workers the contributions are in what a worker takes a step with, its own included.
-
-    In a graph where that differs it is the largest number, so that all workers have the same rate.
-    """
-    if not run.decentralised:
-        return run.exchange.degree(run.workers)
-    from trainers import topology
-
-    return topology.build(run.topology, run.workers).degree + 1
-
-
 def build(run: RunConfig, epochs: Epochs) -> Schedule:
     """The schedule of a run whose steps make such epochs."""
-    scale = run.scaling.factor(run.workers, degree(run), run.global_batch)
+    scale = run.scaling.factor(run.workers, run.degree, run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)

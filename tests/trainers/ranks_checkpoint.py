@@ -41,9 +41,11 @@ STEPS = PER_EPOCH * EPOCHS
 ALIKE = {
     names.STEPS: ("step", "epoch", "samples", "loss", "accuracy", "lr", "payload_bytes", "sent_bytes")
     + ("compression_ratio", "compression_error", "memory_norm"),
-    names.EPOCHS: ("epoch", "step", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "sent_bytes"),
+    names.EPOCHS: ("epoch", "step", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "sent_bytes")
+    + names.LOCAL_EPOCH_COLUMNS,
+    names.LOCAL_MODELS: names.LOCAL_MODEL_COLUMNS,
 }
-"""Columns that do not tell of time."""
+"""Columns that do not tell of time; those of decentralised runs are not in others."""
 
 
 class Killed(BaseException):
@@ -103,9 +105,11 @@ class Watched(Shard):
             EVENTS.reached("data")
             yield batch
 
-    def test(self, epoch: int = 1, batch: int | None = 512) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(
+        self, epoch: int = 1, batch: int | None = 512, *, whole: bool = False
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         EVENTS.reached("test")
-        yield from super().test(epoch, batch)
+        yield from super().test(epoch, batch, whole=whole)
 
 
 class WatchedReplica(Replica):
@@ -164,8 +168,10 @@ def figures(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(directory: Path, name: str) -> list[list[str]]:
+    if name == names.LOCAL_MODELS and not (directory / name).exists():
+        return []
     with (directory / name).open() as file:
-        return [[row[column] for column in ALIKE[name]] for row in csv.DictReader(file)]
+        return [[row.get(column, "") for column in ALIKE[name]] for row in csv.DictReader(file)]
 
 
 def require_equal(one: Path, other: Path, what: Any) -> None:

@@ -149,6 +149,8 @@ def test_the_test_set_is_shared_out_whole(samples: int, workers: int) -> None:
     arrays = random_arrays(1, samples)
     labels = [labels for worker in range(workers) for _, labels in Shard(arrays, 1, 0, worker, workers).test(1, 7)]
     assert torch.equal(torch.cat(labels), torch.from_numpy(arrays.test_y))
+    images, whole = zip(*Shard(arrays, 1, 0, workers - 1, workers).test(1, 7, whole=True), strict=True)
+    assert torch.equal(torch.cat(whole), torch.from_numpy(arrays.test_y)) and len(torch.cat(images)) == samples
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5))
@@ -204,6 +206,8 @@ def test_workers_share_the_streams_of_a_text(tokens: int, held_out: int, workers
             ends = inputs[:, -1]
             found += labels.flatten().tolist()
     assert sorted(found) == test[1:].tolist()
+    for mine, all_of_it in zip(feeds[-1].test(whole=True), alone.test(), strict=True):
+        assert all(map(torch.equal, mine, all_of_it))
 
 
 def test_a_text_that_is_too_short() -> None:

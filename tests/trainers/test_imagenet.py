@@ -62,6 +62,7 @@ def test_workers_see_every_image_once(tree: Path) -> None:
     assert torch.bincount(labels).tolist() == [4, 4, 3]
     tested = [part for feed in feeds for part in feed.test()]
     assert sorted(torch.cat([labels for _, labels in tested]).tolist()) == [0, 0, 0, 1, 1, 2, 2]
+    assert same(list(feeds[2].test(whole=True)), list(feed_of(tree).test()))
 
 
 def test_test_images_are_the_middle(tree: Path) -> None:

@@ -123,6 +123,8 @@ def test_what_is_seen_in_each_phase(tmp_path: Path) -> None:
         tested = [part for feed in both for part in feed.test(epoch)]
         assert {inputs.shape[1:] for inputs, _ in tested} == {(3, size, size)}
         assert sorted(torch.cat([labels for _, labels in tested]).tolist()) == list(range(7))
+        whole = torch.cat([inputs for inputs, _ in both[1].test(epoch, whole=True)])
+        assert torch.equal(whole, torch.cat([inputs for inputs, _ in tested]))
     sizes = {epoch: [len(step) for step in labels] for epoch, labels in seen.items()}
     assert sizes == {1: [4, 4, 2], 2: [4, 4, 2], 3: [3, 3, 3, 1], 4: [5, 5], 5: [5, 5]}
     assert seen[1] != seen[2] and seen[4] != seen[5]
@@ -214,6 +216,8 @@ def test_rectangular_images_are_tested_once_each(tree: Path, monkeypatch: pytest
         tested = [part for feed in of_files(tree, workers, dataset={"rectangular": True}) for part in feed.test()]
         assert [inputs.shape[1:] for inputs, _ in tested] == expected and all(len(labels) == 3 for _, labels in tested)
         assert sorted(torch.cat([labels for _, labels in tested]).tolist()) == [0] * 6 + [1] * 6
+        (*_, last) = of_files(tree, workers, dataset={"rectangular": True})
+        assert [inputs.shape[1:] for inputs, _ in last.test(whole=True)] == expected
     later = [{"epoch": 1, "rectangular": True}, {"epoch": 2, "rectangular": False}]
     (feed,) = of_files(tree, phases=later)
     assert [{len(set(inputs.shape[2:])) for inputs, _ in feed.test(epoch)} for epoch in (1, 2, 3)] == [{1}, {1, 2}, {1}]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sweep import run as names
+from trainers.evaluation import LocalModels
 from trainers.exchange import Traffic
 from trainers.recorder import LOCAL, Diverged, Recorder
 from trainers.stopwatch import Stopwatch
@@ -94,6 +95,36 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
     assert figures["phases_s"]["decode"] == 0
     assert (figures["accuracy"], figures["loss"], figures["evaluate_s"]) == (0.9, 0.7, 2.0)
     assert (figures["payload_bytes"], figures["compression_ratio"], figures["compression_error"]) == (100, 4, 0.5)
+
+
+def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -> None:
+    """Columns at the end, a row a worker, figures of the last epoch; a loss that is no number is told, NaN else not."""
+    note(recorder, 1, loss=1)
+    recorder.combine()
+    for epoch, loss in ((1, math.nan), (2, 0.5)):
+        models = LocalModels(np.array([loss, 1.5]), np.array([0.5, 0.75]), np.array([3.0, 4.0]))
+        recorder.epoch(epoch, 1, 0.1, 0.7, 0.9, 2.0, models)
+    first, second = rows(tmp_path / names.EPOCHS)
+    assert tuple(first) == (*names.EPOCH_COLUMNS, *names.LOCAL_EPOCH_COLUMNS)
+    assert (first["local_test_loss"], second["local_test_loss"]) == ("nan", "1.0")
+    told = [float(second[name]) for name in names.LOCAL_EPOCH_COLUMNS[1:]]
+    assert told == [0.625, 0.5, 0.75, pytest.approx(math.sqrt(12.5))]
+    models_of = rows(tmp_path / names.LOCAL_MODELS)
+    assert tuple(models_of[0]) == names.LOCAL_MODEL_COLUMNS
+    assert list(models_of[3].values()) == ["2", "1", "1.5", "0.75", "4.0"]
+    figures = recorder.figures()
+    assert (figures["accuracy"], figures["local_accuracy"], figures["local_accuracy_least"]) == (0.9, 0.625, 0.5)
+    assert figures["consensus_distance"] == pytest.approx(math.sqrt(12.5))
+
+    distances = LocalModels(*(np.full(2, math.nan) for _ in range(2)), distance=np.array([0.0, 0.0]))
+    recorder.epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
+    last = rows(tmp_path / names.EPOCHS)[-1]
+    assert [last[name] for name in names.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
+    assert list(rows(tmp_path / names.LOCAL_MODELS)[-1].values()) == ["3", "1", "", "", "0.0"]
+    again = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
+    again.load_state_dict(recorder.state_dict())
+    figures = again.figures()
+    assert figures["local_accuracy"] is None and figures["consensus_distance"] == 0.0
 
 
 def test_a_run_shorter_than_its_warm_up_is_measured_as_a_whole(recorder: Recorder) -> None:

@@ -272,6 +272,8 @@ def test_lines_of_progress() -> None:
         "epoch 1/3  step 4/12  loss 0.5000  accuracy 0.750  lr 0.1  2.0 it/s  2.000 MB/step  "
         "test loss nan  test accuracy 0.8750"
     )
+    progress.epoch({**EPOCH, "local_test_accuracy": 0.5, "consensus_distance": 0.01234})
+    assert lines.pop().endswith("test accuracy 0.8750  local accuracy 0.5000  consensus distance 0.0123")
     now[0] = 21.0
     progress.steps([row(6)])
     assert "loss 0.1667" in lines.pop()  # of what came after the epoch's line only

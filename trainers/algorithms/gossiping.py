@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
 
 from compressors import states
 from trainers.algorithms.base import Algorithm, Parts
+from trainers.averaging import averaged
 from trainers.exchange import Traffic
 from trainers.flat import Unit
 from trainers.gossip.exchange import Gossip, Shadow
@@ -62,18 +63,8 @@ class Gossiping(Algorithm):
             self.gossip.submit(unit)
         self.gossip.leave()
 
-    @contextlib.contextmanager
-    def evaluated(self) -> Iterator[None]:
-        values = self.values
-        mine = values.clone()
-        total = mine.cpu()  # a copy only where it is on a GPU
-        mean = torch.empty_like(total)
-        self.parts.comm.Allreduce(total.numpy(), mean.numpy())
-        values.copy_(mean.div_(self.parts.comm.size))
-        try:
-            yield
-        finally:
-            values.copy_(mine)
+    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+        return averaged(self.values, self.parts.comm)
 
     def figures(self) -> dict[str, Any]:
         return self.gossip.figures()

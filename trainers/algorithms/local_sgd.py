@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from trainers import optimizers
 from trainers.algorithms.base import Parts
 from trainers.algorithms.synchronous import Synchronous
+from trainers.averaging import averaged
 from trainers.exchange import Traffic
 from trainers.optimizers.base import Optimizer
 from trainers.options import algorithms as options
@@ -81,21 +82,10 @@ class LocalSGD(Synchronous):
         self._local, self._wanted = 0, False
         return traffic
 
-    @contextlib.contextmanager
-    def evaluated(self) -> Iterator[None]:
+    def evaluated(self) -> contextlib.AbstractContextManager[None]:
         if not self._local:  # all have the same already
-            yield
-            return
-        values = self.parts.flat.values
-        mine = values.clone()
-        total = mine.cpu()  # a copy only where it is on a GPU
-        mean = torch.empty_like(total)
-        self.parts.comm.Allreduce(total.numpy(), mean.numpy())
-        values.copy_(mean.div_(self.parts.comm.size))
-        try:
-            yield
-        finally:
-            values.copy_(mine)
+            return contextlib.nullcontext()
+        return averaged(self.parts.flat.values, self.parts.comm)
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.run import CHECKPOINT, EPOCHS, STEPS, UsageError, keep_rows, now, write_json
+from sweep.run import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS, UsageError, keep_rows, now, write_json
 from trainers.checkpoint import files
 from trainers.checkpoint.files import META, SHARED, Damaged
 from trainers.checkpoint.state import Training, described, digest
@@ -44,7 +44,7 @@ class Keeper:
 
     def __init__(self, config: RunConfig, comm: MPI.Comm, directory: Path, training: Training, began: float) -> None:
         self.comm, self.directory, self.training = comm, directory, training
-        self.config, self.described = config.checkpoint, described(config)
+        self.config, self.described, self.decentralised = config.checkpoint, described(config), config.decentralised
         self.root = directory / CHECKPOINT
         self._saved_at, self._began = time.monotonic(), began
         self._earlier_s = 0.0
@@ -142,7 +142,7 @@ class Keeper:
             for part, each in written.items():
                 if (partial / part).stat().st_size != each["bytes"]:
                     raise OSError(f"{part} is not on the file system that rank 0 sees")
-            for rows in (STEPS, EPOCHS):  # what the checkpoint goes on from must not be lost with the power
+            for rows in self._rows(position):  # what the checkpoint goes on from must not be lost with the power
                 if (self.directory / rows).exists():
                     with (self.directory / rows).open("rb") as file:
                         os.fsync(file.fileno())
@@ -161,6 +161,12 @@ class Keeper:
             shutil.rmtree(partial, ignore_errors=True)
             raise
 
+    def _rows(self, position: Position) -> dict[str, int]:
+        """How many rows have been written up to a position, by the name of the CSV."""
+        evaluated = position.epoch - 1
+        local = {LOCAL_MODELS: evaluated * self.comm.size} if self.decentralised else {}
+        return {STEPS: position.step, EPOCHS: evaluated, **local}
+
     # Going on
 
     def restore(self) -> Position:
@@ -172,7 +178,7 @@ class Keeper:
         chosen = self._agreed(self._choose if self.comm.rank == 0 else lambda: None)[0]
         if chosen is None:
             if self.comm.rank == 0:
-                for name in (STEPS, EPOCHS):
+                for name in self._rows(Position()):
                     (self.directory / name).unlink(missing_ok=True)
             return Position()
         path, position, meta = chosen
@@ -183,8 +189,8 @@ class Keeper:
                 entries.update(files.read_part(path / part, meta["files"].get(part)))
 
         def cut() -> None:
-            keep_rows(self.directory / STEPS, position.step)
-            keep_rows(self.directory / EPOCHS, position.epoch - 1)
+            for name, count in self._rows(position).items():
+                keep_rows(self.directory / name, count)
 
         self._agreed(read, path)
         self._agreed(lambda: self.training.load(entries), path)

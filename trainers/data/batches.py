@@ -53,9 +53,11 @@ class Shard(Feed):
             inputs = self.show(np.asarray(self.arrays.train_x[rows]), rows, epoch)
             yield Batch(inputs, torch.from_numpy(np.asarray(self.arrays.train_y[rows])), total)
 
-    def test(self, epoch: int = 1, batch: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(
+        self, epoch: int = 1, batch: int | None = None, *, whole: bool = False
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         batch = batch or max(1, min(512, TEST_ELEMENTS // math.prod(self.shape)))
-        mine = cut(len(self.arrays.test_y), self.workers, self.worker)
+        mine = cut(len(self.arrays.test_y), *((1, 0) if whole else (self.workers, self.worker)))
         for start in range(mine.start, mine.stop, batch):
             part = slice(start, min(start + batch, mine.stop))
             inputs = self.show.normalise(np.asarray(self.arrays.test_x[part]))

@@ -54,9 +54,9 @@ class Feed(ABC):
         """
 
     @abstractmethod
-    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """This worker's part of the test set, as it is shown after that epoch: inputs and labels, batch by batch,
-        every label on one worker.
+        every label on one worker; or the `whole` of it.
 
         Of text, the rows of a batch go on where those of the one before have ended. A batch may have fewer rows
         than the one before, which are then its first ones.

@@ -192,16 +192,10 @@ class FolderFeed(Feed):
         self.samples = len(self.labels)
         self.plan = Plan(self.labels, global_batch, seed, workers, partition)
         files = [Files(folder, arrays[f"{part}_names"], arrays[f"{part}_ends"]) for part in ("train", "test")]
+        self.rectangles: list[np.ndarray] = []
+        tested = np.full((len(self.test_labels), 2), options.size)
         if options.rectangular:
-            self.tests, tested = rectangles(arrays["test_ratios"], options.size, TEST_BATCH)
-            self.tests = self.tests[cut(len(self.tests), workers, worker)]
-        else:
-            tested = np.full((len(self.test_labels), 2), options.size)
-            mine = cut(len(self.test_labels), workers, worker)
-            self.tests = [
-                np.arange(first, min(first + TEST_BATCH, mine.stop))
-                for first in range(mine.start, mine.stop, TEST_BATCH)
-            ]
+            self.rectangles, tested = rectangles(arrays["test_ratios"], options.size, TEST_BATCH)
         self.images = Decoded(options, files[0], files[1], tested, seed)
         self.loaders = loaders
         self._places: list[list[tuple[int, int]]] = []
@@ -213,10 +207,19 @@ class FolderFeed(Feed):
         for inputs, (rows, total) in zip(self._decoded(places), batches, strict=True):
             yield Batch(inputs, torch.from_numpy(self.labels[rows]), total)
 
-    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        places = [[(0, int(row)) for row in rows] for rows in self.tests]
-        for inputs, rows in zip(self._decoded(places), self.tests, strict=True):
+    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        batches = self._tests(*((1, 0) if whole else (self.workers, self.worker)))
+        places = [[(0, int(row)) for row in rows] for rows in batches]
+        for inputs, rows in zip(self._decoded(places), batches, strict=True):
             yield inputs, torch.from_numpy(self.test_labels[rows])
+
+    def _tests(self, parts: int, part: int) -> list[np.ndarray]:
+        """The numbers of the test images in each batch of one of the parts."""
+        if self.rectangles:
+            return self.rectangles[cut(len(self.rectangles), parts, part)]
+        mine = cut(len(self.test_labels), parts, part)
+        firsts = range(mine.start, mine.stop, TEST_BATCH)
+        return [np.arange(first, min(first + TEST_BATCH, mine.stop)) for first in firsts]
 
     def close(self) -> None:
         self._loader = None  # its processes end with it

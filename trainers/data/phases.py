@@ -50,10 +50,10 @@ class Phased(Feed):
         for batch in feed.epoch(epoch, start):
             yield dataclasses.replace(batch, inputs=self._shown(batch.inputs, phase))
 
-    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         phase, feed = self._within(epoch)
         most = max(1, TEST_ELEMENTS // math.prod(self._shape(phase)))  # images may have become larger
-        for inputs, labels in feed.test(epoch):
+        for inputs, labels in feed.test(epoch, whole=whole):
             for some, theirs in zip(inputs.split(most), labels.split(most), strict=True):
                 yield self._shown(some, phase), theirs
 

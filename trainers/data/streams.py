@@ -90,8 +90,8 @@ class TextFeed(Feed):
             inputs, labels = self.train.read(self.mine, step)
             yield Batch(torch.from_numpy(inputs), torch.from_numpy(labels), self.train.labels(step))
 
-    def test(self, epoch: int = 1) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        mine = cut(self.held_out.streams, self.workers, self.worker)
+    def test(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        mine = cut(self.held_out.streams, *((1, 0) if whole else (self.workers, self.worker)))
         for step in range(self.held_out.steps if mine.stop > mine.start else 0):
             inputs, labels = self.held_out.read(mine, step)
             even = int((labels[-1] != IGNORED).sum())  # the streams that are longer by one are the first ones

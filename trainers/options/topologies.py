@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, ClassVar
 
 from compressors.parameters import boolean, choice, integer
 from trainers.options.base import Part
@@ -13,17 +14,29 @@ class NoTopology(Part):
     """All workers have the same parameters: what every run has whose algorithm is not decentralised."""
 
 
+def _weights(default: str) -> Any:
+    return choice(default, "uniform", "metropolis_hastings", "local_degree")
+
+
 @dataclasses.dataclass(frozen=True)
 class Topology(Part):
     """A graph of the workers, and how much what comes from a neighbour counts: the mixing matrix W.
 
     Args:
-        weights: `uniform`, w_ij = 1 / (d + 1) with d the largest degree; `metropolis_hastings`,
-            w_ij = 1 / (1 + max(d_i, d_j)). What is left of a row is the worker's own weight.
+        weights: how much what comes from a neighbour counts; what is left to 1 is the worker's own weight, and d_i the
+            number of i's neighbours. `uniform`: w_ij = 1 / (1 + the largest d), and on a directed graph 1 / (1 + the
+            number of links that leave j). `metropolis_hastings`: w_ij = 1 / (1 + max(d_i, d_j)). `local_degree`:
+            w_ij = 1 / max(d_i, d_j), where a loop that belongs to the graph counts as a neighbour (Xiao & Boyd, 2004,
+            section 4.2).
         lazy: (I + W) / 2 in place of W, whose eigenvalues are then not negative.
     """
 
-    weights: str = choice("uniform", "uniform", "metropolis_hastings")
+    symmetric: ClassVar[bool] = True
+    """Links go both ways, and W is its transpose. One whose options decide this overrides it with a property."""
+    fixed: ClassVar[bool] = True
+    """The graph is the same in every step."""
+
+    weights: str = _weights("uniform")
     lazy: bool = boolean(False)
 
 
@@ -49,9 +62,12 @@ class Star(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class Torus(Topology):
-    """A grid of `rows` times workers / rows whose borders are joined; null: as square as it can be."""
+    """A grid of `rows` times workers / rows whose borders are joined; null: as square as it can be.
 
-    rows: int | None = integer(None, low=2, optional=True)
+    Of one row it is a ring; where a side is 2, the two links between two workers are one.
+    """
+
+    rows: int | None = integer(None, low=1, high=4096, optional=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,25 +79,42 @@ class Hypercube(Topology):
 class Exponential(Topology):
     """Worker i sends to i + 1, i + 2, i + 4, ... modulo the number of workers: directed (Assran et al., 2019)."""
 
+    symmetric: ClassVar[bool] = False
+
 
 @dataclasses.dataclass(frozen=True)
 class OnePeerExponential(Topology):
-    """In step k, worker i sends to i + 2^(k mod ceil(log2 n)) only: the exponential graph, one link at a time."""
+    """In step k, worker i sends to i + 2^((k - 1) mod ceil(log2 n)) only: the exponential graph, a link at a time."""
+
+    symmetric: ClassVar[bool] = False
+    fixed: ClassVar[bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Expander(Topology):
-    """A cycle with a chord from every number to its inverse modulo the number of workers, a prime."""
+    """A cycle with a chord from every number to its inverse modulo the number of workers, a prime.
+
+    0 has a loop, and so have 1 and -1, which are their own inverses: with `local_degree` all weights are 1/3.
+    """
+
+    weights: str = _weights("local_degree")
 
 
 @dataclasses.dataclass(frozen=True)
 class Margulis(Topology):
-    """The expander of Margulis, Gabber and Galil on the pairs of numbers modulo m, for m^2 workers."""
+    """The expander of Margulis, Gabber and Galil on the pairs of numbers modulo m, for m^2 workers.
+
+    Links that it has several times count once; it has loops, which `local_degree` heeds.
+    """
+
+    weights: str = _weights("local_degree")
 
 
 @dataclasses.dataclass(frozen=True)
 class Social(Topology):
     """The 32 nodes of Davis's women of the South and the events that they took part in, for 32 workers."""
+
+    weights: str = _weights("local_degree")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +127,21 @@ class RandomRegular(Topology):
 
 @dataclasses.dataclass(frozen=True)
 class Edges(Topology):
-    """Links from a file: two numbers of workers a line, from 0, and optionally a weight."""
+    """Links from a file: two numbers of workers a line, from 0, and optionally a weight; # begins a comment.
+
+    Args:
+        file: its path, read when a run is composed.
+        links: what was in it, its lines separated by semicolons: what a run goes by. May be given without a file.
+        directed: a line is a link from its first worker to its second, not both ways.
+    """
 
     file: str = ""
+    links: str = ""
     directed: bool = boolean(False)
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        return not self.directed
 
 
 TOPOLOGIES: dict[str, type] = {

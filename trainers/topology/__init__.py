@@ -1,44 +1,51 @@
-"""Topologies of decentralised training: graphs, their mixing matrices, and what these promise."""
+"""Topologies of decentralised training: graphs, their mixing matrices, and what these promise.
+
+    mixing = build(Ring(), workers=16)
+    mixing.matrix(step=1)      # W: x_i becomes sum_j W[i, j] x_j
+    facts(mixing)              # spectral gap, degree, messages
+
+`python -m trainers.topology ring --workers 16` prints and draws them.
+"""
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from trainers.topology.mixing import Mixing
+from trainers.topology_rules import check, directed
 
-__all__ = ["Mixing"]
+__all__ = ["Mixing", "build", "check", "facts"]
 
 
-def build(o, n):  # temporary
-    import numpy as np, networkx as nx
-    from trainers.options import topologies as t
+@functools.lru_cache(maxsize=256)
+def build(options: Any, workers: int) -> Mixing:
+    """W of a topology (one of `trainers.options.topologies.TOPOLOGIES`).
 
-    if isinstance(o, t.Complete):
-        return Mixing((np.full((n, n), 1 / n),))
-    if isinstance(o, t.Exponential):
-        hops = {2**k % n for k in range(n.bit_length()) if 2**k < n}
-        W = np.zeros((n, n))
-        for i in range(n):
-            W[i, i] += 1 / (len(hops) + 1)
-            for h in hops:
-                W[(i + h) % n, i] += 1 / (len(hops) + 1)
-        return Mixing((W,))
-    if isinstance(o, t.OnePeerExponential):
-        Ws = []
-        h = 1
-        while h < n:
-            W = np.eye(n) / 2
-            for i in range(n):
-                W[(i + h) % n, i] += 0.5
-            Ws.append(W)
-            h *= 2
-        return Mixing(tuple(Ws))
-    if isinstance(o, t.Star):
-        W = np.eye(n)
-        for i in range(1, n):
-            W[0, i] = W[i, 0] = 1 / n
-            W[i, i] -= 1 / n
-            W[0, 0] -= 1 / n
-        W[0, 0] = 1 - W[0, 1:].sum()
-        return Mixing((W,))
-    A = nx.to_numpy_array(nx.cycle_graph(n)) if n > 2 else np.ones((n, n)) - np.eye(n)
-    d = A.sum(1).max()
-    return Mixing(((A + np.diag(d + 1 - A.sum(1))) / (d + 1),))
+    It is symmetric and doubly stochastic where links have no direction; of the exponential graphs, doubly stochastic;
+    of a file with directions, column-stochastic, which is enough for push-sum (algorithm=sgp) only.
+
+    Raises:
+        UsageError: that many workers cannot have this topology, or with these weights it does not mix.
+    """
+    from trainers.topology import graphs, weights
+
+    check(options, workers)
+    built = graphs.build(options, workers)
+    found = Mixing(tuple(weights.matrix(graph, options.weights, options.lazy) for graph in built))
+    if not directed(options) and not found.symmetric:
+        raise AssertionError(f"{options} of {workers} workers: W is not symmetric")
+    if not getattr(options, "directed", False) and not found.doubly_stochastic:
+        raise AssertionError(f"{options} of {workers} workers: W is not doubly stochastic")
+    return found
+
+
+def facts(mixing: Mixing) -> dict[str, Any]:
+    """What result.json says of a topology."""
+    return {
+        "symmetric": mixing.symmetric,
+        "doubly_stochastic": mixing.doubly_stochastic,
+        "spectral_gap": mixing.gap,
+        "degree": mixing.degree,
+        "messages_per_step": mixing.messages,
+    }

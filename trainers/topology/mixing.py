@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 
@@ -24,6 +25,7 @@ class Mixing:
 
     def __post_init__(self) -> None:
         for matrix in self.matrices:
+            matrix.setflags(write=False)
             if not np.isfinite(matrix).all() or (matrix < 0).any():
                 raise ValueError("a mixing matrix has a weight that is negative or no number")
             if not np.allclose(matrix.sum(axis=0), 1.0, rtol=0, atol=1e-12):
@@ -79,12 +81,31 @@ class Mixing:
 
     @functools.cached_property
     def gap(self) -> float:
-        """The spectral gap: 1 - rho, where mixing brings equally weighted parameters closer to their mean by the factor
-        rho a step: the second largest magnitude of an eigenvalue of W; where matrices change, the geometric mean of a
-        step's part of the product over a period; 0 where the graph does not mix, 1 where one period is exact.
+        """The spectral gap 1 - rho: 0 where the graph does not mix, 1 where a period is exact.
+
+        rho is the second largest magnitude of an eigenvalue of W; where p matrices take turns, the p-th root of that of
+        their product.
+
+        What it promises of distance = sqrt(sum_i ||x_i - mean x||^2), with nothing else moving x:
+
+        - W symmetric, or normal as that of the exponential graph is: distance shrinks by rho at least, in every step
+          (Xiao & Boyd, 2004, eq. 8).
+        - W doubly stochastic: by rho a step in the long run, though single steps may do worse; with several matrices,
+          by rho^p a period in the long run.
+        - W column-stochastic: x itself comes to no mean, but x / w of push-sum does, by rho a step in the long run
+          (Nedic & Olshevsky, 2015).
         """
         product = functools.reduce(lambda before, matrix: matrix @ before, self.matrices)
-        magnitudes = np.sort(np.abs(np.linalg.eigvals(product)))[::-1]
+        spectrum = np.linalg.eigvalsh if self.symmetric and self.period == 1 else np.linalg.eigvals
+        magnitudes = np.sort(np.abs(spectrum(product)))[::-1]
         second = float(magnitudes[1]) if len(magnitudes) > 1 else 0.0
-        second = 0.0 if second < 1e-12 else min(second, 1.0)
+        second = 0.0 if second < 1e-12 else 1.0 if second > 1 - 1e-12 else second
         return 1.0 - second ** (1 / self.period)
+
+    def steps_to(self, share: float) -> int | None:
+        """After how many steps of mixing the distance is `share` of what it was, by the gap; None: never."""
+        if self.gap == 0.0:
+            return None
+        if self.gap == 1.0:
+            return self.period
+        return math.ceil(math.log(share) / math.log1p(-self.gap))

@@ -1,0 +1,132 @@
+"""The graphs of workers, as networkx has them: nodes are numbers of workers, loops those that belong to the graph."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import networkx
+
+from trainers.options.topologies import (
+    Chain,
+    Complete,
+    Edges,
+    Expander,
+    Exponential,
+    Hypercube,
+    Margulis,
+    OnePeerExponential,
+    RandomRegular,
+    Ring,
+    Social,
+    Star,
+    Torus,
+)
+from trainers.topology import edges
+from trainers.topology_rules import sides
+
+Graph = Any
+"""A networkx.Graph, or a DiGraph whose edges go from who sends to who receives; `weight` where a file says it."""
+
+
+def build(options: Any, workers: int) -> list[Graph]:
+    """The graph of every step of a period; nearly always one. `trainers.topology_rules.check` has let it pass."""
+    if workers == 1:
+        return [networkx.empty_graph(1)]
+    found = _BUILDERS[type(options)](options, workers)
+    return found if isinstance(found, list) else [found]
+
+
+def hops(workers: int) -> list[int]:
+    """How far apart the neighbours of the exponential graphs are: 1, 2, 4, ... below `workers`."""
+    return [2**power for power in range(math.ceil(math.log2(workers)))]
+
+
+def _ring(options: Ring, workers: int) -> Graph:
+    return networkx.cycle_graph(workers)
+
+
+def _complete(options: Complete, workers: int) -> Graph:
+    return networkx.complete_graph(workers)
+
+
+def _chain(options: Chain, workers: int) -> Graph:
+    return networkx.path_graph(workers)
+
+
+def _star(options: Star, workers: int) -> Graph:
+    return networkx.star_graph(workers - 1)
+
+
+def _torus(options: Torus, workers: int) -> Graph:
+    rows, columns = sides(options, workers)
+    grid = networkx.grid_2d_graph(rows, columns, periodic=True)
+    return networkx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
+
+
+def _hypercube(options: Hypercube, workers: int) -> Graph:
+    bits = [1 << place for place in range(workers.bit_length() - 1)]
+    return networkx.Graph((worker, worker ^ bit) for worker in range(workers) for bit in bits)
+
+
+def _sending(workers: int, distances: list[int]) -> Graph:
+    """Everyone sends to those that are so far ahead."""
+    ways = ((worker, (worker + distance) % workers) for worker in range(workers) for distance in distances)
+    return networkx.DiGraph(ways)
+
+
+def _exponential(options: Exponential, workers: int) -> Graph:
+    return _sending(workers, hops(workers))
+
+
+def _one_peer_exponential(options: OnePeerExponential, workers: int) -> list[Graph]:
+    return [_sending(workers, [hop]) for hop in hops(workers)]
+
+
+def _expander(options: Expander, workers: int) -> Graph:
+    return networkx.Graph(networkx.chordal_cycle_graph(workers))
+
+
+def _margulis(options: Margulis, workers: int) -> Graph:
+    side = math.isqrt(workers)
+    pairs = networkx.Graph(networkx.margulis_gabber_galil_graph(side))
+    return networkx.relabel_nodes(pairs, {(first, second): first * side + second for first, second in pairs})
+
+
+def _social(options: Social, workers: int) -> Graph:
+    named = networkx.davis_southern_women_graph()
+    plain = networkx.Graph((first, second) for first, second in named.edges)
+    return networkx.relabel_nodes(plain, {name: number for number, name in enumerate(named)})
+
+
+def _random_regular(options: RandomRegular, workers: int) -> Graph:
+    """Draws until one is connected. A dense one is drawn as what it leaves out, which is quicker."""
+    draws = random.Random(options.draw)
+    left_out = workers - 1 - options.degree
+    for _ in itertools.count():
+        if left_out < options.degree:
+            graph = networkx.complement(networkx.random_regular_graph(left_out, workers, seed=draws))
+        else:
+            graph = networkx.random_regular_graph(options.degree, workers, seed=draws)
+        if networkx.is_connected(graph):
+            return graph
+
+
+_BUILDERS: dict[type, Callable[[Any, int], Any]] = {
+    Ring: _ring,
+    Complete: _complete,
+    Chain: _chain,
+    Star: _star,
+    Torus: _torus,
+    Hypercube: _hypercube,
+    Exponential: _exponential,
+    OnePeerExponential: _one_peer_exponential,
+    Expander: _expander,
+    Margulis: _margulis,
+    Social: _social,
+    RandomRegular: _random_regular,
+    Edges: edges.graph,
+}

@@ -1,0 +1,202 @@
+"""Pictures of topologies: workers as numbered dots, links as wide as what they carry counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import networkx
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyArrowPatch
+
+from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
+from trainers.topology import Mixing
+from trainers.topology_rules import directed, name_of, sides
+
+Points = np.ndarray
+"""(n, 2): where the workers are, about within [-1, 1]."""
+
+_LINK, _DOT, _TEXT = "#33658a", "#f6ae2d", "#222222"
+_STEPS = ("#33658a", "#d1495b", "#5c8001", "#8d5a97", "#e07a1f", "#2a9d8f", "#7f7f7f", "#b5838d")
+"""Colours of the steps of a topology whose graph changes; from the ninth on they come again."""
+_WIDEST = 2.2  # points
+_COLUMNS = 3  # of panels
+_SMALLEST = 0.075  # inches, of a dot that has a number in it
+_RC: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep", "font.size": 9.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """A topology to be drawn."""
+
+    options: Any
+    mixing: Mixing
+
+    @property
+    def title(self) -> str:
+        mixing = self.mixing
+        return f"{name_of(self.options)}, {mixing.workers} workers\ngap {mixing.gap:.3g}, degree {mixing.degree}"
+
+
+def draw(panels: Sequence[Panel], path: Path) -> None:
+    """Write a panel for each topology, in rows of three; `path` ends in what matplotlib writes: .png, .svg, .pdf.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    columns = min(_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    side = 3.2 + 3.0 * min(max(panel.mixing.workers for panel in panels), 256) / 64
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=(side * columns, (side + 0.5) * rows), layout="constrained", facecolor="white")
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in grid:
+            axes.axis("off")
+        for panel, axes in zip(panels, grid, strict=False):
+            _draw(axes, panel, side)
+        metadata = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, dpi=150, metadata=metadata)
+
+
+def _draw(axes: Axes, panel: Panel, side: float) -> None:
+    mixing = panel.mixing
+    points = _places(panel.options, mixing)
+    radius = _radius(points)
+    most = max(float((matrix - np.diag(np.diag(matrix))).max()) for matrix in mixing.matrices) or 1.0
+    joined = False
+    for step, matrix in enumerate(mixing.matrices):
+        colour = _STEPS[step % len(_STEPS)] if mixing.period > 1 else _LINK
+        receivers, senders = np.nonzero(matrix - np.diag(np.diag(matrix)))
+        pairs = list(zip(senders.tolist(), receivers.tolist(), strict=True))
+        widths = {pair: _WIDEST * max(float(matrix[pair[1], pair[0]]) / most, 0.15) for pair in pairs}
+        if directed(panel.options):
+            _draw_arrows(axes, points, widths, colour, radius * side * 72 / 2.3)
+        else:
+            across = _across(panel.options, mixing.workers) if isinstance(panel.options, Torus) else {}
+            straight = {pair: width for pair, width in widths.items() if pair not in across and pair[0] < pair[1]}
+            lines = [points[list(pair)] for pair in straight]
+            axes.add_collection(LineCollection(lines, linewidths=list(straight.values()), colors=colour, zorder=1))
+            stubs = [[points[first], points[first] + across[first, other]] for first, other in across]
+            axes.add_collection(LineCollection(stubs, linewidths=_WIDEST / 2, colors=colour, linestyles=":", zorder=1))
+            joined |= bool(across)
+        if mixing.period > 1:
+            axes.plot([], [], color=colour, label=f"step {step + 1}")
+    dots = [Circle((float(x), float(y)), radius) for x, y in points]
+    axes.add_collection(PatchCollection(dots, facecolor=_DOT, edgecolor="white", linewidth=0.8, zorder=3))
+    if radius * side / 2.3 >= _SMALLEST:
+        for worker, (x, y) in enumerate(points):
+            size = min(9.0, radius * side / 2.3 * 72 * 0.95)
+            axes.text(x, y, str(worker), ha="center", va="center_baseline", fontsize=size, color=_TEXT, zorder=4)
+    axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
+    axes.set_title(panel.title, color=_TEXT, fontsize=9.5)
+    if joined:
+        axes.text(0, -1.1, "dotted: to the opposite border", ha="center", fontsize=8, color=_TEXT)
+    if mixing.period > 1:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=mixing.period, frameon=False, fontsize=8)
+
+
+def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float], colour: str, shrink: float) -> None:
+    """From who sends to who receives; a link there and one back do not cover each other."""
+    for (sender, receiver), width in widths.items():
+        bend = 0.12 if (receiver, sender) in widths else 0.0
+        axes.add_patch(
+            FancyArrowPatch(
+                points[sender],
+                points[receiver],
+                arrowstyle="-|>",
+                mutation_scale=7,
+                connectionstyle=f"arc3,rad={bend}",
+                shrinkA=0,
+                shrinkB=shrink,
+                linewidth=0.6 * width,
+                color=colour,
+                zorder=1,
+            )
+        )
+
+
+def _radius(points: Points) -> float:
+    """Of a dot: so that neighbours do not touch."""
+    if len(points) == 1:
+        return 0.1
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    return float(np.clip(0.36 * apart.min(), 0.012, 0.1))
+
+
+def _places(options: Any, mixing: Mixing) -> Points:
+    """What shows the topology best: a circle, a grid, or what brings neighbours together."""
+    workers = mixing.workers
+    if isinstance(options, Star):
+        return np.vstack([np.zeros((min(workers, 1), 2)), _circle(workers - 1)])
+    if isinstance(options, Torus):
+        return _grid(*sides(options, workers))
+    if isinstance(options, (Social, Margulis, RandomRegular, Edges)) and workers > 2:
+        return _near(mixing)
+    if name_of(options) == "hypercube":
+        return _levels(workers)
+    if name_of(options) == "chain":
+        return _circle(workers, open_share=0.15)
+    return _circle(workers)
+
+
+def _circle(workers: int, open_share: float = 0.0) -> Points:
+    """From the top, clockwise; a share of the circle may be left out at its end."""
+    angles = math.pi / 2 - 2 * math.pi * (1 - open_share) * np.arange(workers) / max(workers, 1)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def _grid(rows: int, columns: int) -> Points:
+    """Row by row, from the top; as large as leaves room for links across the border."""
+    spacing = 1.7 / max(rows, columns)
+    x = spacing * (np.arange(columns) - (columns - 1) / 2)
+    y = spacing * ((rows - 1) / 2 - np.arange(rows))
+    return np.array([(column, row) for row in y for column in x])
+
+
+def _across(options: Torus, workers: int) -> dict[tuple[int, int], np.ndarray]:
+    """Links of a torus that leave the grid, and in which direction they do: only where a side has more than two."""
+    rows, columns = sides(options, workers)
+    step = 0.6 * 1.7 / max(rows, columns)
+    found = {}
+    for column in range(columns if rows > 2 else 0):
+        top, bottom = column, (rows - 1) * columns + column
+        found[top, bottom], found[bottom, top] = np.array([0, step]), np.array([0, -step])
+    for row in range(rows if columns > 2 else 0):
+        left, right = row * columns, (row + 1) * columns - 1
+        found[left, right], found[right, left] = np.array([-step, 0]), np.array([step, 0])
+    return found
+
+
+def _levels(workers: int) -> Points:
+    """A row for each number of bits that are set, so that every link leads from one row to the next."""
+    rows: dict[int, list[int]] = {}
+    for worker in range(workers):
+        rows.setdefault(worker.bit_count(), []).append(worker)
+    place = np.zeros((workers, 2))
+    widest = max(map(len, rows.values()))
+    for level, row in rows.items():
+        place[row, 0] = (np.arange(len(row)) - (len(row) - 1) / 2) * 2 / widest
+        place[row, 1] = 2 * level / max(len(rows) - 1, 1) - 1
+    return place
+
+
+def _near(mixing: Mixing) -> Points:
+    """Neighbours come near to each other."""
+    graph = networkx.from_numpy_array((mixing.matrix(1) + mixing.matrix(1).T > 0).astype(float))
+    graph.remove_edges_from(networkx.selfloop_edges(graph))
+    few = len(graph) <= 128  # more would take minutes
+    found = networkx.kamada_kawai_layout(graph) if few else networkx.spring_layout(graph, seed=0)
+    return _within(np.array([found[worker] for worker in range(len(graph))]))
+
+
+def _within(points: Points) -> Points:
+    centred = points - (points.max(axis=0) + points.min(axis=0)) / 2
+    return centred / (np.abs(centred).max() or 1.0)
