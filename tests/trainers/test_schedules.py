@@ -312,13 +312,16 @@ def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topology", "degree"), [("ring", 3), ("torus", 5), ("complete", 16), ("star", 16), ("one_peer_exponential", 2)]
+    ("topology", "degree"),
+    [("ring", 3), ("complete", 16), ("torus", 5), ("star", 16), ("hypercube", 5), ("one_peer_exponential", 2)],
 )
-def test_in_a_topology_the_degree_is_of_the_most_neighbours_and_the_worker(topology: str, degree: int) -> None:
+def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology: str, degree: int) -> None:
+    """lr_scaleup_factor=graph of ChocoSGD's command line; with base_batch_size as its code has it, by=neighbourhood."""
     changes = {"algorithm": "dpsgd", "topology": topology, "batch": {"size": 128, "per": "worker"}, "workers": 16}
     for by, times in (("degree", degree), ("neighbourhood", 2 * degree), ("workers", 16), ("batch", 32)):
         scaling = {"rule": "linear", "by": by, "base_batch": 64}
         run = configs.parse(configs.resolve(composed(**changes, scaling=scaling)))
+        assert run.degree == degree
         assert schedules.build(run, Epochs.alike(100, 10)).rate(1) == pytest.approx(0.1 * times), by
 
 
