@@ -19,6 +19,8 @@ from trainers import schedules
 from trainers.config import parse
 
 CIFAR, IMAGENET, EPSILON = ((3, 32, 32), 10), ((3, 224, 224), 1000), ((2000,), 2)
+SMALL = {"quick", "digits_scaling", "choco_digits", "decentralised_digits"}
+"""On digits, with nothing published."""
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 PROGRAM = "tests.trainers.ranks_experiments"
 
@@ -60,32 +62,24 @@ def test_the_header_names_source_figures_and_differences() -> None:
         lines = (ROOT / f"conf/experiment/{name}.yaml").read_text().splitlines()
         assert lines[0] == "# @package _global_"
         header = "\n".join(line for line in lines if line.startswith("#"))
-        if "experiment=dgc_resnet50_imagenet with" in header or name in ("quick", "digits_scaling", "choco_digits"):
+        if "experiment=dgc_resnet50_imagenet with" in header or name in SMALL:
             continue  # a variant of one that has them
         for word in ("# Source: ", "# Published: ", "# Same: ", "# Differs: ", f"experiment={name}"):
             assert word in header, (name, word)
 
 
 @pytest.mark.mpi
-def test_every_experiment_runs_to_its_end(tmp_path: Path) -> None:
+def test_every_experiment_runs_to_its_end(tmp_path: Path, published: dict[str, dict[str, Any]]) -> None:
     """With few images of the published size, so that all models fit; past the warm-up of a ratio where there is one."""
     small = "workers=2 dataset=synthetic dataset.train=8 dataset.test=4"
     commands = []
     for name in EXPERIMENTS:
-        per_worker = "per: worker" in (ROOT / f"conf/experiment/{name}.yaml").read_text() or name in (
-            "layerwise_alexnet",
-            "dgc_resnet110",
-            "dgc_resnet50_imagenet_wm5",
-            "dgc_resnet50_imagenet_wm5o",
-        )
         epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
-        size = 4 if per_worker else 8
+        size = 4 if published[name]["batch"]["per"] == "worker" else 8
         grows = "phases=[{epoch:0,size:32},{epoch:1,size:48,batch:2}]" if name == "layerwise_resnet50_imagenet" else ""
         length = f"epochs={epochs} max_steps={epochs} {grows}"
         commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length}")
     configs = dict(zip(EXPERIMENTS, composed(commands), strict=True))
-    for name, config in configs.items():
-        assert config["batch"]["size"] * (2 if config["batch"]["per"] == "worker" else 1) == 8, name
     file = tmp_path / "configs.json"
     file.write_text(json.dumps(configs))
     mpirun(3, "train", str(file), module=PROGRAM)  # two workers, and where there is one a server
@@ -209,7 +203,7 @@ def test_the_learning_rate_goes_as_published(name: str, published: dict[str, dic
 
 
 def test_every_experiment_has_a_rate_and_a_message_that_are_tested() -> None:
-    variants = {"quick", "digits_scaling", "choco_digits", "dgc_resnet50_imagenet_wm5", "dgc_resnet50_imagenet_wm5o"}
+    variants = {*SMALL, "dgc_resnet50_imagenet_wm5", "dgc_resnet50_imagenet_wm5o"}
     assert set(RATES) | variants == set(EXPERIMENTS)
     assert {row[0].split()[0] for row in MESSAGES} | variants == set(EXPERIMENTS)
 
