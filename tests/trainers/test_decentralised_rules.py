@@ -188,7 +188,11 @@ def test_with_dpsgd_nobody_counts_more_than_others() -> None:
 @pytest.mark.parametrize(
     ("topology", "workers", "line"),
     [
-        ("torus", 7, "topology=torus with workers=7: a prime makes no grid; valid is workers=6 or 8, topology.rows=1 or"),
+        (
+            "torus",
+            7,
+            "topology=torus with workers=7: a prime makes no grid; valid is workers=6 or 8, topology.rows=1 or",
+        ),
         ({"name": "torus", "rows": 3}, 8, "topology.rows=3: valid is a divisor of workers=8: 1, 2, 4, 8"),
         ("hypercube", 6, "topology=hypercube with workers=6: valid is a power of two: 4 or 8"),
         ("margulis", 8, "topology=margulis with workers=8: valid is a square: 4 or 9"),

@@ -317,7 +317,9 @@ def test_scaling() -> None:
     assert [Scaling(rule, by="degree").factor(16, 9, 512) for rule in rules] == [1, 9, 3]
     assert [Scaling(rule, by="batch").factor(16, 9, 512) for rule in rules] == [1, 4, 2]
     assert [Scaling(rule, by="neighbourhood").factor(16, 4, 2048) for rule in rules] == [1, 4, 2]
-    assert Scaling("linear", by="neighbourhood").factor(16, 16, 512) == Scaling("linear", by="batch").factor(16, 16, 512)
+    assert Scaling("linear", by="neighbourhood").factor(16, 16, 512) == Scaling("linear", by="batch").factor(
+        16, 16, 512
+    )
     shrunk = composed(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
     schedule = schedules.build(configs.parse(shrunk), Epochs.alike(100, 10))

@@ -1,7 +1,7 @@
 """`consensus_stepsize=tune`: which stepsize brings vectors closest to their mean.
 
-As in the code of Koloskova, Stich, Lin and Jaggi, "Decentralized deep learning with arbitrary communication compression",
-ICLR 2020: 20 values from 0.001 to 1, as far apart as in a geometric series; 1000 iterations of averaging consensus each,
+As in the code of Koloskova, Lin, Stich and Jaggi, "Decentralized deep learning with arbitrary communication
+compression", ICLR 2020: 20 values from 0.001 to 1, in a geometric series; 1000 iterations of averaging consensus each,
 on normally distributed vectors; the best has the least ||X - mean||^2 + ||X - estimates||^2. What has fallen behind is
 given up before: so the search costs a fifth.
 """
