@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,7 +22,7 @@ _LOOKS = {
     "choco": ("#0072B2", "-"),
     "deep_squeeze": ("#009E73", ":"),
 }
-_RC = {"font.size": 8.5, "svg.fonttype": "none", "svg.hashsalt": "gradsweep", "axes.labelcolor": "#222222"}
+_RC: Any = {"font.size": 8.5, "svg.fonttype": "none", "svg.hashsalt": "gradsweep", "axes.labelcolor": "#222222"}
 
 
 @dataclasses.dataclass(frozen=True)
