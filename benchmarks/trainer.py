@@ -38,7 +38,7 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from compressors.commands import pages  # noqa: E402
 from sweep import compose as hydras  # noqa: E402
-from sweep.mpirun import clean_environment  # noqa: E402
+from sweep.environment import clean_environment  # noqa: E402
 from sweep.settings import MpiSettings  # noqa: E402
 from trainers import config as configs  # noqa: E402
 

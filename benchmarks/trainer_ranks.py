@@ -1,6 +1,7 @@
-"""What the processes of benchmarks/trainer.py do: a step of ours, or of torch's DistributedDataParallel, when told to.
+"""What the processes of benchmarks/trainer.py and decentralised.py do: a step of ours, or of torch's
+DistributedDataParallel, when told to.
 
-    python -m benchmarks.trainer_ranks ours|ddp|exchange|memory ADDRESS
+    python -m benchmarks.trainer_ranks ours|ddp|exchange|memory|gossip ADDRESS
 
 Every process connects to the benchmark, is told what to set up, answers with the CPU seconds that it has taken until
 it was ready, and then does so many steps as it is told, again and again. In between it sleeps in a read, so that the
@@ -9,6 +10,7 @@ two sides that are compared don't disturb each other.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import resource
@@ -238,6 +240,73 @@ def memory(told: dict[str, Any]) -> Step:
     return steps
 
 
+def gossip(told: dict[str, Any]) -> Step:
+    """A mixing step of a decentralised algorithm, and on the same message what it is made of: encoding it, sending it
+    to all neighbours by bare mpi4py, and decoding one that has come."""
+    import torch
+    from mpi4py import MPI
+
+    from compressors import Key
+    from compressors.decoding import Message
+    from trainers import assembly
+    from trainers import config as configs
+    from trainers.algorithms.gossiping import Gossiping
+    from trainers.gossip.exchange import Shadow
+    from trainers.replica import Replica
+    from trainers.sizes import aligned
+    from trainers.stopwatch import Stopwatch
+
+    torch.set_num_threads(1)
+    comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
+    replica = Replica(config, SHAPE, CLASSES, comm)
+    algorithm = assembly.algorithm_of(config, comm, replica, Stopwatch())
+    assert isinstance(algorithm, Gossiping)
+    algorithm.update = lambda: None  # type: ignore[method-assign]  # the optimizer's step is no part of it
+    lane, numbers = algorithm.gossip.lane, itertools.count(1)
+    mixing, units, size = algorithm.gossip.mixing, algorithm.parts.units, len(replica.flat)
+    targets, sources = mixing.targets(comm.rank, 1), mixing.sources(comm.rank, 1)
+    x = Shadow(units, torch.randn(size, generator=torch.Generator().manual_seed(comm.rank)))
+    sum_of_all = Shadow(units, torch.zeros(size))
+
+    def mix() -> None:
+        algorithm.begin(next(numbers), 1, 0.001, False)
+        algorithm.finish()
+
+    def encode() -> None:
+        algorithm.gossip.begin(1)
+        for unit in reversed(x.units):
+            lane.add(dataclasses.replace(parcels[unit.index], x=unit.gradient))
+
+    def send() -> None:
+        message = lane.message[: lane.used].numpy()
+        requests = [comm.Irecv(part.numpy(), one) for one, part in zip(sources, rooms, strict=True)]
+        requests += [comm.Isend(message, one) for one in targets]
+        MPI.Request.Waitall(requests)
+
+    def decode() -> None:
+        sum_of_all.decoders(sum_of_all.meant(lane.parcels), Message(lane.message), head, lane.used, lane.sizes, 0.3)
+
+    mix()
+    parcels = {
+        one.unit.index: dataclasses.replace(one, key=Key(0, comm.rank, 1, one.unit.index)) for one in lane.parcels
+    }
+    encode()
+    head = lane.used - sum(aligned(size) for size in lane.sizes)
+    rooms = [torch.zeros_like(lane.message) for _ in sources]
+
+    def steps(count: int) -> Answer:
+        seconds: dict[str, list[float]] = {"all": [], "encode": [], "send": [], "decode": []}
+        for _ in range(count):
+            for name, part in (("all", mix), ("encode", encode), ("send", send), ("decode", decode)):
+                comm.Barrier()
+                began = time.perf_counter()
+                part()
+                seconds[name].append(time.perf_counter() - began)
+        return {name: sorted(each)[count // 2] for name, each in seconds.items()}
+
+    return steps
+
+
 def _batch(samples: int, rank: int) -> tuple[Any, Any]:
     """Normal noise of CIFAR's shape with any labels."""
     import torch
@@ -256,7 +325,7 @@ def _status(field: str) -> int:
 def serve(told: Connection, side: str) -> None:
     """Set up what is asked for, then do steps until the benchmark hangs up."""
     told.send((side, int(next(os.environ[name] for name in RANKS if name in os.environ))))
-    steps = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory}[side](told.recv())
+    steps = {"ours": ours, "ddp": ddp, "exchange": exchange, "memory": memory, "gossip": gossip}[side](told.recv())
     used = resource.getrusage(resource.RUSAGE_SELF)
     told.send({"cpu": used.ru_utime + used.ru_stime})
     while (count := told.recv()) is not None:
