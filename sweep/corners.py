@@ -1,4 +1,4 @@
-"""Points of a grid that cannot work: which are left out, which refuse the sweep (sweep.invalid), and what is said."""
+"""Points of a grid that cannot work: which are left out, which refuse the sweep (sweep.invalid), what is said."""
 
 from __future__ import annotations
 

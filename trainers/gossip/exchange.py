@@ -51,9 +51,9 @@ class Shadow:
 class Gossip(Exchange):
     """Each worker's payloads go to its neighbours in `mixing`, and theirs come to it.
 
-    A step: `begin`, `submit` for each unit, whose gradient holds what is to be compressed, `leave`, `receive`. From then
-    on, until the next `begin`, `add_own` and `add_others` decode what has been sent and what has come, as often as
-    wanted and into whatever is laid out as the parameters are. The mean of `Exchange.finish` has nobody.
+    A step: `begin`, `submit` for each unit, whose gradient holds what is to be compressed, `leave`, `receive`. Until the
+    next `begin`, `add_own` and `add_others` decode what has been sent and what has come, as often as wanted and into
+    whatever is laid out as the parameters are. The mean that `Exchange.finish` forms is nobody's.
     """
 
     def __init__(self, config: options.Gossip, parts: Parts, mixing: Mixing) -> None:
