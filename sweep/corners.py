@@ -1,4 +1,4 @@
-"""Points of a grid that cannot work: which are left out and which refuse the sweep (sweep.invalid), and what is said."""
+"""Points of a grid that cannot work: which are left out, which refuse the sweep (sweep.invalid), what is said."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class TakenOut:
 
 
 def refusal(
-    way: str, refused: Mapping[int, UsageError], worked: Sequence[int], overrides: Sequence[Mapping[str, str]]
+    way: str,
+    refused: Mapping[int, UsageError],
+    worked: Sequence[Mapping[str, str]],
+    overrides: Sequence[Mapping[str, str]],
 ) -> UsageError | None:
     """What the whole grid is refused with; None where the points that cannot work are left out of it.
 
@@ -32,7 +35,7 @@ def refusal(
 
     Args:
         refused: by the numbers of points that cannot work, why, in order.
-        worked: the numbers of those that can.
+        worked: overrides of those that can, as far as they decide anything of them.
         overrides: of all points, by number.
     """
     if not refused:
@@ -42,16 +45,14 @@ def refusal(
         return first
     if way == SKIP:
         return None
-    works = {typed for number in worked for typed in overrides[number].items()}
+    works = {item for typed in worked for item in typed.items()}
     return next((error for number, error in refused.items() if not works.issuperset(overrides[number].items())), None)
 
 
-def refusal_of_batch(
-    way: str, refused: Mapping[int, UsageError], worked: Sequence[int], begun: bool
-) -> UsageError | None:
+def refusal_of_batch(way: str, refused: Mapping[int, UsageError], worked: bool, begun: bool) -> UsageError | None:
     """As `refusal`, for a batch of a search, which goes by results: its sweeper is told that a point has none.
 
-    Only where nothing has worked yet, in no batch before (`begun`) either, the search is refused.
+    Only where none of it `worked`, nor any of a batch before (`begun`), the search is refused.
     """
     if not refused or (way != REFUSE and (begun or worked)):
         return None

@@ -65,37 +65,35 @@ def points_of(
 ) -> list[Point]:
     """The points of a grid, named by what differs between them; a single run by what was typed, but for places.
 
-    Where a part of a run has been settled to be none, as the topology of a run that is not decentralised, its name says
-    so, and nothing of the options that it would have had.
-
     Args:
         among: overrides of these points and of those of the same sweep that came before them; None: there were none.
     """
     shown = swept_keys(among or overrides) or [
         key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in names.PLACES
     ]
-    return [
-        Point(
-            config,
-            dict(_settled(config, key, typed[key]) for key in shown if key in typed and _has(config, key)),
-            tuple(hide_in_word(f"{key}={value}") for key, value in typed.items()),
-        )
-        for config, typed in zip(configs, overrides, strict=True)
-    ]
+    points = []
+    for config, typed in zip(configs, overrides, strict=True):
+        named = settled(config, typed)
+        words = tuple(hide_in_word(f"{key}={value}") for key, value in typed.items())
+        points.append(Point(config, {key: named[key] for key in shown if key in named}, words))
+    return points
 
 
-def _is_none(config: Mapping[str, Any], key: str) -> bool:
-    part = config.get(key)
-    return isinstance(part, Mapping) and part.get("name") == "none"
+def settled(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
+    """What was typed for a run, as far as it decides anything of it.
 
-
-def _has(config: Mapping[str, Any], key: str) -> bool:
-    group, _, option = key.partition(".")
-    return not (option and _is_none(config, group))
-
-
-def _settled(config: Mapping[str, Any], key: str, typed: str) -> tuple[str, str]:
-    return key, "none" if _is_none(config, key) else typed
+    A part that has become none in the resolved `config`, as has the topology of a run that is not decentralised, is
+    that, and has no options.
+    """
+    found = {}
+    for key, value in typed.items():
+        group, _, option = key.partition(".")
+        part = config.get(group)
+        if not isinstance(part, Mapping) or part.get("name") != "none":
+            found[key] = value
+        elif not option:
+            found[key] = "none"
+    return found
 
 
 def full_signature(run: Run) -> str | None:

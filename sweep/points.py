@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sweep import compose, corners
+from sweep import compose, corners, plan
 from sweep.corners import TakenOut
 from sweep.expressions import Choice
 from sweep.launchers import Options, options_of
@@ -79,9 +79,10 @@ def check(
                 break
     worked = list(resolved)
     if whole:
-        refusal = corners.refusal(sweep.invalid, refused, worked, overrides)
+        typed = [plan.settled(config, overrides[number]) for number, config in resolved.items()] if refused else []
+        refusal = corners.refusal(sweep.invalid, refused, typed, overrides)
     else:
-        refusal = corners.refusal_of_batch(sweep.invalid, refused, worked, begun)
+        refusal = corners.refusal_of_batch(sweep.invalid, refused, bool(worked), begun)
     if refusal is not None:
         raise refusal
     taken_out += [TakenOut(overrides[number], str(why), impossible=True) for number, why in refused.items()]

@@ -13,6 +13,7 @@ import compressors
 from compressors.commands import pages
 from tests.conftest import ROOT
 from trainers import compatibility
+from trainers.topology import __main__ as topology
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
@@ -37,6 +38,13 @@ def test_the_table_of_what_goes_together_is_put_into_a_page(tmp_path: Path, caps
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "outdated" not in text
     assert compatibility.main(["--into", str(tmp_path / "no.md")]) == 2
     assert re.fullmatch("python -m trainers.compatibility: .*no.md: No such file .*\n", capsys.readouterr().err)
+
+
+def test_the_table_of_topologies_is_the_programs(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- topologies: how -->\noutdated\n<!-- end of topologies -->\n")
+    assert topology.main(["--workers", "16", "--into", str(page)]) == 0
+    assert pages.read(ROOT / "docs/decentralised.md", topology.PART) == pages.read(page, topology.PART)
 
 
 def test_every_compressor_is_in_the_readme() -> None:

@@ -119,7 +119,7 @@ def _step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
     traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + run.replica.extra_bytes())
     wanted = run.agreement.answer()
     with run.watch(MEASURE):
-        withheld = config.memory.norm() if measure else None
+        withheld = run.algorithm.withheld() if measure else None
         if run.algorithm.replicated and config.check_every and step % config.check_every == 0:
             run.replica.require_same(f"step {step}: the weights")
     run.recorder.step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)

@@ -59,7 +59,7 @@ def check(options: Any, workers: int) -> None:
     for cls, rule in _RULES.items():
         if isinstance(options, cls):
             rule(options, workers)
-    if directed(options) and options.weights != "uniform":
+    if not options.symmetric and options.weights != "uniform":
         raise UsageError(
             f"topology.weights={options.weights} with topology={name_of(options)}: its links have a direction; valid "
             "is topology.weights=uniform"
@@ -70,11 +70,6 @@ def check(options: Any, workers: int) -> None:
 def name_of(options: Any) -> str:
     """Under which a topology was chosen."""
     return next(name for name, cls in TOPOLOGIES.items() if cls is type(options))
-
-
-def directed(options: Any) -> bool:
-    """Whether its links have a direction."""
-    return not options.symmetric
 
 
 def sides(options: Torus, workers: int) -> tuple[int, int]:
@@ -161,9 +156,13 @@ def _is_prime(number: int) -> bool:
 def _check_mixes(options: Any, workers: int) -> None:
     """Refuse a graph whose workers keep nothing of their own, and where what they have only goes around.
 
-    Only weights of a file and `local_degree` can leave nothing: all other graphs need not be built for this.
+    Only weights of a file and `local_degree` can leave nothing, the latter where there are no loops and all degrees are
+    equal: other graphs need not be built for this.
     """
-    if options.lazy or workers == 1 or (options.weights != "local_degree" and not isinstance(options, Edges)):
+    may_leave_nothing = isinstance(options, Edges) or (
+        options.weights == "local_degree" and not isinstance(options, (Expander, Margulis, Social))
+    )
+    if options.lazy or workers == 1 or not may_leave_nothing:
         return
     import networkx
 

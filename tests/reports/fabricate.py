@@ -149,7 +149,7 @@ def run(
             result |= {
                 "spectral_gap": _GAP[topology],
                 "degree": _DEGREE[topology],
-                "messages": float(_DEGREE[topology]),
+                "messages_per_step": float(_DEGREE[topology]),
             }
             result |= {"local_accuracy": last.get("local_test_accuracy")}
             result |= {"local_accuracy_least": last.get("local_test_accuracy_least")}

@@ -69,6 +69,10 @@ def test_a_corner_is_left_out_with_its_reason() -> None:
         (grid(algorithm=["ecd"], compressor=["topk", "qsgd"]), "compressor=topk with algorithm=ecd"),
         (grid(algorithm=["choco", "ecd"], compressor=["qsgd", "sign"]), "compressor=sign with exchange=gossip"),
         (grid(algorithm=["sgd", "choco"], memory=["residual"]), "memory=residual with exchange=gossip"),
+        (
+            grid(algorithm=["sgd", "choco"], topology=["ring", "torus"], workers=[7]),
+            "topology=torus with workers=7: a prime makes no grid",  # that sgd has no topology does not make it work
+        ),
         (grid(workers=[2, 4], epochs=[1, 0]), "epochs=0: valid is an integer"),
         (grid(compressor=["none"], epochs=[0]), "epochs=0: valid is an integer"),
     ],

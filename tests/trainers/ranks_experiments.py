@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -14,8 +15,11 @@ from compressors.policy import Selector
 from tests.trainers.ranks import main
 from trainers import config as options
 from trainers import exchange, loop, models
+from trainers.exchange import Traffic
 from trainers.flat import Flat
+from trainers.gossip.exchange import Gossip
 from trainers.stopwatch import Stopwatch
+from trainers.topology import Mixing
 
 COMM = MPI.COMM_WORLD
 
@@ -49,11 +53,23 @@ def measure(file: str) -> None:
         units = flat.units(run.exchange.granularity, run.exchange.bucket_mib)
         described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
         selector = Selector(run.policy, run.compressor, described, 1)
-        exchanger = exchange.build(run.exchange, MPI.COMM_SELF, units, selector, run.memory, run.seed, Stopwatch())
-        traffic = exchanger.mean(100, epoch=10)
+        mixing = Mixing((np.eye(1),)) if run.decentralised else None
+        parts = (run.exchange, MPI.COMM_SELF, units, selector, run.memory, run.seed, Stopwatch())
+        exchanger = exchange.build(*parts, mixing=mixing)
+        traffic = sent(exchanger) if isinstance(exchanger, Gossip) else exchanger.mean(100, epoch=10)
         shapes = [tuple(unit.gradient.shape) for unit in units]
         found[name] = {"parameters": len(flat), "payload_bytes": traffic.payload_bytes, "shapes": shapes}
     Path(file).write_text(json.dumps(found))
+
+
+def sent(gossip: Gossip) -> Traffic:
+    """What a worker would send to each of its neighbours."""
+    gossip.begin(100, epoch=10)
+    for unit in reversed(gossip.units):
+        gossip.submit(unit)
+    gossip.leave()
+    gossip.receive()
+    return gossip.traffic()
 
 
 if __name__ == "__main__":

@@ -112,8 +112,8 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ),
         (
             {"algorithm": {"name": "choco", **COMBINE}, "precision": "fp16"},
-            "algorithm=choco, algorithm.order=combine_then_adapt with precision=fp16: messages leave before it is known "
-            "whether all workers leave the step out; valid is precision=bf16 or fp32, or "
+            "algorithm=choco, algorithm.order=combine_then_adapt with precision=fp16: messages leave before it is "
+            "known whether all workers leave the step out; valid is precision=bf16 or fp32, or "
             "algorithm.order=adapt_then_combine",
         ),
         (
@@ -188,15 +188,19 @@ def test_with_dpsgd_nobody_counts_more_than_others() -> None:
 @pytest.mark.parametrize(
     ("topology", "workers", "line"),
     [
-        ("torus", 7, "topology=torus with workers=7: a prime makes no grid; valid is workers=6 or 8, topology.rows=1 or"),
+        (
+            "torus",
+            7,
+            "topology=torus with workers=7: a prime makes no grid; valid is workers=6 or 8, topology.rows=1 or",
+        ),
         ({"name": "torus", "rows": 3}, 8, "topology.rows=3: valid is a divisor of workers=8: 1, 2, 4, 8"),
         ("hypercube", 6, "topology=hypercube with workers=6: valid is a power of two: 4 or 8"),
         ("margulis", 8, "topology=margulis with workers=8: valid is a square: 4 or 9"),
         ("expander", 8, "topology=expander with workers=8: valid is a prime: 7 or 11"),
         ("social", 16, "topology=social with workers=16: "),
         ({"name": "random_regular", "degree": 3}, 5, "topology.degree=3: valid is "),
-        ({"name": "edges", "links": "0 1;2 3"}, 4, ""),
-        ({"name": "edges", "links": "0 1 0.3;1 0 0.4"}, 2, ""),
+        ({"name": "edges", "links": "0 1;2 3"}, 4, "worker 2 cannot be reached from worker 0; valid are"),
+        ({"name": "edges", "links": "0 1 0.3;1 0 0.4"}, 2, "line 2: 1 0 0.4: valid is the weight that line 1 gives"),
         ({"name": "edges", "file": "no/links.txt"}, 2, "no/links.txt"),
     ],
     ids=str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,12 +18,14 @@ from tests.trainers.test_exchange import mpirun
 from trainers import schedules
 from trainers.config import parse
 
-CIFAR, IMAGENET = ((3, 32, 32), 10), ((3, 224, 224), 1000)
+CIFAR, IMAGENET, EPSILON = ((3, 32, 32), 10), ((3, 224, 224), 1000), ((2000,), 2)
+SMALL = {"quick", "digits_scaling", "choco_digits", "decentralised_digits"}
+"""On digits, with nothing published."""
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 PROGRAM = "tests.trainers.ranks_experiments"
 
 COMPOSE = """
-import json, sys
+import json, shlex, sys
 import hydra
 from omegaconf import OmegaConf
 from sweep import compose
@@ -31,7 +34,7 @@ compose.register(RunConfig, GROUPS)
 compose.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     for line in sys.stdin:
-        print(json.dumps(resolve(OmegaConf.to_container(hydra.compose("config", line.split())))))
+        print(json.dumps(resolve(OmegaConf.to_container(hydra.compose("config", shlex.split(line))))))
 """
 
 
@@ -59,32 +62,24 @@ def test_the_header_names_source_figures_and_differences() -> None:
         lines = (ROOT / f"conf/experiment/{name}.yaml").read_text().splitlines()
         assert lines[0] == "# @package _global_"
         header = "\n".join(line for line in lines if line.startswith("#"))
-        if "experiment=dgc_resnet50_imagenet with" in header or name in ("quick", "digits_scaling"):
+        if "experiment=dgc_resnet50_imagenet with" in header or name in SMALL:
             continue  # a variant of one that has them
         for word in ("# Source: ", "# Published: ", "# Same: ", "# Differs: ", f"experiment={name}"):
             assert word in header, (name, word)
 
 
 @pytest.mark.mpi
-def test_every_experiment_runs_to_its_end(tmp_path: Path) -> None:
+def test_every_experiment_runs_to_its_end(tmp_path: Path, published: dict[str, dict[str, Any]]) -> None:
     """With few images of the published size, so that all models fit; past the warm-up of a ratio where there is one."""
     small = "workers=2 dataset=synthetic dataset.train=8 dataset.test=4"
     commands = []
     for name in EXPERIMENTS:
-        per_worker = "per: worker" in (ROOT / f"conf/experiment/{name}.yaml").read_text() or name in (
-            "layerwise_alexnet",
-            "dgc_resnet110",
-            "dgc_resnet50_imagenet_wm5",
-            "dgc_resnet50_imagenet_wm5o",
-        )
         epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
-        size = 4 if per_worker else 8
+        size = 4 if published[name]["batch"]["per"] == "worker" else 8
         grows = "phases=[{epoch:0,size:32},{epoch:1,size:48,batch:2}]" if name == "layerwise_resnet50_imagenet" else ""
         length = f"epochs={epochs} max_steps={epochs} {grows}"
         commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length}")
     configs = dict(zip(EXPERIMENTS, composed(commands), strict=True))
-    for name, config in configs.items():
-        assert config["batch"]["size"] * (2 if config["batch"]["per"] == "worker" else 1) == 8, name
     file = tmp_path / "configs.json"
     file.write_text(json.dumps(configs))
     mpirun(3, "train", str(file), module=PROGRAM)  # two workers, and where there is one a server
@@ -129,6 +124,14 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     ("grace_resnet20 compressor.ratio=0.01", CIFAR, 269_722, whole, 14_400, 14_800),
     ("layerwise_resnet9 compressor.ratio=0.01", CIFAR, 6_573_120, whole, 325_000, 335_000),
     ("dgc_convnet", CIFAR, 853_018, of_pairs, 0.5, 1.0),
+    ("dpsgd_resnet20_ring", CIFAR, 272_474, whole, 4 * 272_474, 4 * 272_474),
+    # a bit an element, or 16, and a norm for each of 65 tensors
+    ("choco_resnet20_ring", CIFAR, 272_474, whole, 34_320, 34_400),
+    ("deep_squeeze_resnet20_ring", CIFAR, 272_474, whole, 34_320, 34_400),
+    ("dcd_resnet20_ring", CIFAR, 272_474, whole, 545_208, 545_300),
+    ("ecd_resnet20_ring", CIFAR, 272_474, whole, 545_208, 545_300),
+    ("dpsgd_logistic", EPSILON, 2_000, whole, 8_000, 8_000),
+    ("choco_logistic", EPSILON, 2_000, whole, 80, 120),
     # a header, alignment and, as sizes differ, four bytes about each payload
     ("dgc_resnet20", CIFAR, 269_722, beside_thousandths, 0, 59 * 16),
     ("dgc_resnet110", CIFAR, 1_727_962, beside_thousandths, 0, 329 * 16),
@@ -183,6 +186,11 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     "powersgd_resnet18": (25, {0: 0.1, 2.52: 0.856, 5: 1.6, 149: 1.6, 150: 0.16, 250: 0.016}),
     "atomo_resnet18": (25, {0: 0.1, 199: 0.1}),
     "grace_resnet20": (391, {0: 0.1, 82: 0.01, 123: 0.001}),
+    **{
+        f"{name}_resnet20_ring": (25, {0: 0.1, 2.5: 0.35, 5: 0.6, 149.9: 0.6, 150: 0.06, 225: 0.006})
+        for name in ("dpsgd", "choco", "deep_squeeze", "dcd", "ecd")
+    },
+    **{f"{name}_logistic": (44_445, {0: 20.0, 1: 4e4 / 46_445, 9: 4e4 / 402_005}) for name in ("dpsgd", "choco")},
 }
 
 
@@ -195,7 +203,7 @@ def test_the_learning_rate_goes_as_published(name: str, published: dict[str, dic
 
 
 def test_every_experiment_has_a_rate_and_a_message_that_are_tested() -> None:
-    variants = {"quick", "digits_scaling", "dgc_resnet50_imagenet_wm5", "dgc_resnet50_imagenet_wm5o"}
+    variants = {*SMALL, "dgc_resnet50_imagenet_wm5", "dgc_resnet50_imagenet_wm5o"}
     assert set(RATES) | variants == set(EXPERIMENTS)
     assert {row[0].split()[0] for row in MESSAGES} | variants == set(EXPERIMENTS)
 
@@ -203,3 +211,31 @@ def test_every_experiment_has_a_rate_and_a_message_that_are_tested() -> None:
 def test_the_page_of_experiments_has_them_all() -> None:
     page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
     assert all(f"experiment={name}" in page for name in EXPERIMENTS)
+
+
+ARGUMENTS = """
+arch optimizer avg_model experiment data pin_memory batch_size base_batch_size num_workers eval_freq
+num_epochs partition_data reshuffle_per_epoch stop_criteria n_mpi_process n_sub_process world on_cuda use_ipc
+comm_device lr lr_scaleup lr_scaleup_factor lr_warmup lr_warmup_epochs lr_schedule_scheme lr_change_epochs
+lr_decay weight_decay use_nesterov momentum_factor comm_op choco_consenus_stepsize compress_ratio
+quantize_level is_biased hostfile graph_topology track_time display_tracked_time python_path mpi_path
+evaluate_avg
+"""
+"""Of the command in ChocoSGD's README."""
+
+
+def test_chocosgds_arguments_are_commands_here() -> None:
+    page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
+    table = page.split("<!-- chocosgd: begin -->")[1].split("<!-- chocosgd: end -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "`" in line]
+    named = {name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[0])}
+    assert not set(ARGUMENTS.split()) - named
+    assert all(re.fullmatch("-|`[^`]+`", row[1]) for row in rows), rows
+    page = page.replace("device=cuda", "device=auto")  # here may be no GPU
+    given = [row[1].strip("`").replace("device=cuda", "device=auto") for row in rows if row[1] != "-"]
+    alone = re.compile(r"\b(schedule|optimizer|experiment)=")
+    commands = [one if alone.search(one) else f"experiment=choco_resnet20_ring {one}" for one in given]
+    spelled = page.split("The same, with every key spelled out:")[1].split("python multirun.py")[1].split("\n\n")[0]
+    *_, short, long = composed([*commands, "experiment=choco_resnet20_ring", spelled.replace("\\\n", " ")])
+    short |= {"gpus": [0] * 16, "sweep": {**short["sweep"], "name": "demo"}}
+    assert long == {**short, "exchange": {**short["exchange"], "overlap": True}}

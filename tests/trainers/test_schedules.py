@@ -311,13 +311,27 @@ def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
     assert scaled({**server, "mode": "asynchronous"}, "workers") == pytest.approx(1.6)
 
 
+@pytest.mark.parametrize(
+    ("topology", "degree"),
+    [("ring", 3), ("complete", 16), ("torus", 5), ("star", 16), ("hypercube", 5), ("one_peer_exponential", 2)],
+)
+def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology: str, degree: int) -> None:
+    """lr_scaleup_factor=graph of ChocoSGD's command line; with base_batch_size as its code has it, by=neighbourhood."""
+    changes = {"algorithm": "dpsgd", "topology": topology, "batch": {"size": 128, "per": "worker"}, "workers": 16}
+    for by, times in (("degree", degree), ("neighbourhood", 2 * degree), ("workers", 16), ("batch", 32)):
+        scaling = {"rule": "linear", "by": by, "base_batch": 64}
+        run = configs.parse(configs.resolve(composed(**changes, scaling=scaling)))
+        assert run.degree == degree
+        assert schedules.build(run, Epochs.alike(100, 10)).rate(1) == pytest.approx(0.1 * times), by
+
+
 def test_scaling() -> None:
     rules = ("none", "linear", "sqrt")
     assert [Scaling(rule).factor(16, 9, 512) for rule in rules] == [1, 16, 4]
     assert [Scaling(rule, by="degree").factor(16, 9, 512) for rule in rules] == [1, 9, 3]
     assert [Scaling(rule, by="batch").factor(16, 9, 512) for rule in rules] == [1, 4, 2]
     assert [Scaling(rule, by="neighbourhood").factor(16, 4, 2048) for rule in rules] == [1, 4, 2]
-    assert Scaling("linear", by="neighbourhood").factor(16, 16, 512) == Scaling("linear", by="batch").factor(16, 16, 512)
+    assert [Scaling(rule, by="neighbourhood").factor(16, 16, 512) for rule in rules] == [1, 4, 2]  # of all: by batch
     shrunk = composed(scaling={"rule": "linear", "by": "batch", "warmup_from_base": True}, batch={"size": 32})
     shrunk["schedule"]["warmup_epochs"] = 1.0
     schedule = schedules.build(configs.parse(shrunk), Epochs.alike(100, 10))

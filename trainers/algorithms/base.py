@@ -63,6 +63,10 @@ class Algorithm(ABC):
         """
         return contextlib.nullcontext()
 
+    def withheld(self) -> float:
+        """l2 norm of what this worker has not told the others yet: memory_norm."""
+        return self.parts.exchange.memory.norm()
+
     def figures(self) -> dict[str, Any]:
         """What result.json says of it beside what it says of every run; asked of worker 0 at the end."""
         return {}

@@ -7,31 +7,34 @@ import torch
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Ordered
 from trainers.flat import Unit
+from trainers.options import algorithms as options
 
 
 class Choco(Ordered):
     """Of worker i, all neighbours have the same estimate h_i; what is sent is q_i = Q(x_i - h_i), and h_i += q_i.
 
-    Then x_i += gamma sum_j w_ij (h_j - h_i). A worker keeps h_i and the sum of w_ij h_j over its neighbours, however many
-    these are; all begin with 0. Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip
-    algorithms with compressed communication" (ICML 2019), algorithms 2 and 5, is order=adapt_then_combine; Koloskova,
-    Lin, Stich and Jaggi, "Decentralized deep learning with arbitrary communication compression" (ICLR 2020), algorithm
-    1, is order=combine_then_adapt.
+    Then x_i += gamma sum_j w_ij (h_j - h_i). A worker keeps h_i and this sum, its pull, however many neighbours it has;
+    both are 0 at first. Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with
+    compressed communication" (ICML 2019), algorithms 2 and 5, is order=adapt_then_combine; Koloskova, Lin, Stich and
+    Jaggi, "Decentralized deep learning with arbitrary communication compression" (ICLR 2020), algorithm 1, is
+    order=combine_then_adapt.
     """
 
-    def __init__(self, order: str, gamma: float, parts: Parts) -> None:
-        super().__init__(order, parts)
-        self.gamma = gamma
+    def __init__(self, config: options.Choco, parts: Parts) -> None:
+        super().__init__(config, parts, scheme="choco")
         self.estimate = self.keep("estimate", torch.zeros_like(self.values))
-        self.others = self.keep("others", torch.zeros_like(self.values))
+        self.pull = self.keep("pull", torch.zeros_like(self.values))
 
     def outgoing(self, unit: Unit) -> None:
         torch.sub(unit.values, self.estimate.of(unit), out=unit.gradient)
 
     @torch.no_grad()
+    def withheld(self) -> float:
+        return float(torch.linalg.vector_norm(self.values - self.estimate.values))
+
+    @torch.no_grad()
     def mix(self) -> None:
         self.gossip.add_own(self.estimate)
-        self.gossip.add_others(self.others)
+        self.add_differences(self.pull)
         with self.parts.watch("update"):
-            self.values.add_(self.others.values, alpha=self.gamma)
-            self.values.add_(self.estimate.values, alpha=self.gamma * (self.gossip.own - 1.0))
+            self.values.add_(self.pull.values, alpha=self.gamma)

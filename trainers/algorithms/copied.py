@@ -14,19 +14,18 @@ from trainers.flat import Unit
 
 
 class Copied(Gossiping):
-    """x_i + d_i, the optimizer's step, becomes sum_j w_ij h_j + d_i, with h_j what worker j is known to be.
+    """x_i becomes sum_j w_ij h_j + d_i, with d_i the optimizer's step, and h_j what worker j is known to be.
 
-    A worker keeps h_i and the sum of w_ij h_j over its neighbours; all begin with the parameters that all begin with.
-    Messages are needed in the next step only: with exchange.overlap they travel until then.
+    A worker keeps h_i, at first the parameters that all begin with, and its pull, sum_j w_ij (h_j - h_i). Messages are
+    needed in the next step only: with exchange.overlap they travel until then.
 
     Tang, Gan, Zhang, Zhang and Liu, "Communication compression for decentralized training" (NeurIPS 2018).
     """
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.own = self.gossip.mixing.own(parts.comm.rank, 1)
         self.copy = self.keep("copy", self.values.clone())
-        self.others = self.keep("others", self.values * (1.0 - self.own))
+        self.pull = self.keep("pull", torch.zeros_like(self.values))
         self._open = False  # a message is on its way
 
     @torch.no_grad()
@@ -35,8 +34,7 @@ class Copied(Gossiping):
         before = self.before()
         self.update()
         with self.parts.watch("update"):
-            self.values.sub_(before).add_(self.others.values)
-            self.values.add_(self.copy.values, alpha=self.own)
+            self.values.sub_(before).add_(self.pull.values).add_(self.copy.values)
         self.send()
         self.sent()
         self._open = True
@@ -74,8 +72,8 @@ class Copied(Gossiping):
 
 
 class DCD(Copied):
-    """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i: a worker is where its neighbours know it
-    to be (algorithm 1 of the paper). Wants a compressor that loses little."""
+    """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i: a worker is where its neighbours
+    know it to be (algorithm 1 of the paper). Wants a compressor that loses little."""
 
     def before(self) -> torch.Tensor:
         return self.copy.values  # they are the same
@@ -89,12 +87,13 @@ class DCD(Copied):
             self.values.copy_(self.copy.values)
 
     def arrived(self) -> None:
-        self.gossip.add_others(self.others)
+        self.add_differences(self.pull)
 
 
 class ECD(Copied):
-    """Q(z_i) with z_i = (1 - t/2) x_i + (t/2) x'_i, t the step, is sent, and h_i becomes (1 - 2/t) h_i + (2/t) Q(z_i): what
-    compression loses is divided by t (algorithm 2 of the paper). Wants an unbiased compressor that loses little."""
+    """Q(z_i) with z_i = (1 - t/2) x_i + (t/2) x'_i, t the step, is sent, and h_i becomes (1 - 2/t) h_i + (2/t) Q(z_i):
+    what compression loses is divided by t (algorithm 2 of the paper). Wants an unbiased compressor that loses little.
+    """
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -115,6 +114,6 @@ class ECD(Copied):
         scale = 2.0 / self.gossip.step
         with self.parts.watch("update"):
             self.copy.values.mul_(1.0 - scale)
-            self.others.values.mul_(1.0 - scale)
+            self.pull.values.mul_(1.0 - scale)
         self.gossip.add_own(self.copy, scale)
-        self.gossip.add_others(self.others, scale)
+        self.add_differences(self.pull, scale)

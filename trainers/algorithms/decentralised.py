@@ -17,9 +17,9 @@ def decentralised(config: options.Decentralised, parts: Parts) -> Gossiping:
     if isinstance(config, options.DPSGD):
         return DPSGD(config, parts)
     if isinstance(config, options.Choco):
-        return Choco(config.order, config.consensus_stepsize, parts)
+        return Choco(config, parts)
     if isinstance(config, options.DeepSqueeze):
-        return DeepSqueeze(config.order, config.consensus_stepsize, parts)
+        return DeepSqueeze(config, parts)
     if isinstance(config, options.DCD):
         return DCD(parts)
     if isinstance(config, options.ECD):

@@ -7,18 +7,18 @@ import torch
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Ordered
 from trainers.flat import Unit
+from trainers.options import algorithms as options
 
 
 class DeepSqueeze(Ordered):
-    """c_i = Q(x_i + e_i) is sent, e_i becomes x_i + e_i - c_i, and x_i += gamma sum_j w_ij (c_j - c_i); e_i begins with 0.
+    """c_i = Q(x_i + e_i) is sent, e_i becomes x_i + e_i - c_i, and x_i += gamma sum_j w_ij (c_j - c_i); first, e_i = 0.
 
     Tang, Lian, Qiu, Yuan, Zhang, Zhang and Liu, "DeepSqueeze: decentralization meets error-compensated compression"
     (2019), algorithm 1.
     """
 
-    def __init__(self, order: str, gamma: float, parts: Parts) -> None:
-        super().__init__(order, parts)
-        self.gamma = gamma
+    def __init__(self, config: options.DeepSqueeze, parts: Parts) -> None:
+        super().__init__(config, parts, scheme="deep_squeeze")
         self.error = self.keep("error", torch.zeros_like(self.values))
 
     def outgoing(self, unit: Unit) -> None:
@@ -26,7 +26,12 @@ class DeepSqueeze(Ordered):
         error.add_(unit.values)
         unit.gradient.copy_(error)
 
+    def withheld(self) -> float:
+        return float(torch.linalg.vector_norm(self.error.values))
+
     @torch.no_grad()
     def mix(self) -> None:
         self.gossip.add_own(self.error, -1.0)
-        self.towards(self.gamma)
+        self.add_differences(self.scratch, replace=True)
+        with self.parts.watch("update"):
+            self.values.add_(self.scratch.values, alpha=self.gamma)

@@ -20,12 +20,13 @@ class DPSGD(Ordered):
     """
 
     def __init__(self, config: options.DPSGD, parts: Parts) -> None:
-        super().__init__(config.order, parts)
-        self.gamma = config.consensus_stepsize
+        super().__init__(config, parts, scheme="q2")
 
     def outgoing(self, unit: Unit) -> None:
         unit.gradient.copy_(unit.values)
 
     @torch.no_grad()
     def mix(self) -> None:
-        self.towards(self.gamma)
+        self.add_differences(self.scratch, replace=True)
+        with self.parts.watch("update"):
+            self.values.add_(self.scratch.values, alpha=self.gamma)

@@ -15,6 +15,8 @@ from trainers.averaging import averaged
 from trainers.exchange import Traffic
 from trainers.flat import Unit
 from trainers.gossip.exchange import Gossip, Shadow
+from trainers.options import algorithms as options
+from trainers.topology import facts
 
 
 class Gossiping(Algorithm):
@@ -63,11 +65,20 @@ class Gossiping(Algorithm):
             self.gossip.submit(unit)
         self.gossip.leave()
 
+    def add_differences(self, shadow: Shadow, scale: float = 1.0, *, replace: bool = False) -> None:
+        """shadow += scale sum_j w_ij (Q_j - Q_i), of what has been sent and has come; `replace`: = instead of +=.
+
+        Where such sums are kept, they are kept as differences: these are small, and so is what rounding adds to them in
+        many steps. To a sum of parameters it would add more than some gradients do.
+        """
+        self.gossip.add_own(shadow, scale * (self.gossip.own - 1.0), replace=replace)
+        self.gossip.add_others(shadow, scale)
+
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
         return averaged(self.values, self.parts.comm)
 
     def figures(self) -> dict[str, Any]:
-        return self.gossip.figures()
+        return facts(self.gossip.mixing)
 
     def state_dict(self) -> dict[str, Any]:
         kept = {name: values.clone() for name, values in self.kept.items()}
@@ -96,11 +107,21 @@ class Ordered(Gossiping):
     are the parameters that the gradient is taken of: messages can travel during forward and backward
     (exchange.overlap), and the first step has none, as all workers begin with the same parameters. The terms are those
     of Cattivelli and Sayed (IEEE Transactions on Signal Processing, 2010).
+
+    Args:
+        scheme: of averaging consensus that tells which stepsize is best (trainers/gossip/tuning), where it is `tune`.
     """
 
-    def __init__(self, order: str, parts: Parts) -> None:
+    def __init__(self, config: options.Ordered, parts: Parts, scheme: str) -> None:
         super().__init__(parts)
-        self.early = order == "combine_then_adapt"
+        self.early = config.order == "combine_then_adapt"
+        self.gamma: float = config.consensus_stepsize
+        if config.consensus_stepsize == "tune":
+            from trainers.gossip.tuning import tuned
+
+            gossip, shapes = self.gossip, [unit.gradient.shape for unit in parts.units]
+            compressor = gossip.selector.compressor
+            self.gamma = tuned(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme)
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         super().begin(step, epoch, lr, measure)
@@ -118,13 +139,9 @@ class Ordered(Gossiping):
         self.mix()
         return self.gossip.traffic()
 
+    def figures(self) -> dict[str, Any]:
+        return {**super().figures(), "consensus_stepsize": self.gamma}
+
     @abstractmethod
     def mix(self) -> None:
         """All messages are here: the parameters, after the step along the gradient, become the mixed ones."""
-
-    def towards(self, gamma: float) -> None:
-        """x_i += gamma sum_j w_ij (Q_j - Q_i), of what has been sent and has come."""
-        self.gossip.add_own(self.scratch, self.gossip.own - 1.0, replace=True)
-        self.gossip.add_others(self.scratch)
-        with self.parts.watch("update"):
-            self.values.add_(self.scratch.values, alpha=gamma)

@@ -34,10 +34,6 @@ def _consensus_stepsize(default: float, word: str | None = None) -> Any:
     return number(default, 0.0, 1.0, above=True, word=word)
 
 
-def _order() -> Any:
-    return choice("adapt_then_combine", "adapt_then_combine", "combine_then_adapt")
-
-
 @dataclasses.dataclass(frozen=True)
 class Decentralised(Part):
     """Each worker has parameters of its own, and mixes them with those of its neighbours in `topology`.
@@ -50,27 +46,33 @@ class Decentralised(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class DPSGD(Decentralised):
+class Ordered(Decentralised):
+    """Mixing comes after the step along the gradient, or goes on beside it.
+
+    Args:
+        order: the step is taken before the parameters are mixed, or of the parameters before they are mixed.
+        consensus_stepsize: gamma, of the step towards the neighbours; `tune`: the best of a short search.
+    """
+
+    order: str = choice("adapt_then_combine", "adapt_then_combine", "combine_then_adapt")
+    consensus_stepsize: Any = _consensus_stepsize(0.5, "tune")
+
+
+@dataclasses.dataclass(frozen=True)
+class DPSGD(Ordered):
     """Decentralised parallel SGD: parameters are mixed every step, as they are or compressed without correction."""
 
-    order: str = _order()
     consensus_stepsize: float = _consensus_stepsize(1.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Choco(Decentralised):
+class Choco(Ordered):
     """CHOCO-SGD: differences to an estimate that the neighbours share are compressed and sent."""
-
-    order: str = _order()
-    consensus_stepsize: Any = _consensus_stepsize(0.5, "tune")
 
 
 @dataclasses.dataclass(frozen=True)
-class DeepSqueeze(Decentralised):
+class DeepSqueeze(Ordered):
     """DeepSqueeze: parameters are compressed with error feedback, and mixed."""
-
-    order: str = _order()
-    consensus_stepsize: Any = _consensus_stepsize(0.5, "tune")
 
 
 @dataclasses.dataclass(frozen=True)

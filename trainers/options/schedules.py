@@ -96,7 +96,7 @@ class OneCycle(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class ConvexDecay(Schedule):
-    """lr / (mu * (shift + t)), where t counts what has been done: steps, epochs, or epochs and the `fraction` of one."""
+    """lr / (mu * (shift + t)), where t counts what has been done: steps, epochs, or epochs and the part of one."""
 
     mu: float = number(1.0, 0.0, above=True)
     shift: float = number(1.0, 0.0, above=True)

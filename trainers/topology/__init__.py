@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from trainers.topology.mixing import Mixing
-from trainers.topology_rules import check, directed
+from trainers.topology_rules import check
 
 __all__ = ["Mixing", "build", "check", "facts"]
 
@@ -33,7 +33,7 @@ def build(options: Any, workers: int) -> Mixing:
     check(options, workers)
     built = graphs.build(options, workers)
     found = Mixing(tuple(weights.matrix(graph, options.weights, options.lazy) for graph in built))
-    if not directed(options) and not found.symmetric:
+    if options.symmetric and not found.symmetric:
         raise AssertionError(f"{options} of {workers} workers: W is not symmetric")
     if not getattr(options, "directed", False) and not found.doubly_stochastic:
         raise AssertionError(f"{options} of {workers} workers: W is not doubly stochastic")

@@ -6,33 +6,25 @@ Of one topology its facts; of several, or without a name of all that so many wor
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compressors.commands import parsing
+from compressors.commands import pages, parsing
 from compressors.parameters import InvalidParameter, from_mapping, shown
 from sweep.run import UsageError, bad_value
 from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
-from trainers.topology import Mixing, build, facts
-from trainers.topology_rules import MOST, name_of
+from trainers.topology import Mixing, build, check, tables
+from trainers.topology_rules import MOST
+
+PART = "topologies"
+"""The part of docs/decentralised.md that the table stands in."""
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _NAMES = [name for name, cls in TOPOLOGIES.items() if cls is not NoTopology]
-_SHARE = 1e-3
-
-
-@dataclasses.dataclass(frozen=True)
-class Payload:
-    """What a worker sends to a neighbour; `exact` where its size does not depend on the values."""
-
-    size: int
-    exact: bool
-    words: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,15 +35,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_suffix(given.picture)
         payload = None
         if given.parameters is not None:
-            payload = _payload(given.parameters, given.compressor or "none")
+            payload = tables.payload(given.parameters, given.compressor or "none")
         elif given.compressor is not None:
             raise UsageError("--compressor: valid is together with --parameters, how many the model has")
-        chosen = _options(given.words)
-        found = _built(chosen, given.workers) if chosen else _possible(given.workers)
-        for line in _facts(*found[0], payload) if len(chosen) == 1 else _table(found, payload):
-            print(line)
-        if not chosen:
-            _explain(given.workers)
+        chosen = named(given.words)
+        found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
+        if given.into:
+            pages.fill(given.into, PART, tables.markdown(found, payload))
+        else:
+            print(tables.facts_of(*found[0], payload) if len(chosen) == 1 else tables.text(found, payload))
+            for line in [] if chosen else _refused(given.workers):
+                print(line)
         if given.picture:
             _draw(found, given.picture)
     except (UsageError, parsing.UsageError) as error:
@@ -95,11 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--compressor", metavar="NAME[,option=value...]", help="what these are sent with (default: none, 32 bits each)"
     )
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the table between the comments in this page")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the graphs: .png, .svg or .pdf")
     return parser
 
 
-def _options(words: Sequence[str]) -> list[Any]:
+def named(words: Sequence[str]) -> list[Any]:
     """The topologies that are named, all with the options that are given.
 
     Raises:
@@ -137,114 +132,27 @@ def _value(text: str) -> Any:
         return text
 
 
-def _built(chosen: Sequence[Any], workers: int) -> list[tuple[Any, Mixing]]:
-    return [(options, build(options, workers)) for options in chosen]
+def _every() -> list[Any]:
+    """All topologies that need no file, with their defaults."""
+    return [cls() for cls in TOPOLOGIES.values() if cls not in (NoTopology, Edges)]
 
 
 def _possible(workers: int) -> list[tuple[Any, Mixing]]:
-    """All topologies that so many workers can have with their defaults."""
-    found = []
-    for cls in TOPOLOGIES.values():
-        if cls in (NoTopology, Edges):
-            continue
-        try:
-            found.append((cls(), build(cls(), workers)))
-        except UsageError:
-            continue
-    return found
+    """Those of them that so many workers can have."""
+    return [(options, build(options, workers)) for options in _every() if not _why_not(options, workers)]
 
 
-def _explain(workers: int) -> None:
-    """What there is not for so many workers, and what there is instead."""
-    for cls in TOPOLOGIES.values():
-        if cls in (NoTopology, Edges):
-            continue
-        try:
-            build(cls(), workers)
-        except UsageError as error:
-            print(error)
+def _refused(workers: int) -> list[str]:
+    """Why they cannot have the others, and what there is instead."""
+    return [why for options in _every() if (why := _why_not(options, workers))]
 
 
-def _payload(parameters: int, compressor: str) -> Payload:
-    """A message of one flat tensor."""
-    method = parsing.parse(compressor)
-    size = method.payload_size((parameters,))
-    exact = size is not None
-    words = f"{parameters} parameters, compressor={parsing.label(method)}"
-    return Payload(size if size is not None else method.payload_bound((parameters,)), exact, words)
-
-
-def _facts(options: Any, mixing: Mixing, payload: Payload | None) -> list[str]:
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    words = {True: "true", False: "false"}
-    given = [
-        f"topology.{name}={words[value] if isinstance(value, bool) else shown(value)}"
-        for name, value in values.items()
-        if value not in (None, "")
-    ]
-    found = facts(mixing)
-    rows = [
-        ("symmetric", "yes" if found["symmetric"] else "no"),
-        ("doubly stochastic", "yes" if found["doubly_stochastic"] else "no: with algorithm=sgp only"),
-        ("spectral gap", f"{mixing.gap:.4f}"),
-        (f"steps to {_SHARE:g}", f"{_steps(mixing)} (of the workers' distance from their mean, by mixing alone)"),
-        ("degree", f"{mixing.degree}: from so many a worker receives in a step at most"),
-        (
-            "messages",
-            f"{mixing.messages:.4g} a worker and step, {mixing.messages * mixing.workers:.4g} of all together",
-        ),
-    ]
-    if payload:
-        most = "" if payload.exact else "at most "
-        rows.append(
-            ("bytes", f"{most}{_bytes(mixing, payload)} a worker and step: {payload.size} a message ({payload.words})")
-        )
-    width = max(len(name) for name, _ in rows)
-    return [
-        f"{name_of(options)} of {mixing.workers} worker{'' if mixing.workers == 1 else 's'}: {', '.join(given)}",
-        *(f"  {name:{width}}  {value}" for name, value in rows),
-    ]
-
-
-def _table(found: Sequence[tuple[Any, Mixing]], payload: Payload | None) -> list[str]:
-    heads = ["topology", "weights", "degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
-    rows = []
-    for options, mixing in found:
-        steps = mixing.steps_to(_SHARE)
-        until = "-" if steps is None else f"{steps * mixing.messages:.4g}"
-        row = [
-            name_of(options),
-            options.weights,
-            str(mixing.degree),
-            f"{mixing.gap:.4f}",
-            f"{mixing.messages:.4g}",
-            _steps(mixing),
-            until,
-        ]
-        rows.append([*row, str(_bytes(mixing, payload))] if payload else row)
-    if payload:
-        heads.append("bytes" if payload.exact else "bytes at most")
-    widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
-    of = f"; bytes: {payload.words}" if payload else ""
-    return [
-        f"{found[0][1].workers} workers; messages and bytes are a worker's in a step{of}",
-        *(
-            "  ".join(
-                cell.ljust(width) if place < 2 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in [heads, *rows]
-        ),
-    ]
-
-
-def _steps(mixing: Mixing) -> str:
-    steps = mixing.steps_to(_SHARE)
-    return "never" if steps is None else str(steps)
-
-
-def _bytes(mixing: Mixing, payload: Payload) -> int:
-    return round(mixing.messages * payload.size)
+def _why_not(options: Any, workers: int) -> str | None:
+    try:
+        check(options, workers)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def _check_suffix(path: Path | None) -> None:

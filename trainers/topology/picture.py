@@ -18,7 +18,7 @@ from matplotlib.patches import Circle, FancyArrowPatch
 
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
 from trainers.topology import Mixing
-from trainers.topology_rules import directed, name_of, sides
+from trainers.topology_rules import name_of, sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""
@@ -28,7 +28,9 @@ _STEPS = ("#33658a", "#d1495b", "#5c8001", "#8d5a97", "#e07a1f", "#2a9d8f", "#7f
 """Colours of the steps of a topology whose graph changes; from the ninth on they come again."""
 _WIDEST = 2.2  # points
 _COLUMNS = 3  # of panels
-_SMALLEST = 0.075  # inches, of a dot that has a number in it
+_SMALLEST = 0.065  # inches, of a dot that has a number in it
+_TITLE = 0.55  # inches
+_SPAN = 2.5  # of the coordinates that a panel shows
 _RC: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep", "font.size": 9.0}
 
 
@@ -55,14 +57,15 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     rows = math.ceil(len(panels) / columns)
     side = 3.2 + 3.0 * min(max(panel.mixing.workers for panel in panels), 256) / 64
     with matplotlib.rc_context(_RC):
-        figure = Figure(figsize=(side * columns, (side + 0.5) * rows), layout="constrained", facecolor="white")
-        grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axes in grid:
+        figure = Figure(figsize=(side * columns, (side + _TITLE) * rows), facecolor="white")
+        for place, panel in enumerate(panels):
+            row, column = divmod(place, columns)
+            bottom = 1 - (row + 1) / rows
+            axes = figure.add_axes((column / columns, bottom, 1 / columns, side / (side + _TITLE) / rows))
             axes.axis("off")
-        for panel, axes in zip(panels, grid, strict=False):
             _draw(axes, panel, side)
         metadata = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=150, metadata=metadata)
+        figure.savefig(path, dpi=120, metadata=metadata)
 
 
 def _draw(axes: Axes, panel: Panel, side: float) -> None:
@@ -76,8 +79,8 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
         receivers, senders = np.nonzero(matrix - np.diag(np.diag(matrix)))
         pairs = list(zip(senders.tolist(), receivers.tolist(), strict=True))
         widths = {pair: _WIDEST * max(float(matrix[pair[1], pair[0]]) / most, 0.15) for pair in pairs}
-        if directed(panel.options):
-            _draw_arrows(axes, points, widths, colour, radius * side * 72 / 2.3)
+        if not panel.options.symmetric:
+            _draw_arrows(axes, points, widths, colour, radius * side * 72 / _SPAN)
         else:
             across = _across(panel.options, mixing.workers) if isinstance(panel.options, Torus) else {}
             straight = {pair: width for pair, width in widths.items() if pair not in across and pair[0] < pair[1]}
@@ -90,16 +93,16 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
             axes.plot([], [], color=colour, label=f"step {step + 1}")
     dots = [Circle((float(x), float(y)), radius) for x, y in points]
     axes.add_collection(PatchCollection(dots, facecolor=_DOT, edgecolor="white", linewidth=0.8, zorder=3))
-    if radius * side / 2.3 >= _SMALLEST:
+    if radius * side / _SPAN >= _SMALLEST:
         for worker, (x, y) in enumerate(points):
-            size = min(9.0, radius * side / 2.3 * 72 * 0.95)
+            size = min(9.0, radius * side / _SPAN * 72 * 0.95)
             axes.text(x, y, str(worker), ha="center", va="center_baseline", fontsize=size, color=_TEXT, zorder=4)
-    axes.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
+    axes.set(xlim=(-_SPAN / 2, _SPAN / 2), ylim=(-_SPAN / 2, _SPAN / 2), aspect="equal")
     axes.set_title(panel.title, color=_TEXT, fontsize=9.5)
     if joined:
-        axes.text(0, -1.1, "dotted: to the opposite border", ha="center", fontsize=8, color=_TEXT)
+        axes.text(0, -1.2, "dotted: to the opposite border", ha="center", fontsize=8, color=_TEXT)
     if mixing.period > 1:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=mixing.period, frameon=False, fontsize=8)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.01), ncols=mixing.period, frameon=False, fontsize=8)
 
 
 def _draw_arrows(axes: Axes, points: Points, widths: dict[tuple[int, int], float], colour: str, shrink: float) -> None:
@@ -128,7 +131,7 @@ def _radius(points: Points) -> float:
         return 0.1
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
     np.fill_diagonal(apart, np.inf)
-    return float(np.clip(0.36 * apart.min(), 0.012, 0.1))
+    return float(np.clip(0.4 * apart.min(), 0.012, 0.1))
 
 
 def _places(options: Any, mixing: Mixing) -> Points:
