@@ -90,7 +90,7 @@ def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     """The curves of single runs, by row, as many as there is room for: those of runs that are not done first."""
     y = _recorded(epochs)
     curves = _by_run(grid, epochs, X, y)
-    most = _ROOM // ((len(X) + len(Y)) * _POINTS)
+    most = _ROOM // ((len(X) + len(y)) * _POINTS)
     is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
     rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}

@@ -54,8 +54,9 @@ function curvesPlot(host, title, from, xs, ys) {
 // A distance falls by decades; a logarithmic axis leaves out what is 0, as on a complete graph.
 function scaleOf(y, values) {
   const positive = values.filter((value) => value > 0);
-  const isWide = y === "consensus_distance" && Math.max(...positive) > 20 * Math.min(...positive);
-  return isWide ? { type: "log", exponentformat: "power" } : {};
+  const range = Math.max(...positive) / Math.min(...positive);
+  if (y !== "consensus_distance" || !(range > 20)) return {};
+  return range < 1000 ? { type: "log", dtick: "D2", tickformat: "~g" } : { type: "log", dtick: 1, exponentformat: "power" };
 }
 
 function lastOf(values) {

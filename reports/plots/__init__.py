@@ -57,11 +57,8 @@ def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str,
     found["breakdown"] = make(bars.breakdown, apart)
     for measure in (curves.ERROR, curves.MEMORY):
         found[f"{measure.name}_step"] = make(curves.curves, apart, profile, curves.STEP, measure)
-    for measure, axis in (
-        (curves.LOCAL, curves.EPOCH),
-        (curves.CONSENSUS, curves.EPOCH),
-        (curves.CONSENSUS, curves.BYTES),
-    ):
+    local = ((curves.LOCAL, curves.EPOCH), (curves.CONSENSUS, curves.EPOCH), (curves.CONSENSUS, curves.BYTES))
+    for measure, axis in local if epochs[curves.CONSENSUS.column].notna().any() else ():
         found[f"{measure.name}_{axis.name}"] = make(curves.curves, apart, epochs, axis, measure)
     return found
 

@@ -112,7 +112,7 @@ LOCAL = Measure(
     "local_accuracy",
     may_be_log=False,
     legend=("averaged model", "own models"),
-    note="own models: mean of the workers, band from the worst to the best",
+    note="own models: mean, worst to best",
     range=("local_test_accuracy_least", "local_test_accuracy_most"),
     needs_beside=True,
 )

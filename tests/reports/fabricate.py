@@ -160,8 +160,8 @@ def run(
 
 def _topology(config: Mapping[str, Any]) -> str:
     """Of a decentralised run."""
-    name: str = config.get("topology", {}).get("name", "none")
-    return "" if name == "none" else name
+    is_central = config.get("algorithm", {}).get("name", "sgd") in ("sgd", "local_sgd")
+    return "" if is_central else str(config["topology"]["name"])
 
 
 def _local(config: Mapping[str, Any], epoch: int, row: Mapping[str, Any], own: random.Random) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
     report = reports.load(sweep)
     found = makers(lay_out(report.runs, SWEPT), report.epochs, report.profile)
     with matplotlib.rc_context(fname=style.STYLE):
-        made = {name: found[name]() for name in names}
+        made = {name: found[name]() for name in names if name in found}
     return {name: plot for name, plot in made.items() if plot}
 
 

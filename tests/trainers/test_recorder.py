@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,16 +101,22 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
 
 def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -> None:
     """Columns at the end, a row a worker, figures of the last epoch; a loss that is no number is told, NaN else not."""
-    note(recorder, 1, loss=1)
-    recorder.combine()
+    told: list[Mapping[str, float]] = []
+    listener: Any = type(
+        "Listener", (), {"steps": lambda self, rows: None, "epoch": lambda self, row: told.append(row)}
+    )
+    recorder.listeners.append(listener())
     for epoch, loss in ((1, math.nan), (2, 0.5)):
+        note(recorder, epoch, loss=1)
+        recorder.combine()
         models = LocalModels(np.array([loss, 1.5]), np.array([0.5, 0.75]), np.array([3.0, 4.0]))
         recorder.epoch(epoch, 1, 0.1, 0.7, 0.9, 2.0, models)
     first, second = rows(tmp_path / names.EPOCHS)
     assert tuple(first) == (*names.EPOCH_COLUMNS, *names.LOCAL_EPOCH_COLUMNS)
     assert (first["local_test_loss"], second["local_test_loss"]) == ("nan", "1.0")
-    told = [float(second[name]) for name in names.LOCAL_EPOCH_COLUMNS[1:]]
-    assert told == [0.625, 0.5, 0.75, pytest.approx(math.sqrt(12.5))]
+    written = [float(second[name]) for name in names.LOCAL_EPOCH_COLUMNS[1:]]
+    assert written == [0.625, 0.5, 0.75, pytest.approx(math.sqrt(12.5))]
+    assert [told[-1][name] for name in names.LOCAL_EPOCH_COLUMNS[1:]] == written, "trackers hear of it"
     models_of = rows(tmp_path / names.LOCAL_MODELS)
     assert tuple(models_of[0]) == names.LOCAL_MODEL_COLUMNS
     assert list(models_of[3].values()) == ["2", "1", "1.5", "0.75", "4.0"]
@@ -117,6 +125,8 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
     assert figures["consensus_distance"] == pytest.approx(math.sqrt(12.5))
 
     distances = LocalModels(*(np.full(2, math.nan) for _ in range(2)), distance=np.array([0.0, 0.0]))
+    note(recorder, 3, loss=1)
+    recorder.combine()
     recorder.epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
     last = rows(tmp_path / names.EPOCHS)[-1]
     assert [last[name] for name in names.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
