@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from trainers.gossip.consensus import Course
 
 _LOOKS = {
-    "exact": ("#000000", "-"),
+    "exact": ("#BBBBBB", "-"),  # wide and light: others lie on it where they are as good
     "q1": ("#E69F00", "--"),
     "q2": ("#D55E00", "-."),
     "choco": ("#0072B2", "-"),
@@ -32,10 +32,12 @@ class Panel:
     Attributes:
         title: what they have in common.
         courses: by scheme, the words for its line and how it went.
+        floor: smaller errors are not shown.
     """
 
     title: str
     courses: Mapping[str, tuple[str, Course]]
+    floor: float = 1e-16
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
@@ -51,8 +53,10 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
             for scheme, (words, course) in panel.courses.items():
                 colour, line = _LOOKS[scheme]
                 share = np.where(np.isfinite(course.errors), course.errors / course.errors[0], np.nan)
-                iterations.plot(share, color=colour, linestyle=line, label=words)
-                bits.plot(course.bits[1:], share[1:], color=colour, linestyle=line)
+                share[share < panel.floor] = np.nan
+                look = {"color": colour, "linestyle": line, "linewidth": 3.0 if scheme == "exact" else 1.5}
+                iterations.plot(share, label=words, **look)
+                bits.plot(course.bits[1:], share[1:], **look)
             _style(iterations, "iterations")
             _style(bits, "bits that a worker has sent")
             bits.set_xscale("log")

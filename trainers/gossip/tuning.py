@@ -53,29 +53,37 @@ class _Candidate:
         self._gossip = SCHEMES[scheme](start, mixing, channel, stepsize)
         self._mean, self._limit, self._step = start.mean(0), limit, 0
         self._start = self._distance()
-        self.standing = (limit, math.inf)
-        """The iterations until it had converged, or the most there are, and ||X - mean||^2 + ||X - estimates||^2 as a
-        part of what the first of these was at the start. The smaller the better."""
+        self.score = self._scored()
+        """||X - mean||^2 + ||X - estimates||^2, as a part of what the first of these was at the start."""
+        self.standing = (limit, 0.0)
+        """The iterations until it had converged, or the most there are, and ln(score) where it will be after these, if
+        it goes on as since the last round: one that is near its end is not preferred to one that has begun slowly.
+        The smaller the better."""
 
     def advance(self, iterations: int) -> None:
         """Go on to iteration `iterations`, unless it has come to an end before."""
+        before, begun = self.score, self._step
         while self._step < iterations:
             self._step += 1
             try:
                 self._gossip.step(self._step)
             except FloatingPointError:  # a compressor that refuses what is no number
-                self._end(self._limit, math.inf)
-                return
-            score = (self._distance() + self._gossip.estimate_error()) / self._start
-            if not score <= DIVERGED:
-                self._end(self._limit, math.inf)
-            elif score <= CONVERGED:
-                self._end(self._step, score)
-            else:
-                self.standing = (self._limit, score)
+                return self._end(self._limit, math.inf)
+            self.score = self._scored()
+            if not self.score <= DIVERGED:
+                return self._end(self._limit, math.inf)
+            if self.score <= CONVERGED:
+                return self._end(self._step, self.score)
+        if iterations > begun:
+            slope = math.log(self.score / before) / (iterations - begun)
+            self.standing = (self._limit, math.log(self.score) + slope * (self._limit - iterations))
 
     def _end(self, iterations: int, score: float) -> None:
-        self.standing, self._step = (iterations, score), self._limit
+        self.score, self._step = score, self._limit
+        self.standing = (iterations, math.log(max(score, 1e-300)))
+
+    def _scored(self) -> float:
+        return (self._distance() + self._gossip.estimate_error()) / self._start
 
     def _distance(self) -> float:
         return float((self._gossip.x - self._mean).square().sum())
@@ -101,6 +109,8 @@ def tuned(
     Raises:
         UsageError: with none of them vectors come closer to their mean.
     """
+    if mixing.workers == 1:
+        return 1.0  # in consensus with itself
     rank, size = (0, 1) if comm is None else (comm.rank, comm.size)
     shape = representative(compressor, shapes)
     start = start_vectors(mixing.workers, element_count(shape), seed).float()
@@ -123,7 +133,7 @@ def tuned(
         left = sorted(left, key=lambda place: (standings[place], place))[:count]
         if standings[left[0]][0] <= iterations:
             break
-    if standings[left[0]][1] >= 1:
+    if standings[left[0]][1] >= 0:
         valid = f"a number: with compressor={compressor.name} none from {STEPSIZES[0]} to 1 leads to a consensus"
         raise bad_value("algorithm.consensus_stepsize", "tune", valid)
     return STEPSIZES[left[0]]
