@@ -106,8 +106,7 @@ class Clip(Part):
 class Scaling(Part):
     """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
     many the contributions are averaged), with the global batch over `base_batch`, or with the batch of the
-    `neighbourhood` over `base_batch`: of those whose contributions are averaged. Where all exchange with all, that is the
-    global batch."""
+    `neighbourhood`, of as many workers as the degree says: where all exchange with all, the global batch."""
 
     rule: str = choice("none", "none", "linear", "sqrt")
     by: str = choice("workers", "workers", "degree", "batch", "neighbourhood")
