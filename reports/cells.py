@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.grid import BASELINE, SEED, Grid
+from reports.grid import ALGORITHM, BASELINE, SEED, Grid, of_method
 from reports.measures import Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
 from reports.table import LEVEL, MARKS, MISSING, STAR, Cell
@@ -186,8 +186,9 @@ class Cells:
         else:
             said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
         if is_tested and self._has_pair().any():
+            but = " but topology" if ALGORITHM in self.against else ""
             said.append(
-                f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else"
+                f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else{but}"
             )
         return said
 
@@ -211,6 +212,7 @@ class Cells:
 def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
     """The position of the run that each is compared with: equal in all but the keys of `against`."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
+    own |= {key for key in grid.keys if ALGORITHM in against and of_method(key)}  # another has other options
     seeds = [SEED] if SEED in runs else []
     match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)

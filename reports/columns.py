@@ -47,6 +47,11 @@ RUN_COLUMNS = {
     "sent_bytes": "float64",  # per step and worker: what it put on the wire
     "compression_ratio": "float64",  # bytes of the fp32 gradient / payload_bytes
     "compression_error": "float64",  # ||x - Q(x)|| / ||x||, mean
+    "local_accuracy": "float64",  # of decentralised runs after the last epoch: mean over the workers' own models
+    "local_accuracy_least": "float64",  # of the worst of them
+    "consensus_distance": "float64",  # then: sqrt(mean_i ||x_i - mean x||^2)
+    "spectral_gap": "float64",  # of the mixing matrix
+    "messages": "float64",  # that one worker sends in a step, mean
     "step_s": "float64",  # mean after warm-up
     **{f"{phase}_s": "float64" for phase in rundir.PHASES},  # the same, of the step's phases
 }
@@ -55,8 +60,12 @@ RUN_COLUMNS = {
 _NAMES = {"sweep": "category", "run": "category"}
 _COUNTS = ("step", "epoch", "samples")
 
-EPOCH_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.EPOCH_COLUMNS}}
-"""Those of `Report.epochs`; units are in `sweep.run.EPOCH_COLUMNS`."""
+EPOCH_COLUMNS = {
+    **_NAMES,
+    **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.EPOCH_COLUMNS},
+    **dict.fromkeys(rundir.LOCAL_EPOCH_COLUMNS, "float64"),  # NaN where a run is not decentralised
+}
+"""Those of `Report.epochs`; units are in `sweep.run.EPOCH_COLUMNS`, and of the last in `LOCAL_EPOCH_COLUMNS`."""
 
 STEP_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.STEP_COLUMNS}}
 """Those of `Report.steps`; units are in `sweep.run.STEP_COLUMNS`."""

@@ -7,7 +7,7 @@ Runs that differ only in their seed are repetitions of one experiment: they are 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,9 +16,17 @@ from reports.collect import RUN_COLUMNS
 from reports.text import listed, order, setting
 
 AXES = ["compressor", "workers"]
-BASELINE = "none"
+BASELINE, SGD = "none", "sgd"  # compressor and algorithm that others are compared with
 SEED = "seed"
+ALGORITHM, TOPOLOGY = "algorithm", "topology"
+NO_TOPOLOGY = "none"  # of an algorithm that is not decentralised
 _HYPER = "compressor."
+_FEW = 8  # labels with a topology in them
+
+
+def of_method(key: str) -> bool:
+    """Whether a key says how workers agree, `algorithm.order`, and not what they compute."""
+    return key.partition(".")[0] in (ALGORITHM, TOPOLOGY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +61,27 @@ class Grid:
     def workers(self) -> list[Any]:
         """The numbers of workers, ascending."""
         return sorted(self.runs["workers"].unique(), key=order)
+
+    @property
+    def by_method(self) -> Grid:
+        """With labels for all that a plot tells apart by colour: `sgd`, `choco topk`, `choco/ring topk`.
+
+        An algorithm that was swept is in the label, and no key; so is the topology, where that makes few labels. The
+        compressor `none` is not named beside these.
+        """
+        told = [key for key in (ALGORITHM, TOPOLOGY) if key in self.keys]
+        if TOPOLOGY in told and self._by(told).runs["label"].nunique() > _FEW:
+            told.remove(TOPOLOGY)
+        return self._by(told) if told else self
+
+    def _by(self, told: Sequence[str]) -> Grid:
+        labels = []
+        for label, *values in zip(self.runs["label"], *(self.runs[key] for key in told), strict=True):
+            texts = [text for text in map(setting, values) if text not in (NO_TOPOLOGY, "")]
+            words = ["/".join(texts), "" if texts and label == BASELINE else label]
+            labels.append(" ".join(filter(None, words)))
+        keys = tuple(key for key in self.keys if key not in told)
+        return dataclasses.replace(self, runs=self.runs.assign(label=labels), keys=keys)
 
     @property
     def run_keys(self) -> tuple[str, ...]:
@@ -117,13 +146,26 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
 
     places = zip(
         runs["compressor"] != BASELINE,
-        *(map(order, runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
+        *(map(_first_of(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
         strict=True,
     )
     positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
     runs = runs.iloc[positions].reset_index(drop=True)
     runs["cell"] = runs.groupby([*AXES, *hyper, *keys], dropna=False, sort=False).ngroup()
     return Grid(runs, tuple(keys), tuple(hyper), seeds, constants, specific, entangled)
+
+
+def without_topology(runs: pd.DataFrame) -> pd.Series:
+    """Which of some runs have no topology, where others have one: what these are compared with."""
+    if TOPOLOGY not in runs:
+        return pd.Series(False, runs.index)
+    found = pd.Series([setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
+    return found & (not found.all())
+
+
+def _first_of(key: str) -> Callable[[Any], Any]:
+    """By what the values of a key are sorted: what others are compared with first."""
+    return order if key != ALGORITHM else lambda value: (setting(value) != SGD, order(value))
 
 
 def _typed(key: str) -> str:

@@ -10,9 +10,9 @@ import pandas as pd
 
 from reports import progress
 from reports.collect import RUN_COLUMNS
-from reports.grid import SEED, Grid
+from reports.grid import SEED, Grid, of_method
 from reports.machines import RATES
-from reports.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED
+from reports.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.text import byte_unit, counted, listed, number, setting, settings
 from sweep import run as rundir
 
@@ -97,6 +97,11 @@ MEASURES = (
     ACCURACY,
     _accuracy("accuracy_best", "Test accuracy after the best epoch", "best_accuracy"),
     *EQUAL.values(),
+    _accuracy("accuracy_local", "Test accuracy of the workers' own models, mean", "local_accuracy", ONE_MODEL),
+    _accuracy("accuracy_least", "Test accuracy of the worst worker's own model", "local_accuracy_least", ONE_MODEL),
+    _cost(
+        "consensus", "Consensus distance after the last epoch", "consensus_distance", "l2", ACCURACY_TOPIC, ONE_MODEL
+    ),
     _cost("time", "Training time", "time_s", "s", TARGET_TOPIC),
     _cost("sent_total", "Sent by one worker in all", "sent_total", "B", TARGET_TOPIC),
     _cost("payload", "Message of one worker per step", "payload_bytes", "B", COMMUNICATION_TOPIC),
@@ -109,6 +114,15 @@ MEASURES = (
         topic=COMMUNICATION_TOPIC,
     ),
     _cost("compression_error", "Compression error", "compression_error", "relative", COMMUNICATION_TOPIC),
+    Measure(
+        "spectral_gap",
+        "Spectral gap of the topology",
+        "spectral_gap",
+        "1 - rho",
+        topic=COMMUNICATION_TOPIC,
+        is_tested=False,
+        absent=ONE_MODEL,
+    ),
 )
 
 
@@ -199,7 +213,7 @@ def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tup
     done = runs[runs["status"] == rundir.DONE]
     everyone, finished = progress.index(runs), progress.index(done)
     epochs = progress.of(epochs, finished)
-    comparisons = [*grid.keys, "workers"]
+    comparisons = [*(key for key in grid.keys if not of_method(key)), "workers"]
     groups = done.groupby(comparisons, dropna=False, sort=False)
     which = pd.Series(groups.ngroup().to_numpy(), finished)
     which = which[~which.index.duplicated()]

@@ -38,7 +38,7 @@ class Table:
 
 
 STEPS = Table(rundir.STEPS, rundir.STEP_COLUMNS, "step")
-EPOCHS = Table(rundir.EPOCHS, rundir.EPOCH_COLUMNS, "epoch")
+EPOCHS = Table(rundir.EPOCHS, (*rundir.EPOCH_COLUMNS, *rundir.LOCAL_EPOCH_COLUMNS), "epoch")
 
 
 def read(path: Path, table: Table) -> tuple[np.ndarray, Problem]:

@@ -100,6 +100,9 @@ def _from_rows(files: Files, warmup: Any) -> dict[str, Any]:
             "loss": epochs["test_loss"][-1],
             "train_loss": epochs["train_loss"][-1],
             "evaluate_s": np.nansum(epochs["evaluate_s"]),
+            "local_accuracy": epochs["local_test_accuracy"][-1],
+            "local_accuracy_least": epochs["local_test_accuracy_least"][-1],
+            "consensus_distance": epochs["consensus_distance"][-1],
         }
     steps = _table(files, rows.STEPS)
     if count := len(steps["step"]):

@@ -34,6 +34,8 @@ BACKDROP, BAR = "#D6D6D6", "#8FB3D1"
 # Yellow lines are too light on white paper; black is the baseline's.
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INDIGO, WINE, OLIVE, BROWN, VIOLET, PINE)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "h", "p")
+BASELINES = ("none", "sgd")
+"""What others are compared with, as a label: a compressor, or where algorithms were swept an algorithm. In black."""
 _KNOWN = (
     "qsgd",
     "svd",
@@ -65,7 +67,7 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
     variants: dict[str, list[str]] = {}
     for label in labels:
         variants.setdefault(label.partition(" ")[0], []).append(label)
-    places = _places([name for name in variants if name != "none"])
+    places = _places([name for name in variants if name not in BASELINES])
     return {
         label: _variant(places.get(name), position, len(members))
         for name, members in variants.items()

@@ -19,6 +19,7 @@ NOT_MEASURED = "not measured"
 NO_BASELINE = "no baseline"
 NOT_EVALUATED = "not evaluated"
 NOT_REACHED = "not reached"
+ONE_MODEL = "one model"
 
 LEVEL = 0.05
 STAR, DAGGER, DOUBLE_DAGGER = "*", "†", "‡"
@@ -43,6 +44,7 @@ MEANINGS = {
     NO_BASELINE: f"no finished run with compressor={BASELINE} (or what else is compared with) that is equal otherwise",
     NOT_EVALUATED: "no evaluation by then",
     NOT_REACHED: "the run was done before it got there",
+    ONE_MODEL: "all workers have the same model, or their own ones were not judged (algorithm.evaluate_local=false)",
 }
 
 

@@ -15,10 +15,10 @@ import pandas as pd
 
 from reports import measures, progress
 from reports.cells import AGAINST, NUMBERS, Cells, Figures
-from reports.grid import Grid
+from reports.grid import ALGORITHM, Grid
 from reports.machines import remarks
 from reports.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
-from reports.table import MARKS, MEANINGS, NOT_MEASURED, Cell, Column, Row, Table
+from reports.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Row, Table
 from reports.text import counted, listed, number, order, setting, settings, some, spread
 from sweep import run as rundir
 
@@ -33,6 +33,13 @@ _RUN_MEASURES = (
     Measure("", "ratio", "compression_ratio", "x fp32"),
     Measure("", "error", "compression_error", "relative"),
 )
+_RUN_LOCAL = (
+    Measure("", "own models", "local_accuracy", "fraction", 100, "%", digits=4, absent=ONE_MODEL),
+    Measure("", "worst of them", "local_accuracy_least", "fraction", 100, "%", digits=4, absent=ONE_MODEL),
+    Measure("", "consensus", "consensus_distance", "l2", absent=ONE_MODEL),
+    Measure("", "spectral gap", "spectral_gap", "1 - rho", absent=ONE_MODEL),
+)
+"""Where some run has local models."""
 
 
 def tables(
@@ -91,7 +98,9 @@ def headline(grid: Grid) -> str:
     statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
     workers = counted(listed([setting(count) or "?" for count in grid.workers]), "worker")
     seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
-    size = f"{counted(len(runs), 'run')} of {counted(len(grid.labels), 'compressor')} with {workers}{seeds}"
+    algorithms = f" and {runs[ALGORITHM].nunique()} algorithms" if ALGORITHM in grid.keys else ""
+    kinds = f"{counted(len(grid.labels), 'compressor')}{algorithms}"
+    size = f"{counted(len(runs), 'run')} of {kinds} with {workers}{seeds}"
     sentences = [f"{size}: {listed(statuses)}."]
     is_done = runs["status"] == rundir.DONE
     is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
@@ -217,7 +226,8 @@ def _phases(grid: Grid, cells: Cells) -> Table:
 def _runs(grid: Grid) -> Table:
     """One row per run: what it is, its status, the measures, and why it is not done."""
     runs = grid.runs
-    shown = [measure.scaled(runs[measure.column]) for measure in _RUN_MEASURES]
+    local = [measure for measure in _RUN_LOCAL if runs[measure.column].notna().any()]
+    shown = [measure.scaled(runs[measure.column]) for measure in (*_RUN_MEASURES, *local)]
     names = ("label", *grid.run_keys, "workers")
     columns: dict[str, Sequence[Any]] = {column_name(name): settings(runs[name]) for name in names}
     columns["status"] = settings(runs["status"])

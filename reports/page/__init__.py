@@ -34,7 +34,7 @@ _REST = "Across settings"
 _SECTIONS = {
     # by the topic of its tables: first words of the names of its pictures, and its interactive plots
     measures.THROUGHPUT_TOPIC: (("throughput", "efficiency"), ("scaling",)),
-    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "consensus"), ("accuracy", "pareto")),
+    measures.ACCURACY_TOPIC: (("accuracy", "loss", "pareto", "local", "consensus"), ("accuracy", "pareto")),
     measures.TARGET_TOPIC: ((), ()),
     measures.COMMUNICATION_TOPIC: (("compression", "memory"), ("error",)),
     measures.STEP_TOPIC: (("breakdown",), ("breakdown",)),
@@ -105,19 +105,21 @@ def _data(
     grid: Grid, table: Table, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
 ) -> dict[str, Any]:
     """All that the scripts know."""
+    methods = grid.by_method
     return {
         "runs": runs.table(table, details),
         "configs": runs.configs(grid),
         "facts": runs.facts(grid),
-        "keys": grid.keys,
-        "cells": cells.cells(grid, epochs, profile),
+        "label": "compressor" if methods is grid else "method",
+        "keys": methods.keys,
+        "cells": cells.cells(methods, epochs, profile),
         "curves": cells.single(grid, epochs),
         "labels": [
             {"name": label, "colour": look.colour, "marker": look.marker}
-            for label, look in style.looks(grid.labels).items()
+            for label, look in style.looks(methods.labels).items()
         ],
         "phases": style.PHASES,
-        "baseline": BASELINE,
+        "baseline": next((label for label in methods.labels if label in style.BASELINES), BASELINE),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.grid import Grid
+from reports.grid import Grid, without_topology
 from reports.measures import efficiency
 from reports.page.assets import numbers, rounded, thinned
 from reports.statistics import band
@@ -32,10 +32,14 @@ MEASURES = (
     "sent_bytes",
     "compression_ratio",
     "compression_error",
+    "local_accuracy",
+    "local_accuracy_least",
+    "consensus_distance",
     "step_s",
     *(f"{phase}_s" for phase in rundir.PHASES),
 )
-X, Y = ("epoch", "time_s", "sent_bytes"), ("test_accuracy", "test_loss", "train_loss", "consensus_distance")
+X = ("epoch", "time_s", "sent_bytes")
+Y = ("test_accuracy", "test_loss", "train_loss", "local_test_accuracy", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
 _POINTS, _FEWEST = 60, 12  # of a curve
 _ROOM = 300_000  # numbers in the curves of all cells; as many again for those of runs, and for the profiles
@@ -47,7 +51,8 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
     all its runs; `curve` and `profile` hold, where they were recorded, columns of equal length, of which those of
     `Y` are (means, lows, highs). Where one run is all there is, there are neither lows nor highs. The curve of a cell
-    without a finished run is that of its unfinished ones.
+    without a finished run is that of its unfinished ones. `central` is true of cells without a topology where others
+    have one.
     """
     statuses = list(grid.runs["status"])
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
@@ -55,14 +60,17 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _bands([measured[done] for done in finished])
-    curves = _means(_by_run(grid, epochs, X, Y), shown, X, Y)
+    y = _recorded(epochs)
+    curves = _means(_by_run(grid, epochs, X, y), shown, X, y)
     profiles = _means(_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
     names = {key: settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
+    is_central = list(without_topology(grid.runs))
     return [
         {
             "label": names["label"][rows[0]],
             "workers": names["workers"][rows[0]],
             "keys": [names[key][rows[0]] for key in grid.keys],
+            **({"central": True} if is_central[rows[0]] else {}),
             "runs": [int(row) for row in rows],
             "done": len(done),
             "counts": collections.Counter(statuses[row] for row in rows),
@@ -80,15 +88,21 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
 
 def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     """The curves of single runs, by row, as many as there is room for: those of runs that are not done first."""
-    curves = _by_run(grid, epochs, X, Y)
+    y = _recorded(epochs)
+    curves = _by_run(grid, epochs, X, y)
     most = _ROOM // ((len(X) + len(Y)) * _POINTS)
     is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
     rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}
     for row in rows:
         columns = rounded(curves[row][list(thinned(len(curves[row]), _POINTS))]).T
-        found[str(row)] = dict(zip((*X, *Y), map(numbers, columns), strict=True))
+        found[str(row)] = dict(zip((*X, *y), map(numbers, columns), strict=True))
     return {"curves": found, "left_out": len(curves) - len(rows)}
+
+
+def _recorded(epochs: pd.DataFrame) -> list[str]:
+    """Those of `Y` that some run has."""
+    return [name for name in Y if epochs[name].notna().any()]
 
 
 def _by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:

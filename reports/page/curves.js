@@ -5,7 +5,8 @@ const CURVE_Y = {
   test_loss: { ...MEASURES.loss, name: "test loss" },
   train_loss: { ...MEASURES.loss, name: "training loss" },
   compression_error: MEASURES.compression_error,
-  consensus_distance: { name: "consensus distance", unit: "", scale: 1, digits: 3 },
+  local_test_accuracy: MEASURES.local_accuracy,
+  consensus_distance: MEASURES.consensus_distance,
   memory_norm: { name: "norm of the memory", unit: "l2", scale: 1, digits: 3 },
 };
 const CURVE_X = {
@@ -42,12 +43,19 @@ function curvesPlot(host, title, from, xs, ys) {
     const traces = shown.flatMap((cell) => cellCurve(cell, from, x, y));
     const layout = {
       xaxis: { title: { text: axisTitle(CURVE_X[x]) }, exponentformat: "SI", rangemode: "tozero" },
-      yaxis: { title: { text: axisTitle(CURVE_Y[y]) } },
+      yaxis: { title: { text: axisTitle(CURVE_Y[y]) }, ...scaleOf(y, shown.flatMap((cell) => cell[from][y][0])) },
     };
     const ends = shown.map((cell) => `${cell.label}: ${number(lastOf(cell[from][y][0]) * CURVE_Y[y].scale)}`);
     const alt = `${CURVE_Y[y].name} against ${CURVE_X[x].name}, ${setting}; at the end: ${ends.join(", ")}.`;
     return { traces, layout, alt: shown.length ? alt : "" };
   });
+}
+
+// A distance falls by decades; a logarithmic axis leaves out what is 0, as on a complete graph.
+function scaleOf(y, values) {
+  const positive = values.filter((value) => value > 0);
+  const isWide = y === "consensus_distance" && Math.max(...positive) > 20 * Math.min(...positive);
+  return isWide ? { type: "log", exponentformat: "power" } : {};
 }
 
 function lastOf(values) {

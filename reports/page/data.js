@@ -26,16 +26,29 @@ function settingOf(cell, withWorkers = true) {
   return texts.join(", ");
 }
 
-// Cells by what they are set to.
+// Cells by what they are set to. Those without a topology are in the groups of every topology, to be compared with.
 function settings(cells, withWorkers = true) {
   const groups = new Map();
-  for (const cell of cells) {
-    const name = settingOf(cell, withWorkers);
+  const add = (name, cell) => {
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(cell);
+  };
+  const besides = (cell) => JSON.stringify([withWorkers && cell.workers, cell.keys.filter((_, place) => !OF_METHOD[place])]);
+  const topologies = new Map();
+  for (const cell of cells.filter((cell) => !cell.central)) {
+    const [name, rest] = [settingOf(cell, withWorkers), besides(cell)];
+    if (!topologies.has(rest)) topologies.set(rest, new Set());
+    topologies.get(rest).add(name);
+  }
+  for (const cell of cells) {
+    const names = cell.central ? topologies.get(besides(cell)) : null;
+    for (const name of names ?? [settingOf(cell, withWorkers)]) add(name, cell);
   }
   return groups;
 }
+
+// Keys that say how workers agree.
+const OF_METHOD = DATA.keys.map((key) => ["algorithm", "topology"].includes(key.split(".")[0]));
 
 // The setting with the most cells.
 function fullest(groups) {
@@ -58,6 +71,9 @@ const MEASURES = {
   payload_bytes: { name: "message of one worker", unit: "B", scale: 1, digits: 3 },
   compression_ratio: { name: "compression ratio", unit: "x fp32", scale: 1, digits: 3 },
   compression_error: { name: "compression error", unit: "relative", scale: 1, digits: 3 },
+  local_accuracy: { name: "test accuracy of the workers' own models", unit: "%", scale: 100, digits: 4 },
+  local_accuracy_least: { name: "test accuracy of the worst worker's own model", unit: "%", scale: 100, digits: 4 },
+  consensus_distance: { name: "consensus distance", unit: "l2", scale: 1, digits: 3 },
   step_s: { name: "time of a step", unit: "ms", scale: 1e3, digits: 3 },
 };
 

@@ -5,7 +5,7 @@ const MOST_FIELDS = 400; // with their numbers written
 // What tells cells apart, as [name, function of a cell].
 function dimensions() {
   const all = [
-    ["compressor", (cell) => cell.label],
+    [DATA.label, (cell) => cell.label],
     ["workers", (cell) => cell.workers],
     ...DATA.keys.map((key, place) => [key, (cell) => cell.keys[place]]),
   ];
@@ -31,8 +31,8 @@ function heatmapPlot(host) {
   const again = plot(host, "Heat map", controls, () => {
     const shown = CELLS.filter((cell) => isShown(cell.label) && mean(cell, value) !== null);
     const [y, x] = [rows, columns].map((name) => [...new Set(shown.map(dims.get(name)))]);
-    if (rows !== "compressor") y.sort(compare);
-    if (columns !== "compressor") x.sort(compare);
+    if (rows !== DATA.label) y.sort(compare);
+    if (columns !== DATA.label) x.sort(compare);
     const fields = y.map(() => x.map(() => []));
     for (const cell of shown) fields[y.indexOf(dims.get(rows)(cell))][x.indexOf(dims.get(columns)(cell))].push(cell);
     const { scale, unit, digits } = MEASURES[value];

@@ -1,5 +1,6 @@
 """The plots of a sweep, chosen by what was swept.
 
+Where algorithms were swept, what is said of compressors holds for both together (`Grid.by_method`).
 Runs that differ only in their seed are one line, bar or point, their mean with its 95 % interval
 (Student's t). A run without numbers is named with its status instead. Many compressors become small
 multiples, or bars sorted by their length; what would be more than can be seen is summed up. A plot that
@@ -31,13 +32,14 @@ def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str,
         grid: its layout.
         epochs, profile: those of `Report`.
     """
-    workers = pd.to_numeric(grid.runs["workers"], errors="coerce").astype("float64")
-    runs = grid.runs.assign(workers=workers)[workers >= 1]
+    methods = grid.by_method
+    workers = pd.to_numeric(methods.runs["workers"], errors="coerce").astype("float64")
+    runs = methods.runs.assign(workers=workers)[workers >= 1]
     if runs.empty:
         return {}
     if runs["cell"].duplicated().any():
         importlib.import_module("scipy.special")  # for the intervals: once for all forks
-    apart, together = lay_out(grid, runs, ["workers"]), lay_out(grid, runs, [])
+    apart, together = lay_out(methods, runs, ["workers"]), lay_out(methods, runs, [])
     time = curves.time_axis(epochs["time_s"].max())
     make = functools.partial
     found: dict[str, Maker] = {
@@ -55,9 +57,12 @@ def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str,
     found["breakdown"] = make(bars.breakdown, apart)
     for measure in (curves.ERROR, curves.MEMORY):
         found[f"{measure.name}_step"] = make(curves.curves, apart, profile, curves.STEP, measure)
-    if curves.CONSENSUS.column in epochs:
-        for axis in (curves.EPOCH, curves.BYTES):
-            found[f"consensus_{axis.name}"] = make(curves.curves, apart, epochs, axis, curves.CONSENSUS)
+    for measure, axis in (
+        (curves.LOCAL, curves.EPOCH),
+        (curves.CONSENSUS, curves.EPOCH),
+        (curves.CONSENSUS, curves.BYTES),
+    ):
+        found[f"{measure.name}_{axis.name}"] = make(curves.curves, apart, epochs, axis, measure)
     return found
 
 

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from reports import style
-from reports.grid import BASELINE
 from reports.plots import layout as layouts
 from reports.plots import marks
 from reports.plots.layout import GREY, UNFAIR, Layout, plain
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
+from reports.style import BASELINES
 from reports.table import MARKS
 from reports.text import counted, number
 from sweep import run as rundir
@@ -34,7 +34,7 @@ def ranking(layout: Layout) -> Figure:
         means, longest = speeds.mean().sort_values(ascending=False), speeds.max()
         for place, label in enumerate(_rows(axis, layout, means)):
             mean, end = means.get(label, 0.0), longest.get(label, 0.0)
-            axis.barh(place, mean, _THICKNESS, color=style.BLACK if label == BASELINE else style.BAR)
+            axis.barh(place, mean, _THICKNESS, color=style.BLACK if label in BASELINES else style.BAR)
             here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
             if layout.repeats:
                 axis.plot(here, [place] * len(here), "|", color=GREY, zorder=2.6)
@@ -74,11 +74,11 @@ def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
     labels = list(layout.looks)
     if layout.has_many:
         labels = [*values.index, *(label for label in labels if label not in values.index)]
-        if BASELINE in values.index:
-            axis.axvline(values[BASELINE], color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=2.5)
+        for baseline in values.index.intersection(list(BASELINES)):
+            axis.axvline(values[baseline], color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=2.5)
     axis.set_yticks(range(len(labels)), map(plain, labels))
     for label, text in zip(labels, axis.get_yticklabels(), strict=True):
-        if layout.has_many and label == BASELINE:
+        if layout.has_many and label in BASELINES:
             text.set_fontweight("bold")
     axis.set_ylim(len(labels) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)

@@ -14,7 +14,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullForm
 
 from reports.plots import layout as layouts
 from reports.plots import marks
-from reports.plots.layout import GREY, Layout
+from reports.plots.layout import GREY, SMALL, Layout, plain
 from reports.plots.lines import MAX_LINES, Line, Series, is_shown, lines_of, names, outline, series
 from reports.plots.picture import Plot
 from reports.table import NOT_MEASURED
@@ -47,7 +47,12 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A y axis: a column, times `scale`; `training` is the same of the training set, `result` that of `Report.runs`."""
+    """A y axis: a column, times `scale`; `result` is the same of `Report.runs`.
+
+    `beside` is a column that has dashed lines, and `range` two for the band around these; `legend` says what full and
+    dashed lines are, and `note` more. Nothing is made of a measure that `needs_beside` where no run has that. Of what
+    `is_local`, runs say nothing whose workers have one model.
+    """
 
     name: str
     title: str
@@ -55,10 +60,15 @@ class Measure:
     label: str
     unit: str
     scale: float = 1.0
-    training: str = ""
+    beside: str = ""
     result: str = ""
     may_be_log: bool = True
     from_zero: bool = False
+    legend: tuple[str, str] = ("test set", "training set")
+    range: tuple[str, str] | None = None
+    needs_beside: bool = False
+    note: str = ""
+    is_local: bool = False
 
 
 def time_axis(longest: float) -> Progress:
@@ -91,7 +101,30 @@ ERROR = Measure(
 MEMORY = Measure(
     "memory_norm", "Norm of what memory withholds", "memory_norm", "memory norm", "", may_be_log=False, from_zero=True
 )
-CONSENSUS = Measure("consensus", "Consensus distance", "consensus_distance", "consensus distance", "")
+LOCAL = Measure(
+    "local_accuracy",
+    "Accuracy of the averaged model and of the workers' own",
+    "test_accuracy",
+    "accuracy [%]",
+    "%",
+    100,
+    "local_test_accuracy",
+    "local_accuracy",
+    may_be_log=False,
+    legend=("averaged model", "own models"),
+    note="own models: mean of the workers, band from the worst to the best",
+    range=("local_test_accuracy_least", "local_test_accuracy_most"),
+    needs_beside=True,
+)
+CONSENSUS = Measure(
+    "consensus",
+    "Consensus distance",
+    "consensus_distance",
+    "consensus distance",
+    "",
+    result="consensus_distance",
+    is_local=True,
+)
 
 
 def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot | None:
@@ -101,22 +134,30 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
         layout: a panel for each number of workers, of which as many are drawn as fit on a page.
         frame: `Report.epochs`, or `Report.profile`.
     """
-    layout, points = layout.abridged(), _points(frame, x, y.column, y.scale)
+    layout = (layout.decentralised() if y.is_local else layout).abridged()
+    points = _points(frame, x, y.column, y.scale)
+    if not layout.panels:
+        return None
     runs = pd.concat([runs for _, runs in layout.panels])
     if not is_shown(runs, points).any() or (y.from_zero and not any(line[:, 1].any() for line in points.values())):
         return None
-    training = _points(frame, x, y.training, y.scale) if y.training else {}
+    beside = _points(frame, x, y.beside, y.scale) if y.beside else {}
+    if y.needs_beside and not is_shown(runs, beside).any():
+        return None
+    around = [_points(frame, x, side, y.scale) for side in y.range or ()]
     drawn: list[dict[str, tuple[float, float, str]]] = []
     if layout.has_many:
         figure, blocks = layouts.small_multiples(layout, x.label, y.label)
         axes = [axis for block in blocks for axis in block.values()]
         for block, (_, runs) in zip(blocks, layout.panels, strict=True):
-            lines, trained = lines_of(runs, points), lines_of(runs, training)
+            lines, dashed = lines_of(runs, points), lines_of(runs, beside)
+            bands = _bands(runs, around)
             others = {label: outline(members) for label, members in lines.items()}
             for label, axis in block.items():
                 marks.backdrop(axis, others)
                 alone = layout.only(label)
-                ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: trained.get(label, [])})
+                ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: dashed.get(label, [])})
+                _draw_bands(axis, alone, {label: bands.get(label, [])})
                 _name_absent(axis, runs[runs["label"] == label], alone, points, x)
                 marks.title_right(axis, "".join(text for _, _, text in ends.values()))
                 drawn.append({})
@@ -125,24 +166,28 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
         blocks = []
         figure, axes = layouts.figure_of(layout, layout.columns, 2.1, x.share)
         for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-            drawn.append(_draw(axis, layout, lines_of(runs, points), lines_of(runs, training)))
+            drawn.append(_draw(axis, layout, lines_of(runs, points), lines_of(runs, beside)))
+            _draw_bands(axis, layout, _bands(runs, around))
             _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
         explained = marks.label_marks(layout)
     _scale(axes, layout, x, y)
+    for axis, ends in zip(axes, drawn, strict=True) if axes[0].get_yscale() == "log" else ():
+        _name_zeros(axis, ends, layout)
     layouts.draw_grid(blocks)
     if x.column in ("epoch", "step"):  # only here do all lines end at the same place
         for axis, ends in zip(axes, drawn, strict=True):
             if len(ends) <= _MAX_LABELLED:
                 marks.label_ends(axis, ends, layout)
-    if training:
+    if beside:
+        full, dashes = y.legend
         explained += [
-            Line2D([], [], color=GREY, label="test set"),
-            Line2D([], [], color=GREY, linestyle=_DASHES, linewidth=_THIN, label="training set"),
+            Line2D([], [], color=GREY, label=full),
+            Line2D([], [], color=GREY, linestyle=_DASHES, linewidth=_THIN, label=dashes),
         ]
     if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
         explained.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
-    marks.legend(figure, explained, marks.of_seeds(layout, "band"), _many(layout), layout.omitted)
+    marks.legend(figure, explained, marks.of_seeds(layout, "band"), _many(layout), y.note, layout.omitted)
     title = f"{y.title} against {x.title}"
     if y.result:
         alt = marks.alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
@@ -151,17 +196,27 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
     return Plot(f"{y.name}_{x.name}", title, alt, figure)
 
 
+def _name_zeros(axis: Axes, ends: dict[str, tuple[float, float, str]], layout: Layout) -> None:
+    """Write at the foot which lines end in zero, where a logarithmic axis has no place, in the place of a number."""
+    zeros = [label for label, (_, y, _) in ends.items() if y <= 0]
+    for label in zeros:
+        del ends[label]
+    text = ", ".join(plain(label, 24) for label in zeros)
+    if text:
+        axis.annotate(f"{text}: 0", (0.02, 0.02), xycoords="axes fraction", fontsize=SMALL, color=GREY)
+
+
 def _points(frame: pd.DataFrame, x: Progress, column: str, scale: float) -> Series:
     return {run: line * (1 / x.size, scale) for run, line in series(frame, x.column, column).items()}
 
 
 def _draw(
-    axis: Axes, layout: Layout, tested: Mapping[str, Sequence[Line]], trained: Mapping[str, Sequence[Line]]
+    axis: Axes, layout: Layout, full: Mapping[str, Sequence[Line]], dashed: Mapping[str, Sequence[Line]]
 ) -> dict[str, tuple[float, float, str]]:
     """Draw the lines of all labels; what to write at the ends of those that are alone in their colour."""
     ends: dict[str, tuple[float, float, str]] = {}
     light = 0.2 if len(layout.looks) <= _MAX_BANDS else 0.1  # opacity of bands, which overlap where they are many
-    for label, lines in tested.items():
+    for label, lines in full.items():
         look, is_alone = layout.looks[label], len(lines) == 1
         width = 1.5 if is_alone else _THIN
         axis.add_collection(
@@ -178,7 +233,7 @@ def _draw(
                 axis.plot(*zip(*tips, strict=True), marker, color=look.colour)
         if is_alone and lines[0].is_done:
             ends[label] = (lines[0].x[-1], lines[0].y[-1], number(lines[0].y[-1]))
-    for label, lines in trained.items():
+    for label, lines in dashed.items():
         segments = [line.points for line in lines]
         colour = layout.looks[label].colour
         axis.add_collection(
@@ -186,6 +241,32 @@ def _draw(
         )
     axis.autoscale_view()
     return ends
+
+
+Band = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""x, low and high, (points,) each."""
+
+
+def _bands(runs: pd.DataFrame, sides: Sequence[Series]) -> dict[str, list[Band]]:
+    """From the mean over seeds of one side to that of the other, by label; nothing where there are no sides."""
+    if not sides:
+        return {}
+    low, high = (lines_of(runs, side) for side in sides)
+    return {
+        label: [
+            (below.x, below.y, above.y)
+            for below, above in zip(lines, high[label], strict=True)
+            if len(below.x) == len(above.x)
+        ]
+        for label, lines in low.items()
+    }
+
+
+def _draw_bands(axis: Axes, layout: Layout, bands: Mapping[str, Sequence[Band]]) -> None:
+    """Where they are few enough to be told apart."""
+    for label, found in bands.items():
+        for x, low, high in found if len(found) <= _MAX_BANDS else ():
+            axis.fill_between(x, low, high, color=layout.looks[label].colour, alpha=0.12, linewidth=0, zorder=1.4)
 
 
 def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: Series, x: Progress) -> None:

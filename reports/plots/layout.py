@@ -1,8 +1,8 @@
 """Which runs share a panel, which of them are one line, and how large a figure is.
 
-A panel compares compressors and nothing else: there is one for each number of workers and each
-setting of what else was swept. More compressors than can be told apart have small axes of their
-own in it, with all others as a backdrop.
+A panel compares compressors, and algorithms where these were swept (`Grid.by_method`): there is one
+for each number of workers and each setting of what else was swept. More of them than can be told
+apart have small axes of their own in it, with all others as a backdrop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from matplotlib.ticker import LogLocator
 
 from reports import style
 from reports.collect import RUN_COLUMNS
-from reports.grid import BASELINE, Grid
+from reports.grid import Grid, of_method, without_topology
+from reports.style import BASELINES
 from reports.text import counted, order, setting
 from sweep import run as rundir
 
@@ -65,7 +66,8 @@ class Layout:
     omitted: str = ""
 
     def all_done(self) -> pd.DataFrame:
-        runs = pd.concat([runs for _, runs in self.panels])
+        """The runs that are done, each once."""
+        runs = pd.concat([runs for _, runs in self.panels]).drop_duplicates(["sweep", "run"])
         return runs[runs["status"] == rundir.DONE]
 
     def unfair(self) -> list[str]:
@@ -95,6 +97,14 @@ class Layout:
         panels = [self.panels[place] for place in places]
         return dataclasses.replace(self, panels=panels, omitted=f"{most} of {count} panels, all are in report.html")
 
+    def decentralised(self) -> Layout:
+        """Without the runs that have no topology where others have one."""
+        panels = [(title, runs[~runs["central"]]) for title, runs in self.panels]
+        panels = [(title, runs) for title, runs in panels if len(runs)]
+        labels = {label for _, runs in panels for label in runs["label"]}
+        looks = {label: look for label, look in self.looks.items() if label in labels}
+        return dataclasses.replace(self, panels=panels, looks=looks)
+
     def only(self, label: str) -> Layout:
         """What small axes show in front of the backdrop."""
         return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
@@ -110,13 +120,33 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     repeats = [key for key in grid.keys if key not in apart]
     runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
-    groups = list(runs.groupby(keys, dropna=False, sort=False)) if keys else []
+    runs = runs.assign(central=without_topology(runs))
+    groups = _compared(list(runs.groupby(keys, dropna=False, sort=False)) if keys else [], keys)
     groups.sort(key=lambda group: [order(value) for value in group[0]])
-    shown = [column for column in runs.columns if column in (*RUN_COLUMNS, "label", "workers", "cell", "repeat")]
+    others = ("label", "workers", "cell", "repeat", "central")
+    shown = [column for column in runs.columns if column in (*RUN_COLUMNS, *others)]
     panels = [(_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
     rows = math.ceil(len(panels) / 4)
     columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
     return Layout(panels, columns, repeats, looks)
+
+
+def _compared(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
+    """The groups of some keys; runs without a topology are in those of every topology, to be compared with."""
+
+    def rest(values: Sequence[Any]) -> tuple[str, ...]:
+        return tuple(setting(value) for key, value in zip(keys, values, strict=True) if not of_method(key))
+
+    central: dict[tuple[str, ...], list[pd.DataFrame]] = {}
+    others = []
+    for values, part in groups:
+        if part["central"].all():
+            central.setdefault(rest(values), []).append(part)
+        else:
+            others.append((values, part))
+    known = {rest(values) for values, _ in others}
+    alone = [(values, part) for values, part in groups if part["central"].all() and rest(values) not in known]
+    return alone + [(values, pd.concat([*central.get(rest(values), ()), part])) for values, part in others]
 
 
 def figure_of(
@@ -229,7 +259,7 @@ def plain(text: str, limit: int = 40) -> str:
 
 def first_baseline(labels: Sequence[str]) -> str:
     """The label that others are compared with: the baseline's, or else the first."""
-    return BASELINE if BASELINE in labels else labels[0]
+    return next((label for label in labels if label in BASELINES), labels[0])
 
 
 def _title(keys: Sequence[str], values: Sequence[Any]) -> str:

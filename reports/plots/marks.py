@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from reports import style
-from reports.grid import BASELINE
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, plain
+from reports.style import BASELINES
 from reports.table import MISSING, NOT_MEASURED
 from reports.text import counted, listed, number
 from sweep import run as rundir
@@ -30,9 +30,10 @@ _MAX_NAMED = 24  # numbers in one alternative text
 
 def backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
     """The lines of all labels in grey, and those of the baseline in black, for one label's line to stand out from."""
-    everyone = [line for label, members in lines.items() for line in members if label != BASELINE]
+    everyone = [line for label, members in lines.items() for line in members if label not in BASELINES]
     axis.add_collection(LineCollection(everyone, colors=style.BACKDROP, linewidths=0.6, zorder=1.1))
-    axis.add_collection(LineCollection(lines.get(BASELINE, []), colors=style.BLACK, linewidths=0.8, zorder=1.2))
+    baseline = [line for label in BASELINES for line in lines.get(label, ())]
+    axis.add_collection(LineCollection(baseline, colors=style.BLACK, linewidths=0.8, zorder=1.2))
 
 
 def title_right(axis: Axes, text: str) -> None:
@@ -42,7 +43,8 @@ def title_right(axis: Axes, text: str) -> None:
 
 def backdrop_marks(layout: Layout) -> list[Line2D]:
     """What a legend says about the backdrop."""
-    marks = [Line2D([], [], color=style.BLACK, linewidth=0.8, label=BASELINE)] if BASELINE in layout.looks else []
+    named = [label for label in layout.looks if label in BASELINES]
+    marks = [Line2D([], [], color=style.BLACK, linewidth=0.8, label=label) for label in named]
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 

@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from reports.grid import Grid
+from reports.grid import Grid, of_method
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, plain
 from reports.plots.picture import Plot
@@ -97,12 +97,14 @@ def _panel(
     fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
     shares = fields.agg(value=("value", "mean"), status=("status", "first"))
     found = {tuple(map(_text, names)): (value, status) for names, value, status in shares.itertuples()}
+    is_method = of_method(down[0]) and of_method(across[0])  # what is not there cannot be: sgd on a ring
     shown = np.full((len(down[1]), len(across[1])), np.nan)
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
             value, word = found.get((_text(row), _text(column)), (math.nan, MISSING))
             text = number(value) if math.isfinite(value) else "–" if word == rundir.DONE else word
+            text = "" if is_method and word == MISSING else text
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
             size = SMALL if math.isfinite(value) else 5.5

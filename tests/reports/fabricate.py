@@ -1,6 +1,6 @@
 """Run directories as a sweep leaves them, with made-up but plausible numbers.
 
-`python tests/reports/fabricate.py DIRECTORY` writes one to look at.
+`python tests/reports/fabricate.py DIRECTORY` writes one to look at; a word behind it, `methods`, another one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _ENCODE_S = {"none": 0.00002, "qsgd": 0.0004, "svd": 0.0031}
 _FINAL = {"none": 0.9861, "qsgd": 0.9833, "svd": 0.975}
 _ERROR = {"none": 0.0, "qsgd": 0.21, "svd": 0.64}
 _MEASURED_EVERY = 4  # steps
+_DEGREE = {"ring": 2, "torus": 3, "star": 2, "complete": 7}
+_GAP = {"ring": 0.195, "torus": 0.5, "star": 0.1, "complete": 1.0}
 
 
 def config(compressor: str = "none", workers: int = 2, **changes: Any) -> dict[str, Any]:
@@ -59,6 +61,35 @@ def config(compressor: str = "none", workers: int = 2, **changes: Any) -> dict[s
             place = place[group]
         place[last] = value
     return resolved
+
+
+def of_method(algorithm: str, topology: str, compressor: str, workers: int, **changes: Any) -> dict[str, Any]:
+    """The config of a run with this algorithm; that of a centralised one has no topology."""
+    resolved = config(compressor, workers, **changes)
+    if algorithm in ("sgd", "local_sgd"):
+        return {**resolved, "algorithm": {"name": algorithm}, "topology": {"name": "none"}}
+    stepsize = {"consensus_stepsize": 0.5} if algorithm == "choco" else {}
+    return {
+        **resolved,
+        "algorithm": {"name": algorithm, **stepsize, "evaluate_local": True},
+        "topology": {"name": topology, "weights": "uniform", "lazy": False},
+        "exchange": {"name": "gossip", "granularity": "layer", "overlap": False},
+    }
+
+
+def methods(directory: Path, topologies: Iterable[str] = ("ring", "torus"), **info: Any) -> Path:
+    """Decentralised algorithms beside centralised SGD, whose runs have no topology."""
+    found = {
+        repr(one): one
+        for algorithm in ("sgd", "dpsgd", "choco")
+        for topology in topologies
+        for compressor in ("none", "topk")
+        for workers in (4, 8)
+        if (one := of_method(algorithm, topology, compressor, workers))
+    }
+    command = "python multirun.py -m algorithm=sgd,dpsgd,choco topology=ring,torus compressor=none,topk workers=4,8"
+    swept = ["algorithm", "topology", "compressor", "workers"]
+    return sweep(directory, found.values(), **{"command": command, "swept": swept, **info})
 
 
 def sweep(directory: Path, configs: Iterable[Mapping[str, Any]], **info: Any) -> Path:
@@ -109,10 +140,41 @@ def run(
     epochs = config["epochs"] // 3 if status != rundir.DONE else config["epochs"]
     steps, evaluated = _training(config, epochs, random.Random(seed))
     rundir.append_rows(directory / rundir.STEPS, rundir.STEP_COLUMNS, steps)
-    rundir.append_rows(directory / rundir.EPOCHS, rundir.EPOCH_COLUMNS, evaluated)
+    columns = (*rundir.EPOCH_COLUMNS, *(rundir.LOCAL_EPOCH_COLUMNS if _topology(config) else ()))
+    rundir.append_rows(directory / rundir.EPOCHS, columns, evaluated)
     if not stopped:
-        rundir.write_json(directory / rundir.RESULT, _result(status, reason, steps, evaluated))
+        result = _result(status, reason, steps, evaluated)
+        if topology := _topology(config):
+            last = evaluated[-1] if evaluated else {}
+            result |= {
+                "spectral_gap": _GAP[topology],
+                "degree": _DEGREE[topology],
+                "messages_per_step": float(_DEGREE[topology]),
+            }
+            result |= {"local_accuracy": last.get("local_test_accuracy")}
+            result |= {"local_accuracy_least": last.get("local_test_accuracy_least")}
+            result |= {"consensus_distance": last.get("consensus_distance")}
+        rundir.write_json(directory / rundir.RESULT, result)
     return directory
+
+
+def _topology(config: Mapping[str, Any]) -> str:
+    """Of a decentralised run."""
+    name: str = config.get("topology", {}).get("name", "none")
+    return "" if name == "none" else name
+
+
+def _local(config: Mapping[str, Any], epoch: int, row: Mapping[str, Any], own: random.Random) -> dict[str, Any]:
+    """What a decentralised run's epochs.csv has besides."""
+    if not (topology := _topology(config)):
+        return {}
+    share = 0.0 if topology == "complete" else (1 - _GAP[topology]) / _GAP[topology]
+    distance = 0.6 * share * math.exp(-epoch / 6) * own.lognormvariate(0, 0.1)
+    distance *= 1 if config["compressor"]["name"] == "none" else 2.5
+    loss = min(0.08, distance / 60)
+    mean = row["test_accuracy"] - loss
+    values = (row["test_loss"] * (1 + loss), mean, mean - loss, min(1.0, mean + loss / 2), distance)
+    return dict(zip(rundir.LOCAL_EPOCH_COLUMNS, values, strict=True))
 
 
 def _training(
@@ -122,6 +184,8 @@ def _training(
     ratio, share = _RATIO.get(name, 4.0), CORES / max(workers, CORES)
     payload = round(GRADIENT_BYTES / ratio)
     sent = payload * (2 * (workers - 1) / workers if name == "none" else workers - 1)
+    if topology := _topology(config):
+        sent = payload * _DEGREE[topology]
     phases = {"data": 0.0001, "forward": 0.0021 / workers / share, "backward": 0.0042 / workers / share}
     phases |= {"encode": _ENCODE_S.get(name, 0.001) / share, "communicate": 4e-9 * sent + 0.0006 * workers / share}
     phases |= {"decode": _ENCODE_S.get(name, 0.001) * workers / 3 / share, "update": 0.0004 / share}
@@ -152,6 +216,7 @@ def _training(
             | {"test_accuracy": accuracy}
             | {"sent_bytes": sent * len(steps), "evaluate_s": 0.013}
         )
+        evaluated[-1] |= _local(config, epoch, evaluated[-1], own)
     return steps, evaluated
 
 
@@ -179,4 +244,4 @@ def nine(directory: Path, **info: Any) -> Path:
 
 
 if __name__ == "__main__":
-    nine(Path(sys.argv[1]))
+    {"nine": nine, "methods": methods}[sys.argv[2] if len(sys.argv) > 2 else "nine"](Path(sys.argv[1]))

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import reports
+from reports import rows
 from reports.build import build
 from reports.collect import RUN_COLUMNS
 from sweep import run as rundir
@@ -27,8 +28,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def mean(rows: list[dict[str, str]], column: str) -> float:
-    return sum(float(row[column]) for row in rows) / len(rows)
+def mean(table: list[dict[str, str]], column: str) -> float:
+    return sum(float(row[column]) for row in table) / len(table)
 
 
 def reasons(report: reports.collect.Report) -> dict[str, str]:
@@ -66,7 +67,7 @@ def test_columns_have_the_documented_types(nine: Path, tmp_path: Path) -> None:
 
 def test_epochs_and_steps_are_the_rows_of_all_runs(nine: Path) -> None:
     report = reports.load(nine)
-    assert list(report.epochs) == ["sweep", "run", *rundir.EPOCH_COLUMNS] and len(report.epochs) == 9 * 15
+    assert list(report.epochs) == ["sweep", "run", *rows.EPOCHS.columns] and len(report.epochs) == 9 * 15
     assert list(report.steps) == ["sweep", "run", *rundir.STEP_COLUMNS] and len(report.steps) == 9 * 180
     assert report.steps["step"].dtype == "Int64" and report.steps["loss"].dtype == "float64"
     assert report.steps["compression_error"].isna().any(), "not measured on each step"

@@ -16,6 +16,7 @@ from trainers.exchange import Traffic
 from trainers.flat import Unit
 from trainers.gossip.exchange import Gossip, Shadow
 from trainers.options import algorithms as options
+from trainers.topology import facts
 
 
 class Gossiping(Algorithm):
@@ -77,7 +78,7 @@ class Gossiping(Algorithm):
         return averaged(self.values, self.parts.comm)
 
     def figures(self) -> dict[str, Any]:
-        return self.gossip.figures()
+        return facts(self.gossip.mixing)
 
     def state_dict(self) -> dict[str, Any]:
         kept = {name: values.clone() for name, values in self.kept.items()}

@@ -70,17 +70,19 @@ class Gossip(ABC):
         stepsize: gamma, above 0 up to 1: how much of what W asks for is done.
 
     Raises:
-        ValueError: the scheme cannot work with these matrices.
+        ValueError: the scheme cannot work with these matrices; the message says what it wants.
     """
 
-    fixed_graph = False
-    """What is kept of the neighbours holds for one graph only."""
+    needs_one_graph = False
+    """What is kept of the neighbours holds for one graph without directions only."""
 
     def __init__(self, start: torch.Tensor, mixing: Mixing, channel: Channel, stepsize: float) -> None:
-        if self.fixed_graph and mixing.period > 1:
-            raise ValueError(f"{type(self).__name__} wants the same graph in every step")
+        if not mixing.doubly_stochastic:
+            raise ValueError("a doubly stochastic W")
+        if self.needs_one_graph and (mixing.period > 1 or not mixing.symmetric):
+            raise ValueError("a symmetric W, the same in every step")
         self.x, self.mixing, self.channel, self.stepsize = start.clone(), mixing, channel, stepsize
-        self._weights = [torch.from_numpy(matrix).to(start.dtype) for matrix in mixing.matrices]
+        self._weights = [torch.tensor(matrix, dtype=start.dtype) for matrix in mixing.matrices]
 
     def mixed(self, y: torch.Tensor, step: int) -> torch.Tensor:
         """sum_j w_ij y_j for every worker i."""
@@ -133,7 +135,7 @@ class Choco(Gossip):
     q_i = Q(x_i - xh_i) is sent, xh_i += q_i, s_i += sum_j w_ij q_j, x_i += gamma (s_i - xh_i).
     """
 
-    fixed_graph = True
+    needs_one_graph = True
 
     def __init__(self, start: torch.Tensor, mixing: Mixing, channel: Channel, stepsize: float) -> None:
         super().__init__(start, mixing, channel, stepsize)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -51,9 +50,9 @@ class Shadow:
 class Gossip(Exchange):
     """Each worker's payloads go to its neighbours in `mixing`, and theirs come to it.
 
-    A step: `begin`, `submit` for each unit, whose gradient holds what is to be compressed, `leave`, `receive`. Until the
-    next `begin`, `add_own` and `add_others` decode what has been sent and what has come, as often as wanted and into
-    whatever is laid out as the parameters are. The mean that `Exchange.finish` forms is nobody's.
+    A step: `begin`, `submit` for each unit, whose gradient holds what is to be compressed, `leave`, `receive`. From
+    then on, until the next `begin`, `add_own` and `add_others` decode what has been sent and what has come, as often as
+    wanted and into whatever is laid out as the parameters are.
     """
 
     def __init__(self, config: options.Gossip, parts: Parts, mixing: Mixing) -> None:
@@ -109,7 +108,3 @@ class Gossip(Exchange):
     def traffic(self) -> Traffic:
         """What the step has put on the wire."""
         return Traffic(self.lane.payload_bytes, self.lane.sent_bytes, self._relative_error())
-
-    def figures(self) -> dict[str, Any]:
-        """What result.json says of the topology."""
-        return {"spectral_gap": self.mixing.gap, "degree": self.mixing.degree, "messages": self.mixing.messages}

@@ -106,7 +106,8 @@ class Clip(Part):
 class Scaling(Part):
     """The learning rate grows with the number of workers, with the degree of the graph in which they exchange (of how
     many the contributions are averaged), with the global batch over `base_batch`, or with the batch of the
-    `neighbourhood`, of as many workers as the degree says: where all exchange with all, the global batch."""
+    `neighbourhood` over `base_batch`: of those whose contributions are averaged, which is the global batch where all
+    exchange with all."""
 
     rule: str = choice("none", "none", "linear", "sqrt")
     by: str = choice("workers", "workers", "degree", "batch", "neighbourhood")

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             payload = tables.payload(given.parameters, given.compressor or "none")
         elif given.compressor is not None:
             raise UsageError("--compressor: valid is together with --parameters, how many the model has")
-        chosen = _options(given.words)
+        chosen = named(given.words)
         found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
         if given.into:
             pages.fill(given.into, PART, tables.markdown(found, payload))
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _options(words: Sequence[str]) -> list[Any]:
+def named(words: Sequence[str]) -> list[Any]:
     """The topologies that are named, all with the options that are given.
 
     Raises:

@@ -54,6 +54,11 @@ class Mixing:
         """W of step `step`, from 1."""
         return self.matrices[(step - 1) % self.period]
 
+    def damped(self, stepsize: float) -> Mixing:
+        """I + gamma (W - I) of every step: what mixing with a consensus stepsize gamma above 0 up to 1 is."""
+        identity = np.eye(self.workers)
+        return Mixing(tuple(identity + stepsize * (matrix - identity) for matrix in self.matrices))
+
     def own(self, worker: int, step: int) -> float:
         """How much of its own a worker keeps."""
         return float(self.matrix(step)[worker, worker])

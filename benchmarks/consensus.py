@@ -1,0 +1,77 @@
+"""Averaging consensus as in figures 2 and 3 of Koloskova, Stich and Jaggi, ICML 2019, and what the stepsizes are.
+
+    python benchmarks/consensus.py                       # minutes; draws docs/images/consensus.png
+    python benchmarks/consensus.py --iterations 1000 --picture quick.png
+
+A ring of 25 workers with 2,000 elements each. Plain gossip has the unbiased form of qsgd, as in the paper, and
+CHOCO-Gossip the one whose error is always smaller than the vector. Of randomk, all workers draw the same elements; in
+the paper each draws its own. What is drawn follows from seed 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from compressors.commands import parsing  # noqa: E402
+from trainers.gossip import picture  # noqa: E402
+from trainers.gossip.consensus import SCHEMES, Channel, Course, run, start_vectors  # noqa: E402
+from trainers.gossip.tuning import tuned  # noqa: E402
+from trainers.options.topologies import Ring  # noqa: E402
+from trainers.topology import build  # noqa: E402
+
+WORKERS, DIMENSION, SEED = 25, 2000, 0
+STALLED = 1000
+"""Iterations after which plain gossip has long stopped to come closer: its lines end."""
+NAMES = {"exact": "exact gossip", "q1": "plain, Q1", "q2": "plain, Q2", "choco": "CHOCO-Gossip"}
+SETTINGS = (  # title, compressor of plain gossip, that of CHOCO, share of the iterations
+    (
+        "qsgd, 256 levels",
+        "qsgd,levels=256,norm=l2,bucket_size=null",
+        "qsgd,levels=256,norm=l2,bucket_size=null,unbiased=false",
+        0.2,
+    ),
+    ("topk, 1 %", "topk,ratio=0.01", "topk,ratio=0.01", 1.0),
+    ("randomk, 1 %", "randomk,ratio=0.01", "randomk,ratio=0.01", 1.0),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, default=4000, help="of sparse messages; a fifth of others")
+    parser.add_argument("--picture", type=Path, default=ROOT / "docs/images/consensus.png")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    panels = []
+    for title, plain, contracting, share in SETTINGS:
+        lines = {}
+        for scheme, name in NAMES.items():
+            text = contracting if scheme == "choco" else plain
+            iterations = round(share * given.iterations)
+            if scheme in ("q1", "q2"):
+                iterations = min(iterations, STALLED)
+            stepsize, course = _course(scheme, text, iterations)
+            lines[scheme] = f"{name}, γ = {stepsize:.2g}", course
+            end = "diverges" if course.diverged else f"{course.errors[-1] / course.errors[0]:.1e} of the start"
+            print(f"{title}: {name}, stepsize {stepsize:g}: distance x {course.factor:.5f} a step, {end}", flush=True)
+        panels.append(picture.Panel(f"{title}: ring of {WORKERS}", lines))
+    given.picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.draw(panels, given.picture)
+
+
+def _course(scheme: str, text: str, iterations: int) -> tuple[float, Course]:
+    mixing, compressor = build(Ring(), WORKERS), parsing.parse(text)
+    stepsize = tuned(None, mixing, compressor, [(DIMENSION,)], SEED) if scheme == "choco" else 1.0
+    start = start_vectors(WORKERS, DIMENSION, SEED)
+    channel = Channel(compressor, [(DIMENSION,)], WORKERS, SEED)
+    return stepsize, run(SCHEMES[scheme](start, mixing, channel, stepsize), iterations)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Averaging consensus, simulated: how quickly workers agree over a topology with a compressor, and with which stepsize.
+
+Every worker starts with a vector of normal numbers, and all go to their mean by messages to neighbours, as parameters
+do in decentralised training between the gradients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from compressors import Compressor, Key
+from compressors.base import Cooperative
+from compressors.commands import parsing, words
+from sweep.run import UsageError, bad_value
+from sweep.text import aligned
+from trainers.gossip.consensus import SCHEMES, Channel, Course, run, start_vectors
+from trainers.gossip.tuning import tuned
+from trainers.topology import Mixing, build
+from trainers.topology.__main__ import named, workers
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+_TUNED = ("choco", "deep_squeeze")
+_SHARE = 1e-6
+_MOST = 10**7
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0, or 2 with one line that says what is valid."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        if given.picture is not None and given.picture.suffix.lower() not in _SUFFIXES:
+            raise bad_value("--picture", given.picture, f"a file that ends in {', '.join(_SUFFIXES)}")
+        topologies = named(given.topology)
+        if len(topologies) != 1:
+            raise bad_value("topology", " ".join(given.topology), "one topology")
+        mixing = build(topologies[0], given.workers)
+        compressor = _compressor(given.compressor)
+        courses = {}
+        for scheme in given.schemes:
+            stepsize = _stepsize(scheme, given, mixing, compressor)
+            courses[scheme] = stepsize, _course(scheme, stepsize, given, mixing, compressor)
+        print(
+            f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
+            f"{given.dimension} elements, compressor={parsing.label(compressor)}"
+        )
+        for line in _table(courses, mixing):
+            print(line)
+        if given.csv is not None:
+            _write(courses, given.csv)
+        if given.picture is not None:
+            _draw(courses, f"{' '.join(given.topology)}, {parsing.label(compressor)}", given.picture)
+    except (UsageError, parsing.UsageError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _at_most(text: str) -> int:
+    value = parsing.positive(text)
+    if value > _MOST:
+        raise ValueError(text)
+    return value
+
+
+def _stepsizes(text: str) -> float | None:
+    """None stands for the search."""
+    value = None if text == "tune" else float(text)
+    if value is not None and not 0 < value <= 1:
+        raise ValueError(text)
+    return value
+
+
+def _schemes(text: str) -> list[str]:
+    found = text.split(",")
+    if not set(found) <= set(SCHEMES) or len(set(found)) < len(found):
+        raise ValueError(text)
+    return found
+
+
+_at_most.__name__ = f"integer from 1 to {_MOST}"  # how argparse calls them in "invalid ... value"
+_stepsizes.__name__ = "stepsize (a number above 0 up to 1, or tune)"
+_schemes.__name__ = f"list (with commas, of {', '.join(SCHEMES)}, each once)"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parsing.Parser(
+        prog="python -m trainers.gossip",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  python -m trainers.gossip ring --workers 16 --compressor topk,ratio=0.01\n"
+        "  python -m trainers.gossip torus topology.rows=2 --workers 16 --compressor qsgd --scheme choco,q2,exact "
+        "--picture agree.png\n",
+    )
+    add = parser.add_argument
+    add("topology", nargs="+", metavar="TOPOLOGY [topology.OPTION=VALUE]", help="as in a run (conf/topology)")
+    add("--workers", type=workers, default=16, metavar="N", help="how many (default: %(default)s)")
+    add("--compressor", default="topk,ratio=0.01", metavar="NAME[,option=value...]", help="default: %(default)s")
+    add(
+        "--scheme",
+        dest="schemes",
+        type=_schemes,
+        default=["choco"],
+        metavar="NAME[,NAME...]",
+        help=f"{', '.join(SCHEMES)} (default: choco)",
+    )
+    add(
+        "--stepsize",
+        type=_stepsizes,
+        default=None,
+        metavar="NUMBER|tune",
+        help="gamma; tune searches for that of choco and deep_squeeze, and takes 1 for the others (default: tune)",
+    )
+    add("--dimension", type=_at_most, default=2000, metavar="D", help="elements of a vector (default: %(default)s)")
+    add("--iterations", type=_at_most, default=1000, metavar="N", help="default: %(default)s")
+    add("--seed", type=int, default=0, metavar="N", help="of the vectors and the messages (default: %(default)s)")
+    add("--picture", type=Path, metavar="FILE", help="error against iterations and bits: .png, .svg or .pdf")
+    add("--csv", type=Path, metavar="FILE", help="the same numbers, a line an iteration")
+    return parser
+
+
+def _compressor(text: str) -> Compressor:
+    """One whose payloads a neighbour can decode alone."""
+    compressor = parsing.parse(text)
+    if (
+        isinstance(compressor, Cooperative)
+        or compressor.needs_movement
+        or compressor.needs_agreement(Key(0, 0, 1, 0))
+        or compressor.scale_free
+    ):
+        valid = "a compressor that one worker can use without the others, and that keeps the size of a vector"
+        raise bad_value("--compressor", text, f"{valid}, as sign_norm does")
+    return compressor
+
+
+def _stepsize(scheme: str, given: argparse.Namespace, mixing: Mixing, compressor: Compressor) -> float:
+    if given.stepsize is not None or scheme not in _TUNED:
+        return given.stepsize or 1.0
+    try:
+        return tuned(None, mixing, compressor, [(given.dimension,)], given.seed, scheme)
+    except ValueError as error:
+        raise _unfit(scheme, error) from error
+
+
+def _course(scheme: str, stepsize: float, given: argparse.Namespace, mixing: Mixing, compressor: Compressor) -> Course:
+    start = start_vectors(given.workers, given.dimension, given.seed)
+    channel = Channel(compressor, [(given.dimension,)], given.workers, given.seed)
+    try:
+        return run(SCHEMES[scheme](start, mixing, channel, stepsize), given.iterations)
+    except ValueError as error:
+        raise _unfit(scheme, error) from error
+
+
+def _unfit(scheme: str, error: ValueError) -> UsageError:
+    return bad_value("--scheme", scheme, f"with a topology that has {error}")
+
+
+def _table(courses: dict[str, tuple[float, Course]], mixing: Mixing) -> list[str]:
+    heads = ["scheme", "stepsize", "distance a step", "exact, by the gap", "error at the end", f"steps to {_SHARE:g}"]
+    rows = [[*heads, "bits"]]
+    for scheme, (stepsize, course) in courses.items():
+        share = course.errors / course.errors[0]
+        below = np.flatnonzero(share <= _SHARE)
+        first = int(below[0]) if len(below) else None
+        rows.append(
+            [
+                scheme,
+                f"{stepsize:.4g}",
+                "diverges" if course.diverged else f"x {course.factor:.4f}",
+                f"x {1 - mixing.damped(stepsize).gap:.4f}",
+                "-" if course.diverged else f"{share[-1]:.2g}",
+                "-" if first is None else str(first),
+                "-" if first is None else words.number(course.bits[first]),
+            ]
+        )
+    notes = f"Errors are parts of that at the start; bits: what a worker has sent by the time it is {_SHARE:g}."
+    return [*aligned(rows, range(1, len(rows[0]))), notes]
+
+
+def _write(courses: dict[str, tuple[float, Course]], path: Path) -> None:
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["scheme", "stepsize", "iteration", "error", "estimate_error", "bits"])
+            for scheme, (stepsize, course) in courses.items():
+                columns = zip(course.errors, course.estimate_errors, course.bits, strict=True)
+                for iteration, values in enumerate(columns):
+                    if math.isfinite(values[0]):
+                        writer.writerow([scheme, stepsize, iteration, *(f"{value:.9g}" for value in values)])
+    except OSError as error:
+        raise bad_value("--csv", path, f"a file that can be written: {error.strerror}") from error
+
+
+def _draw(courses: dict[str, tuple[float, Course]], title: str, path: Path) -> None:
+    from trainers.gossip import picture  # loads matplotlib
+
+    lines = {scheme: (f"{scheme}, {stepsize:.3g}", course) for scheme, (stepsize, course) in courses.items()}
+    try:
+        picture.draw([picture.Panel(title, lines)], path)
+    except OSError as error:
+        raise bad_value("--picture", path, f"a file that can be written: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Pictures of averaging consensus: how far vectors are from their mean, against iterations and against bits sent."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from trainers.gossip.consensus import Course
+
+_LOOKS = {
+    "exact": ("#000000", "-"),
+    "q1": ("#E69F00", "--"),
+    "q2": ("#D55E00", "-."),
+    "choco": ("#0072B2", "-"),
+    "deep_squeeze": ("#009E73", ":"),
+}
+_RC: Any = {"font.size": 8.5, "svg.fonttype": "none", "svg.hashsalt": "gradsweep", "axes.labelcolor": "#222222"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Schemes that are compared.
+
+    Attributes:
+        title: what they have in common.
+        courses: by scheme, the words for its line and how it went.
+    """
+
+    title: str
+    courses: Mapping[str, tuple[str, Course]]
+
+
+def draw(panels: Sequence[Panel], path: Path) -> None:
+    """Write a row for each panel; `path` ends in what matplotlib writes: .png, .svg, .pdf.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=(7.2, 0.3 + 2.4 * len(panels)), layout="constrained", facecolor="white")
+        grid = figure.subplots(len(panels), 2, squeeze=False, sharey="row", width_ratios=(1, 1))
+        for panel, (iterations, bits) in zip(panels, grid, strict=True):
+            for scheme, (words, course) in panel.courses.items():
+                colour, line = _LOOKS[scheme]
+                share = np.where(np.isfinite(course.errors), course.errors / course.errors[0], np.nan)
+                iterations.plot(share, color=colour, linestyle=line, label=words)
+                bits.plot(course.bits[1:], share[1:], color=colour, linestyle=line)
+            _style(iterations, "iterations")
+            _style(bits, "bits that a worker has sent")
+            bits.set_xscale("log")
+            bits.tick_params(labelleft=False)
+            iterations.set_ylabel("error, of the start")
+            iterations.set_title(panel.title, loc="left", fontsize=8.5, fontweight="bold")
+            # Right of both, where no line can be behind it.
+            bits.legend(
+                *iterations.get_legend_handles_labels(),
+                loc="center left",
+                bbox_to_anchor=(1.02, 0.5),
+                frameon=False,
+                fontsize=8,
+            )
+        figure.savefig(path, dpi=200, metadata={"Date": None} if path.suffix.lower() == ".svg" else {})
+
+
+def _style(axes: Axes, name: str) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(numticks=8))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(name)
+    axes.grid(color="#E4E4E4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#666666")
