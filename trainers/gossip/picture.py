@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from trainers import pictures
 from trainers.gossip.consensus import Course
 
 _LOOKS = {
@@ -22,7 +22,6 @@ _LOOKS = {
     "choco": ("#0072B2", "-"),
     "deep_squeeze": ("#009E73", ":"),
 }
-_RC: Any = {"font.size": 8.5, "svg.fonttype": "none", "svg.hashsalt": "gradsweep", "axes.labelcolor": "#222222"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +45,8 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with matplotlib.rc_context(_RC):
+    settings = {**pictures.SETTINGS, "font.size": 8.5, "axes.labelcolor": pictures.TEXT}
+    with matplotlib.rc_context(settings):
         figure = Figure(figsize=(7.2, 0.3 + 2.4 * len(panels)), layout="constrained", facecolor="white")
         grid = figure.subplots(len(panels), 2, squeeze=False, sharey="row", width_ratios=(1, 1))
         for panel, (iterations, bits) in zip(panels, grid, strict=True):
@@ -71,7 +71,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
                 frameon=False,
                 fontsize=8,
             )
-        figure.savefig(path, dpi=200, metadata={"Date": None} if path.suffix.lower() == ".svg" else {})
+        pictures.save(figure, path, dpi=200)
 
 
 def _style(axes: Axes, name: str) -> None:
