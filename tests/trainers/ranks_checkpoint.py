@@ -289,6 +289,8 @@ def same() -> None:
             figures_of_whole = figures(train(whole, **changes))
             weights_of_whole = weights()
             assert len(rows(whole, names.STEPS)) == STEPS
+            models = COMM.size * EPOCHS if configured(COMM, **changes).decentralised else 0
+            assert len(rows(whole, names.LOCAL_MODELS)) == models, changes
             stop, end = int(random.randint(1, STEPS)), int(random.randint(1, STEPS + 1))
             place = ("data", "step", "test")[number % 3]
             if place == "test":
