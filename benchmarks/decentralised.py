@@ -5,9 +5,9 @@
 - parts: one mixing step (all but the gradient and the optimizer) of CHOCO-SGD on a ring, for a model of 11 million
   parameters, against what it cannot do without, measured beside it on the same message: to encode it, to send it to all
   neighbours by bare mpi4py, and to decode what each of them has sent.
-- workers: such a step on rings of more and more workers, of a model that is small enough for all of them. Where there are fewer cores than these, a step takes as much
-  longer as workers share a core: times are multiplied by cores / workers, and compared with those of the smallest ring
-  of the same degree.
+- workers: such a step on rings of more and more workers, of a model that is small enough for all of them. Where there
+  are fewer cores than these, a step takes as much longer as workers share a core: times are multiplied by
+  cores / workers, and compared with those of the smallest ring of the same degree.
 
 Parts and whole are done in turn by the same ranks; figures are medians of all turns, after one to warm up.
 """
