@@ -51,12 +51,10 @@ class Speeds:
         title: what the lines have in common.
         lines: by what they are called, stepsizes and for each the part of the distance that a step takes away; NaN
             where it is not taken away.
-        found: by the same names, the stepsize that is marked.
     """
 
     title: str
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
-    found: Mapping[str, float]
 
 
 def draw_speeds(panels: Sequence[Speeds], path: Path) -> None:
@@ -70,9 +68,7 @@ def draw_speeds(panels: Sequence[Speeds], path: Path) -> None:
         for place, (panel, axes) in enumerate(zip(panels, figure.subplots(1, len(panels), sharey=True), strict=True)):
             for (words, (stepsizes, speeds)), look in zip(panel.lines.items(), _LOOKS.values(), strict=False):
                 colour, line = look
-                axes.plot(stepsizes, speeds, label=words, color=colour, linestyle=line, linewidth=1.5)
-                marked = list(stepsizes).index(panel.found[words])
-                axes.plot(stepsizes[marked], speeds[marked], "o", color=colour, clip_on=False, zorder=3)
+                axes.plot(stepsizes, speeds, label=words, color=colour, linestyle=line, marker=".", linewidth=1.5)
             _style(axes, "stepsize γ")
             axes.set_xscale("log")
             axes.set_title(panel.title, loc="left", fontsize=8.5, fontweight="bold")
