@@ -253,7 +253,9 @@ def test_exports_have_the_columns(sweep: Path, nine: Path) -> None:
 
     points, results = names(sweep)
     assert {f"epoch/{name}" for name in rundir.LOCAL_EPOCH_COLUMNS} <= points
-    assert {"result/local_accuracy", "result/consensus_distance", "result/spectral_gap"} <= results
+    assert {
+        f"result/{name}" for name in ("local_accuracy", "consensus_distance", "spectral_gap", "messages_per_step")
+    } <= results
     points, results = names(nine)
     assert not {f"epoch/{name}" for name in rundir.LOCAL_EPOCH_COLUMNS} & points
     assert "result/consensus_distance" not in results
