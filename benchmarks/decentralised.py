@@ -5,9 +5,9 @@
 - parts: one mixing step (all but the gradient and the optimizer) of CHOCO-SGD on a ring, for a model of 11 million
   parameters, against what it cannot do without, measured beside it on the same message: to encode it, to send it to all
   neighbours by bare mpi4py, and to decode what each of them has sent.
-- workers: the same step on rings of more and more workers. Where there are fewer cores than these, a step takes as much
-  longer as workers share a core: times are multiplied by cores / workers, and compared with those of the smallest ring
-  of the same degree.
+- workers: such a step on rings of more and more workers, of a model that is small enough for all of them. Where there
+  are fewer cores than these, a step takes as much longer as workers share a core: times are multiplied by
+  cores / workers, and compared with those of the smallest ring of the same degree.
 
 Parts and whole are done in turn by the same ranks; figures are medians of all turns, after one to warm up.
 """
@@ -36,9 +36,9 @@ METHODS = ("none", "sign_norm", "topk", "qsgd")
 NAMES = ("all", "encode", "send", "decode")
 
 
-def measured(arguments: argparse.Namespace, workers: int, method: str) -> dict[str, float]:
+def measured(arguments: argparse.Namespace, model: str, workers: int, method: str) -> dict[str, float]:
     """Milliseconds by name: the step, and encoding, sending to all neighbours, decoding one message."""
-    overrides = ["algorithm=choco", "topology=ring", f"model={arguments.model}", f"compressor={method}"]
+    overrides = ["algorithm=choco", "topology=ring", f"model={model}", f"compressor={method}"]
     config, _ = composed(*overrides, f"workers={workers}", f"batch.size={workers}", *arguments.override)
     with started(workers, "gossip") as (side,):
         side.set_up({"config": config})
@@ -62,7 +62,7 @@ def parts(arguments: argparse.Namespace) -> list[str]:
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for workers in arguments.ranks:
         for method in arguments.methods:
-            found, degree = measured(arguments, workers, method), min(workers - 1, 2)
+            found, degree = measured(arguments, arguments.model, workers, method), min(workers - 1, 2)
             whole = found["encode"] + found["send"] + degree * found["decode"]
             figures = [found["encode"], found["send"], found["decode"], whole, found["all"]]
             cells = [str(workers), method, *(f"{one:.1f}" for one in figures)]
@@ -85,7 +85,7 @@ def workers(arguments: argparse.Namespace) -> list[str]:
     for method in arguments.methods:
         smallest = None
         for count in arguments.workers:
-            step = measured(arguments, count, method)["all"]
+            step = measured(arguments, arguments.small_model, count, method)["all"]
             own = step * min(1.0, cores / count)
             smallest = own if smallest is None else smallest
             rows.append(f"| {count} | {method} | {step:.1f} | {own:.1f} | {own / smallest:.2f} |")
@@ -98,6 +98,9 @@ def main(given: Sequence[str] | None = None) -> None:
     tables = {"parts": parts, "workers": workers}
     parser.add_argument("tables", nargs="*", choices=[*tables, []], help="all of them by default")
     parser.add_argument("--model", default="resnet18", help="(default: %(default)s)")
+    parser.add_argument(
+        "--small-model", default="resnet56", help="of the table of workers, who share a machine (default: %(default)s)"
+    )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="compressors")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4], help="of the table of parts")
     parser.add_argument("--workers", nargs="+", type=int, default=[4, 8, 16, 32], help="of the table of workers")

@@ -10,7 +10,6 @@ two sides that are compared don't disturb each other.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import resource
@@ -246,14 +245,11 @@ def gossip(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
-    from compressors import Key
-    from compressors.decoding import Message
     from trainers import assembly
     from trainers import config as configs
     from trainers.algorithms.gossiping import Gossiping
     from trainers.gossip.exchange import Shadow
     from trainers.replica import Replica
-    from trainers.sizes import aligned
     from trainers.stopwatch import Stopwatch
 
     torch.set_num_threads(1)
@@ -275,7 +271,7 @@ def gossip(told: dict[str, Any]) -> Step:
     def encode() -> None:
         algorithm.gossip.begin(1)
         for unit in reversed(x.units):
-            lane.add(dataclasses.replace(parcels[unit.index], x=unit.gradient))
+            algorithm.gossip.submit(unit)
 
     def send() -> None:
         message = lane.message[: lane.used].numpy()
@@ -284,14 +280,10 @@ def gossip(told: dict[str, Any]) -> Step:
         MPI.Request.Waitall(requests)
 
     def decode() -> None:
-        sum_of_all.decoders(sum_of_all.meant(lane.parcels), Message(lane.message), head, lane.used, lane.sizes, 0.3)
+        for unit in units:
+            algorithm.gossip.add_own(sum_of_all, unit, 0.3)
 
     mix()
-    parcels = {
-        one.unit.index: dataclasses.replace(one, key=Key(0, comm.rank, 1, one.unit.index)) for one in lane.parcels
-    }
-    encode()
-    head = lane.used - sum(aligned(size) for size in lane.sizes)
     rooms = [torch.zeros_like(lane.message) for _ in sources]
 
     def steps(count: int) -> Answer:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from reports import collect
-from reports.cells import AGAINST
+from reports.cells import AGAINST, compared_with
 from reports.collect import LeftOut, Report
 from reports.formats import DEFAULT, FORMATS, save
 from reports.grid import Grid, lay_out
@@ -104,7 +104,7 @@ def read(
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
     grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
     check_against(grid, against)
-    return Built(directory, report, info, grid, targets, against)
+    return Built(directory, report, info, grid, targets, compared_with(grid, against))
 
 
 def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.grid import ALGORITHM, BASELINE, SEED, Grid, of_method
+from reports.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, of_method
 from reports.measures import Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
 from reports.table import LEVEL, MARKS, MISSING, STAR, Cell
@@ -207,6 +207,21 @@ class Cells:
     def _has_pair(self) -> np.ndarray:
         """Which runs are compared with another; the baseline is not compared with itself."""
         return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
+
+
+def compared_with(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
+    """`against`, or where nobody asked for another, what suits the sweep.
+
+    Algorithms with a compressor each (`sweep.zip`) have no partner that is equal in all but the compressor: they are
+    compared with centralised SGD that compresses nothing.
+    """
+    if against is not AGAINST or ALGORITHM not in grid.keys:
+        return against
+    partner = _baseline(grid, grid.runs, AGAINST)
+    if ((partner >= 0) & (partner != np.arange(len(partner)))).any():
+        return against
+    central = {ALGORITHM: SGD, "compressor": BASELINE}
+    return central if (_baseline(grid, grid.runs, central) >= 0).any() else against
 
 
 def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:

@@ -51,7 +51,7 @@ RUN_COLUMNS = {
     "local_accuracy_least": "float64",  # of the worst of them
     "consensus_distance": "float64",  # then: sqrt(mean_i ||x_i - mean x||^2)
     "spectral_gap": "float64",  # of the mixing matrix
-    "messages": "float64",  # that one worker sends in a step, mean
+    "messages_per_step": "float64",  # that one worker sends, mean
     "step_s": "float64",  # mean after warm-up
     **{f"{phase}_s": "float64" for phase in rundir.PHASES},  # the same, of the step's phases
 }

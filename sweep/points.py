@@ -54,29 +54,13 @@ def check(
     """
     if not configs:
         raise UsageError("the grid has no points: valid is at least one value for every key")
-    for config in configs:
-        for place in ("sweep", "mpi"):
-            if config[place] != configs[0][place]:
-                differ = (key for key, value in configs[0][place].items() if config[place].get(key) != value)
-                name = ".".join([place, *differ][:2])
-                raise UsageError(f"{name}: cannot be swept; valid is one value for all runs of a sweep")
-        if config["launcher"].get("cluster") != configs[0]["launcher"].get("cluster"):
-            raise UsageError("hydra.launcher.cluster: cannot be swept; valid is one launcher for all runs of a sweep")
+    _check_alike(configs)
     sweep = SweepSettings(**{key: value for key, value in configs[0]["sweep"].items() if key in _CHOOSING})
     numbers, taken_out = _chosen(sweep, configs, overrides)
     if not numbers and not begun:
         causes = ", ".join(dict.fromkeys(each.why for each in taken_out))
         raise UsageError(f"{causes}: takes out all {len(configs)} points; valid is what leaves at least one")
-    shared = Sections()
-    resolved: dict[int, dict[str, Any]] = {}
-    refused: dict[int, UsageError] = {}
-    for number in numbers:
-        try:
-            resolved[number] = shared.settled(resolve(configs[number]), configs[number])
-        except UsageError as error:
-            refused[number] = error
-            if sweep.invalid == corners.REFUSE:
-                break
+    resolved, refused = _resolved({number: configs[number] for number in numbers}, resolve, sweep.invalid)
     worked = list(resolved)
     if whole:
         typed = [plan.settled(config, overrides[number]) for number, config in resolved.items()] if refused else []
@@ -91,6 +75,35 @@ def check(
     )
     _check_launcher(points)
     return points
+
+
+def _check_alike(configs: Sequence[Mapping[str, Any]]) -> None:
+    """Raises UsageError for points that differ in what all runs of a sweep have in common."""
+    for config in configs:
+        for place in ("sweep", "mpi"):
+            if config[place] != configs[0][place]:
+                differ = (key for key, value in configs[0][place].items() if config[place].get(key) != value)
+                name = ".".join([place, *differ][:2])
+                raise UsageError(f"{name}: cannot be swept; valid is one value for all runs of a sweep")
+        if config["launcher"].get("cluster") != configs[0]["launcher"].get("cluster"):
+            raise UsageError("hydra.launcher.cluster: cannot be swept; valid is one launcher for all runs of a sweep")
+
+
+def _resolved(
+    configs: Mapping[int, Mapping[str, Any]], resolve: Callable[[Mapping[str, Any]], dict[str, Any]], invalid: str
+) -> tuple[dict[int, dict[str, Any]], dict[int, UsageError]]:
+    """Points that can work, resolved, and why others cannot, by number; with `refuse` up to the first of these."""
+    shared = Sections()
+    resolved: dict[int, dict[str, Any]] = {}
+    refused: dict[int, UsageError] = {}
+    for number, config in configs.items():
+        try:
+            resolved[number] = shared.settled(resolve(config), config)
+        except UsageError as error:
+            refused[number] = error
+            if invalid == corners.REFUSE:
+                break
+    return resolved, refused
 
 
 def _chosen(

@@ -124,13 +124,13 @@ def eventually(condition: Callable[[], object], within_s: float = 120) -> object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `slow` run only for a `-m` that names them; those of SLURM, where they fail, a second time.
+    """Tests marked `slow` run only for a `-m` that names them; those of SLURM or a browser, where they fail, once more.
 
-    Its daemons share a few cores with everything else, and a heartbeat that comes late is no fault of ours. A test
-    that passed only then is counted as `rerun` in pytest's last line.
+    SLURM's daemons, and a browser's processes, share a few cores with everything else: a heartbeat or a frame that
+    comes late is no fault of ours. A test that passed only then is counted as `rerun` in pytest's last line.
     """
     for item in items:
-        if item.get_closest_marker("slurm"):
+        if item.get_closest_marker("slurm") or "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.flaky(reruns=1))
     if "slow" in config.getoption("-m"):
         return

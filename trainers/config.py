@@ -253,7 +253,6 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: a value out of range, or parts that do not go together.
     """
     from trainers.compatibility import check_together
-    from trainers.decentralised_rules import check_transport
 
     resolved = dict(config)  # what changes is replaced: the points of a sweep share the sections that are equal
 
@@ -267,27 +266,35 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         settle("policy", "start_step", run.optimizer.freeze_steps + 1)
     if any(resolved[section] is not config[section] for section in ("schedule", "policy")):
         run = parse(resolved)
-    if not run.decentralised:  # so that what does not matter makes no other run of it
-        resolved["topology"] = {"name": "none"}
-        run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
-    if isinstance(run.topology, Edges) and not run.topology.links:
-        from trainers.topology.edges import read
-
-        settle("topology", "links", read(run.topology.file))
-        run = dataclasses.replace(run, topology=_build_member("topology", resolved["topology"]))
-    if isinstance(run.exchange, Auto) and run.decentralised:
-        check_transport(run)
-        overlap = resolved["exchange"]["overlap"]
-        kept = {key: resolved["exchange"][key] for key in ("granularity", "bucket_mib")}
-        resolved["exchange"] = {"name": "gossip", **kept, "overlap": overlap}
-        run = dataclasses.replace(run, exchange=_build_member("exchange", resolved["exchange"]))
-    elif isinstance(run.exchange, Auto):
-        sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
-        settle("exchange", "name", "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather")
-        run = dataclasses.replace(run, exchange=_build_member("exchange", resolved["exchange"]))
+    for section, settling in (("topology", _topology), ("exchange", _exchange)):
+        resolved[section] = settling(run, resolved[section])
+        if resolved[section] is not config[section]:
+            run = dataclasses.replace(run, **{section: _build_member(section, resolved[section])})
     check_together(run)
     settle("data", "root", os.path.abspath(run.data.root))
     return resolved
+
+
+def _topology(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
+    if not run.decentralised:  # so that what does not matter makes no other run of it
+        return {"name": "none"}
+    if isinstance(run.topology, Edges) and not run.topology.links:
+        from trainers.topology.edges import read
+
+        return {**section, "links": read(run.topology.file)}
+    return section
+
+
+def _exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(run.exchange, Auto):
+        return section
+    if run.decentralised:
+        from trainers.decentralised_rules import check_transport
+
+        check_transport(run)
+        return {"name": "gossip", **{key: section[key] for key in ("granularity", "bucket_mib", "overlap")}}
+    sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
+    return {**section, "name": "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"}
 
 
 def load(path: Path) -> RunConfig:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sweep.run import UsageError, bad_value
+from trainers.config import name_of
 from trainers.options.topologies import (
     TOPOLOGIES,
     Edges,
@@ -65,11 +66,6 @@ def check(options: Any, workers: int) -> None:
             "is topology.weights=uniform"
         )
     _check_mixes(options, workers)
-
-
-def name_of(options: Any) -> str:
-    """Under which a topology was chosen."""
-    return next(name for name, cls in TOPOLOGIES.items() if cls is type(options))
 
 
 def sides(options: Torus, workers: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import compressors
@@ -83,9 +84,13 @@ def check_name(name: str) -> None:
     known = [*methods, *compressors.aliases(), *compressors.presets()]
     if name in known:
         return
+    raise UsageError(f"name={shown(name)}: valid is one of {', '.join(methods)}{nearest(name, known)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A remark on what a mistyped name is nearest to; empty where it is near to nothing."""
     near = difflib.get_close_matches(name, known, 1)
-    nearest = f"; the nearest is {near[0]}" if near else ""
-    raise UsageError(f"name={shown(name)}: valid is one of {', '.join(methods)}{nearest}")
+    return f"; the nearest is {near[0]}" if near else ""
 
 
 def parse(text: str) -> Compressor:
@@ -107,7 +112,7 @@ def parse(text: str) -> Compressor:
         given = values.setdefault(outer, {}) if dot else values
         if not isinstance(given, dict) or (inner or outer) in given:
             raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
-        given[inner or outer] = _value(value)
+        given[inner or outer] = constant(value)
     try:
         return compressors.build(name, **values)
     except InvalidParameter as error:
@@ -135,7 +140,8 @@ def default(field: dataclasses.Field[Any]) -> Any:
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _value(text: str) -> Any:
+def constant(text: str) -> Any:
+    """What is typed for a value: true, false, null, a number, or the word that it is."""
     if text in words.CONSTANTS:
         return words.CONSTANTS[text]
     for kind in (int, float):

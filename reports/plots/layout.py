@@ -8,6 +8,7 @@ apart have small axes of their own in it, with all others as a backdrop.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ _MAX_SMALL = 24  # axes of small multiples, which fill a page
 _ACROSS = 4  # of them side by side
 _SMALL_HEIGHT = 0.72  # inches: height of such axes; above all of a panel; below; left of all; between two
 _HEAD, _FOOT, _LEFT, _BETWEEN = 0.16, 0.52, 0.62, 0.14
+_TICK = 0.42  # inches: `100 MB` and a space below axes
 _NAME = 20  # characters of a bold name that fit above one
 _NARROW = 12  # characters of a label that fit into one column of a paper, beside its axes
 _REPEATS = ("run",)  # runs that differ in nothing else share a panel
@@ -234,10 +236,21 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
 
 
 def label_more(axis: Axes) -> None:
-    """Ticks with names at 1, 2 and 5 of each decade of a logarithmic x axis that has few: one tells no scale."""
+    """Ticks with names between the powers of ten of a logarithmic x axis that has few of these: one tells no scale.
+
+    At 1, 2 and 5 of each decade, or 1 and 3, as far as names beside each other have room.
+    """
     low, high = axis.get_xlim()
-    if low > 0 and high < 100 * low:
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    if not 0 < low < high < 100 * low:
+        return
+    figure = axis.get_figure()
+    width = figure.get_figwidth() if isinstance(figure, Figure) else COLUMN
+    decade = axis.get_position().width * width / math.log10(high / low)
+    for subs in ((1, 2, 5), (1, 3)):
+        nearest = min(math.log10(after / before) for before, after in itertools.pairwise((*subs, 10)))
+        if nearest * decade >= _TICK:
+            axis.xaxis.set_major_locator(LogLocator(subs=subs))
+            return
 
 
 def same_limits(axes: Sequence[Axes], share: str) -> None:

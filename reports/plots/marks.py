@@ -71,7 +71,7 @@ def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout:
     else:
         heights = {label: (y - bottom) / (top - bottom) * points for label, (_, y, _) in ends.items()}
     ranked = sorted(heights, key=lambda label: heights[label])
-    places = _spread([heights[label] for label in ranked], _LINE / 2)
+    places = _spread([heights[label] for label in ranked], _LINE / 2, points)
     for label, place in zip(ranked, places, strict=True):
         x, y, text = ends[label]
         offset = (6, place - heights[label])
@@ -79,10 +79,11 @@ def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout:
         axis.annotate(text, (x, y), offset, textcoords="offset points", va="center_baseline", color=colour, fontsize=8)
 
 
-def _spread(heights: Sequence[float], bottom: float, gap: float = _LINE) -> list[float]:
-    """Ascending heights, moved as little as possible until neighbours are `gap` apart and none is below `bottom`.
+def _spread(heights: Sequence[float], bottom: float, top: float, gap: float = _LINE) -> list[float]:
+    """Ascending heights, moved as little as possible until neighbours are `gap` apart, between `bottom` and `top`.
 
-    Isotonic regression by pooling adjacent violators: those that are too close share their mean.
+    Isotonic regression by pooling adjacent violators: those that are too close share their mean. More than there is
+    room for go on below `bottom`, away from the title.
     """
     pools: list[tuple[float, int]] = []
     for rank, height in enumerate(heights):
@@ -92,7 +93,8 @@ def _spread(heights: Sequence[float], bottom: float, gap: float = _LINE) -> list
             total, count = total + before, count + members
         pools.append((total, count))
     means = [total / count for total, count in pools for _ in range(count)]
-    return [max(mean, bottom) + rank * gap for rank, mean in enumerate(means)]
+    highest = top - (len(means) - 1) * gap
+    return [min(max(mean, bottom), highest) + rank * gap for rank, mean in enumerate(means)]
 
 
 def words_for(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:

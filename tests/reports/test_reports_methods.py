@@ -129,6 +129,21 @@ def test_a_centralised_baseline_is_compared_with_every_topology(sweep: Path) -> 
         assert record["mean"] == pytest.approx(own / other)
 
 
+def test_algorithms_with_a_compressor_each_are_compared_with_centralised_sgd(tmp_path: Path, sweep: Path) -> None:
+    kinds = [("sgd", "none", "none"), ("dpsgd", "ring", "none"), ("choco", "ring", "topk")]
+    directory = fabricate.sweep(
+        tmp_path / "sweep",
+        [fabricate.of_method(*kind, 4) for kind in kinds],
+        swept=["algorithm", "topology", "workers"],
+    )
+    built = read([directory], directory)
+    runs = built.report.runs.set_index("algorithm")["iterations_per_second"]
+    (speedup,) = (table for table in built.tables if table.name == "speedup")
+    found = {record["algorithm"]: record["mean"] for record in speedup.records}
+    assert found == pytest.approx({name: runs[name] / runs["sgd"] for name in ("sgd", "dpsgd", "choco")})
+    assert read([sweep], sweep).against == {"compressor": "none"}, "where each has a partner without compression"
+
+
 def test_tables_of_local_models_are_there_where_some_run_has_them(sweep: Path, grid: Grid, nine: Path) -> None:
     names = {"accuracy_local", "accuracy_least", "consensus", "spectral_gap"}
     found = {table.name: table for table in tables(grid)}
@@ -238,7 +253,9 @@ def test_exports_have_the_columns(sweep: Path, nine: Path) -> None:
 
     points, results = names(sweep)
     assert {f"epoch/{name}" for name in rundir.LOCAL_EPOCH_COLUMNS} <= points
-    assert {"result/local_accuracy", "result/consensus_distance", "result/spectral_gap"} <= results
+    assert {
+        f"result/{name}" for name in ("local_accuracy", "consensus_distance", "spectral_gap", "messages_per_step")
+    } <= results
     points, results = names(nine)
     assert not {f"epoch/{name}" for name in rundir.LOCAL_EPOCH_COLUMNS} & points
     assert "result/consensus_distance" not in results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import signal
@@ -18,17 +19,19 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+from matplotlib.ticker import EngFormatter, NullFormatter
 
 import reports
 from reports import style
 from reports.build import Built
 from reports.grid import lay_out
 from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots
-from reports.plots.layout import GREY
+from reports.plots.layout import GREY, label_more
 from reports.plots.marks import _spread
 from reports.statistics import summarize
 from reports.text import number
@@ -413,11 +416,30 @@ def test_variants_share_a_colour_and_differ() -> None:
     assert len({look.colour for look in looks.values()}) == len({look.marker for look in looks.values()}) == 3
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+@pytest.mark.parametrize("high", [3e6, 2e7, 6e7, 9e7])
+def test_names_of_ticks_have_room(columns: int, high: float) -> None:
+    with matplotlib.rc_context(fname=style.STYLE):
+        figure = Figure(figsize=(3.5 if columns == 1 else 7.2, 2.5))
+        axis = figure.subplots(1, columns, squeeze=False)[0, 0]
+        axis.set(xscale="log", xlim=(1e6, high))
+        axis.xaxis.set_major_formatter(EngFormatter("B"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        label_more(axis)
+        FigureCanvasAgg(figure).draw()
+    shown = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+    boxes = sorted((box.x0, box.x1) for box in shown if axis.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axis.bbox.x1 + 1)
+    assert len(boxes) >= 2
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(boxes))
+
+
 def test_labels_are_moved_apart_as_little_as_possible() -> None:
-    assert _spread([0, 50, 100], 0, gap=10) == [0, 50, 100]
-    assert _spread([48, 50, 52], 0, gap=10) == pytest.approx([40, 50, 60])
-    assert _spread([1, 1], 0, gap=10) == pytest.approx([0, 10]), "not below the axis"
-    assert _spread([0, 49, 51, 90], 0, gap=10) == pytest.approx([0, 45, 55, 90])
+    assert _spread([0, 50, 100], 0, 100, gap=10) == [0, 50, 100]
+    assert _spread([48, 50, 52], 0, 100, gap=10) == pytest.approx([40, 50, 60])
+    assert _spread([1, 1], 0, 100, gap=10) == pytest.approx([0, 10]), "not below the axis"
+    assert _spread([0, 49, 51, 90], 0, 100, gap=10) == pytest.approx([0, 45, 55, 90])
+    assert _spread([96, 97, 98], 0, 100, gap=10) == pytest.approx([80, 90, 100]), "not above it, where the title is"
+    assert _spread([1, 2, 3], 5, 15, gap=10) == pytest.approx([-5, 5, 15]), "too many: rather below it"
 
 
 def one_plot() -> Plot:

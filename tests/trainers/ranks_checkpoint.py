@@ -228,6 +228,21 @@ RUNS: tuple[dict[str, Any], ...] = (
     },
 )
 
+EARLY = {"name": "gossip", "overlap": True}
+LATE = {"order": "combine_then_adapt"}
+DECENTRALISED: tuple[dict[str, Any], ...] = (
+    {"algorithm": {"name": "choco", **LATE}, "exchange": EARLY, "topology": "chain"},
+    {"algorithm": {"name": "choco", **LATE}, "exchange": EARLY, "compressor": "qsgd", "batch_norm": "local"},
+    {"algorithm": "dcd", "exchange": EARLY, "compressor": "qsgd"},
+    {"algorithm": "dcd", "exchange": EARLY, "compressor": "qsgd", "topology": "star"},
+    {"algorithm": "sgp", "compressor": "none", "topology": "exponential"},
+    {"algorithm": {"name": "choco", "consensus_stepsize": "tune"}, "compressor": "sign_norm", "optimizer": "adam"},
+    {"algorithm": "deep_squeeze", "topology": "chain"},
+    {"algorithm": "ecd", "exchange": EARLY, "compressor": "qsgd"},
+    {"algorithm": {"name": "dpsgd", **LATE, "evaluate_local": False}, "compressor": "none"},
+    {"algorithm": "dpsgd", "compressor": "none", "topology": "one_peer_exponential"},
+)
+
 
 def accepted(changes: dict[str, Any]) -> bool:
     try:
@@ -240,9 +255,11 @@ def accepted(changes: dict[str, Any]) -> bool:
 def cases() -> Iterator[dict[str, Any]]:
     """Every exchange with every memory, the compressors in turn; every algorithm, optimizer and schedule; and more.
 
+    Decentralised algorithms have an exchange and a memory of their own.
+
     Each is for one number of workers; every exchange, and every memory, is there for both.
     """
-    for exchange in sorted(set(options.GROUPS["exchange"]) - {"auto"}):
+    for exchange in sorted(set(options.GROUPS["exchange"]) - {"auto", "gossip"}):
         for memory in options.GROUPS["memory"]:
             able = [
                 changes
@@ -259,6 +276,7 @@ def cases() -> Iterator[dict[str, Any]]:
         named = ({"name": name, **SHORT.get(name, {})} for name in options.GROUPS[group])
         yield from (changes for one in named if accepted(changes := {group: one}))
     yield from RUNS
+    yield from ({"memory": "none", **changes} for changes in DECENTRALISED)
 
 
 def same() -> None:
@@ -271,6 +289,8 @@ def same() -> None:
             figures_of_whole = figures(train(whole, **changes))
             weights_of_whole = weights()
             assert len(rows(whole, names.STEPS)) == STEPS
+            models = COMM.size * EPOCHS if configured(COMM, **changes).decentralised else 0
+            assert len(rows(whole, names.LOCAL_MODELS)) == models, changes
             stop, end = int(random.randint(1, STEPS)), int(random.randint(1, STEPS + 1))
             place = ("data", "step", "test")[number % 3]
             if place == "test":

@@ -239,7 +239,7 @@ def test_what_the_search_is_made_with() -> None:
 def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = "ring --workers 9 --compressor qsgd --dimension 200 --iterations 60 --scheme exact,choco,q2"
     assert command.main([*told.split(), "--picture", str(tmp_path / "a.png"), "--csv", str(tmp_path / "a.csv")]) == 0
-    head, names, exact, choco, plain, _ = capsys.readouterr().out.splitlines()
+    head, names, _, exact, choco, plain, _ = capsys.readouterr().out.splitlines()
     assert head == "ring of 9 workers: spectral gap 0.156; 200 elements, compressor=qsgd"
     assert names.split()[:2] == ["scheme", "stepsize"]
     assert exact.split()[:6] == ["exact", "1", "x", "0.8440", "x", "0.8440"]

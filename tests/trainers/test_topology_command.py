@@ -25,19 +25,20 @@ WORKERS = {"expander": 17, "social": 32}
 def lines(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
     """What is printed of one topology: the first line by the name "head", the others by what stands in front."""
     assert main(words) == 0
-    head, *others = capsys.readouterr().out.splitlines()
-    return {"head": head, **dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in others)}
+    head, _, *others = capsys.readouterr().out.splitlines()
+    return {"head": head.rstrip(), **dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in others)}
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
-    """The cells of a table, without its heads, and the lines below it."""
+    """The cells of a table, without its heading and heads, and the lines below it."""
     assert main(words) == 0
-    return [re.split(r" {2,}", line) for line in capsys.readouterr().out.splitlines()[2:]]
+    return [re.split(r" {2,}", line.rstrip()) for line in capsys.readouterr().out.splitlines()[3:]]
 
 
 def test_facts_of_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys, "ring", "--workers", "16")
-    assert found["head"] == "ring of 16 workers: topology.weights=uniform, topology.lazy=false"
+    name, options = re.split(r" {2,}", found["head"])
+    assert (name, options) == ("ring", "16 workers: topology.weights=uniform, topology.lazy=false")
     assert (found["symmetric"], found["doubly stochastic"], found["spectral gap"]) == ("yes", "yes", "0.0507")
     assert found["steps to 0.001"].startswith("133 ")
     assert found["degree"].startswith("2: ")

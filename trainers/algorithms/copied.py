@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Gossiping
 from trainers.exchange import Traffic
 from trainers.flat import Unit
+from trainers.gossip.exchange import Shadow
 
 
 class Copied(Gossiping):
@@ -31,36 +31,23 @@ class Copied(Gossiping):
     @torch.no_grad()
     def finish(self) -> Traffic:
         self.settle()
-        before = self.before()
+        self.before()
         self.update()
-        with self.parts.watch("update"):
-            self.values.sub_(before).add_(self.pull.values).add_(self.copy.values)
         self.send()
-        self.sent()
         self._open = True
         if not self.gossip.overlaps:
             self.settle()
         return self.gossip.traffic()
 
-    @abstractmethod
-    def before(self) -> torch.Tensor:
-        """The parameters before the step, in memory that the step does not change."""
+    def before(self) -> None:
+        """The step comes next."""
+        return None
 
-    @abstractmethod
-    def sent(self) -> None:
-        """The message has been encoded, and is on its way: what the worker itself makes of it."""
-
-    @abstractmethod
-    def arrived(self) -> None:
-        """The messages of the neighbours are here."""
-
-    @torch.no_grad()
     def settle(self) -> None:
         """Take in what is on its way. All workers call it."""
         if self._open:
             self._open = False
-            self.gossip.receive()
-            self.arrived()
+            self.receive()
 
     def state_dict(self) -> dict[str, Any]:
         self.settle()
@@ -75,19 +62,16 @@ class DCD(Copied):
     """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i: a worker is where its neighbours
     know it to be (algorithm 1 of the paper). Wants a compressor that loses little."""
 
-    def before(self) -> torch.Tensor:
-        return self.copy.values  # they are the same
+    def outgoing(self, unit: Unit) -> Unit:
+        torch.sub(unit.values, self.copy.of(unit), out=unit.gradient).add_(self.pull.of(unit))
+        return unit
 
-    def outgoing(self, unit: Unit) -> None:
-        torch.sub(unit.values, self.copy.of(unit), out=unit.gradient)
+    def encoded(self, unit: Unit) -> None:
+        self.gossip.add_own(self.copy, unit)
+        unit.values.copy_(self.copy.of(unit))
 
-    def sent(self) -> None:
-        self.gossip.add_own(self.copy)
-        with self.parts.watch("update"):
-            self.values.copy_(self.copy.values)
-
-    def arrived(self) -> None:
-        self.add_differences(self.pull)
+    def mix(self, unit: Unit) -> None:
+        self.add_differences(self.pull, unit)
 
 
 class ECD(Copied):
@@ -97,23 +81,20 @@ class ECD(Copied):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self._before = torch.empty_like(self.values)
+        self._before = Shadow(parts.units, torch.empty_like(self.values))
 
-    def before(self) -> torch.Tensor:
-        return self._before.copy_(self.values)
+    def before(self) -> None:
+        self._before.values.copy_(self.values)
 
-    def outgoing(self, unit: Unit) -> None:
-        before = self._before.as_strided(unit.values.shape, unit.values.stride(), unit.values.storage_offset())
-        torch.sub(unit.values, before, out=unit.gradient)
-        unit.gradient.mul_(self._step / 2).add_(before)
+    def outgoing(self, unit: Unit) -> Unit:
+        before = self._before.of(unit)
+        unit.values.sub_(before).add_(self.pull.of(unit)).add_(self.copy.of(unit))
+        torch.sub(unit.values, before, out=unit.gradient).mul_(self._step / 2).add_(before)
+        return unit
 
-    def sent(self) -> None:
-        return None
-
-    def arrived(self) -> None:
+    def mix(self, unit: Unit) -> None:
         scale = 2.0 / self.gossip.step
-        with self.parts.watch("update"):
-            self.copy.values.mul_(1.0 - scale)
-            self.pull.values.mul_(1.0 - scale)
-        self.gossip.add_own(self.copy, scale)
-        self.add_differences(self.pull, scale)
+        self.copy.of(unit).mul_(1.0 - scale)
+        self.pull.of(unit).mul_(1.0 - scale)
+        self.gossip.add_own(self.copy, unit, scale)
+        self.add_differences(self.pull, unit, scale)

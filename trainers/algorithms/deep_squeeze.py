@@ -21,17 +21,15 @@ class DeepSqueeze(Ordered):
         super().__init__(config, parts, scheme="deep_squeeze")
         self.error = self.keep("error", torch.zeros_like(self.values))
 
-    def outgoing(self, unit: Unit) -> None:
-        error = self.error.of(unit)
-        error.add_(unit.values)
-        unit.gradient.copy_(error)
+    def outgoing(self, unit: Unit) -> Unit:
+        self.error.of(unit).add_(unit.values)
+        return self.error.units[unit.index]
+
+    def encoded(self, unit: Unit) -> None:
+        self.gossip.add_own(self.error, unit, -1.0)
+
+    def mix(self, unit: Unit) -> None:
+        unit.values.add_(self.add_differences(self.scratch, unit, replace=True), alpha=self.gamma)
 
     def withheld(self) -> float:
         return float(torch.linalg.vector_norm(self.error.values))
-
-    @torch.no_grad()
-    def mix(self) -> None:
-        self.gossip.add_own(self.error, -1.0)
-        self.add_differences(self.scratch, replace=True)
-        with self.parts.watch("update"):
-            self.values.add_(self.scratch.values, alpha=self.gamma)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Ordered
 from trainers.flat import Unit
+from trainers.gossip.exchange import Shadow
 from trainers.options import algorithms as options
 
 
@@ -21,12 +20,10 @@ class DPSGD(Ordered):
 
     def __init__(self, config: options.DPSGD, parts: Parts) -> None:
         super().__init__(config, parts, scheme="q2")
+        self.mine = Shadow(parts.units, self.values)
 
-    def outgoing(self, unit: Unit) -> None:
-        unit.gradient.copy_(unit.values)
+    def outgoing(self, unit: Unit) -> Unit:
+        return self.mine.units[unit.index]
 
-    @torch.no_grad()
-    def mix(self) -> None:
-        self.add_differences(self.scratch, replace=True)
-        with self.parts.watch("update"):
-            self.values.add_(self.scratch.values, alpha=self.gamma)
+    def mix(self, unit: Unit) -> None:
+        unit.values.add_(self.add_differences(self.scratch, unit, replace=True), alpha=self.gamma)

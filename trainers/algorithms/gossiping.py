@@ -22,8 +22,9 @@ from trainers.topology import facts
 class Gossiping(Algorithm):
     """Worker i has parameters x_i, which it changes by its own gradient, and by what its neighbours j send.
 
-    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. The flat
-    gradients are scratch memory outside of backward: what is to be compressed is put there, unit by unit.
+    W is the mixing matrix of the topology (trainers/topology), Q the compressor, gamma the consensus stepsize. All that
+    is done to parameters around a message is done unit by unit, as what has just been touched is still in the caches.
+    The flat gradients are scratch memory outside of backward.
     """
 
     replicated = False
@@ -52,8 +53,12 @@ class Gossiping(Algorithm):
             parts.optimizer.step(self._lr)
 
     @abstractmethod
-    def outgoing(self, unit: Unit) -> None:
-        """Put what is to be compressed of a unit into its gradient."""
+    def outgoing(self, unit: Unit) -> Unit:
+        """What is to be compressed of a unit: itself, with that in place of its gradient."""
+
+    def encoded(self, unit: Unit) -> None:
+        """The unit has been compressed: what the worker itself makes of that."""
+        return None
 
     @torch.no_grad()
     def send(self) -> None:
@@ -61,18 +66,32 @@ class Gossiping(Algorithm):
         self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure)
         for unit in reversed(self.parts.units):
             with self.parts.watch("encode"):
-                self.outgoing(unit)
-            self.gossip.submit(unit)
+                leaving = self.outgoing(unit)
+            self.gossip.submit(leaving)
+            with self.parts.watch("encode"):
+                self.encoded(unit)
         self.gossip.leave()
 
-    def add_differences(self, shadow: Shadow, scale: float = 1.0, *, replace: bool = False) -> None:
+    @abstractmethod
+    def mix(self, unit: Unit) -> None:
+        """All messages are here: what becomes of the unit by them."""
+
+    def receive(self) -> None:
+        """Wait for the messages of the neighbours, and take them in."""
+        self.gossip.receive()
+        with torch.no_grad(), self.parts.watch("decode"):
+            for unit in reversed(self.parts.units):
+                self.mix(unit)
+
+    def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0, *, replace: bool = False) -> torch.Tensor:
         """shadow += scale sum_j w_ij (Q_j - Q_i), of what has been sent and has come; `replace`: = instead of +=.
 
         Where such sums are kept, they are kept as differences: these are small, and so is what rounding adds to them in
-        many steps. To a sum of parameters it would add more than some gradients do.
+        many steps. To a sum of parameters it would add more than some gradients do. Returns that part of `shadow`.
         """
-        self.gossip.add_own(shadow, scale * (self.gossip.own - 1.0), replace=replace)
-        self.gossip.add_others(shadow, scale)
+        self.gossip.add_own(shadow, unit, scale * (self.gossip.own - 1.0), replace=replace)
+        self.gossip.add_others(shadow, unit, scale)
+        return shadow.of(unit)
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
         return averaged(self.values, self.parts.comm)
@@ -115,13 +134,21 @@ class Ordered(Gossiping):
     def __init__(self, config: options.Ordered, parts: Parts, scheme: str) -> None:
         super().__init__(parts)
         self.early = config.order == "combine_then_adapt"
-        self.gamma: float = config.consensus_stepsize
-        if config.consensus_stepsize == "tune":
+        self.stepsize = torch.ones(1, dtype=torch.float64)
+        if config.consensus_stepsize != "tune":
+            self.stepsize.fill_(config.consensus_stepsize)
+        else:
             from trainers.gossip.tuning import tuned
 
             gossip, shapes = self.gossip, [unit.gradient.shape for unit in parts.units]
             compressor = gossip.selector.compressor
-            self.gamma = tuned(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme)
+            self.stepsize.fill_(tuned(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme))
+            self.kept["stepsize"] = self.stepsize  # on another machine the search may come to another end
+
+    @property
+    def gamma(self) -> float:
+        """The consensus stepsize."""
+        return float(self.stepsize)
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         super().begin(step, epoch, lr, measure)
@@ -135,13 +162,8 @@ class Ordered(Gossiping):
             self.send()
         elif self._step == 1:
             return Traffic(0.0, 0.0, None)
-        self.gossip.receive()
-        self.mix()
+        self.receive()
         return self.gossip.traffic()
 
     def figures(self) -> dict[str, Any]:
         return {**super().figures(), "consensus_stepsize": self.gamma}
-
-    @abstractmethod
-    def mix(self) -> None:
-        """All messages are here: the parameters, after the step along the gradient, become the mixed ones."""

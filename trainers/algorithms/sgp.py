@@ -8,6 +8,7 @@ from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Gossiping
 from trainers.exchange import Traffic
 from trainers.flat import Unit
+from trainers.gossip.exchange import Shadow
 
 
 class SGP(Gossiping):
@@ -21,11 +22,12 @@ class SGP(Gossiping):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.pushed = self.keep("pushed", self.values.clone())
+        self.mine = Shadow(parts.units, self.values)
         self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
         self.gossip.lane.remarks = self.weight
 
-    def outgoing(self, unit: Unit) -> None:
-        unit.gradient.copy_(unit.values)
+    def outgoing(self, unit: Unit) -> Unit:
+        return self.mine.units[unit.index]
 
     @torch.no_grad()
     def finish(self) -> Traffic:
@@ -33,13 +35,13 @@ class SGP(Gossiping):
         self.update()
         self.send()
         self.gossip.receive()
-        own = self.gossip.own
-        with self.parts.watch("update"):
-            torch.mul(self.values, own, out=self.pushed.values)
-            self.weight.mul_(own)
-        self.gossip.add_others(self.pushed)
-        for weight, remarks in self.gossip.lane.remarks_of_others():
-            self.weight.add_(remarks, alpha=weight)
-        with self.parts.watch("update"):
-            torch.div(self.pushed.values, float(self.weight), out=self.values)
+        weights = [weight * float(of_other) for weight, of_other in self.gossip.lane.remarks_of_others()]
+        self.weight.mul_(self.gossip.own).add_(sum(weights))
+        self.receive()
         return self.gossip.traffic()
+
+    def mix(self, unit: Unit) -> None:
+        pushed = self.pushed.of(unit)
+        torch.mul(unit.values, self.gossip.own, out=pushed)
+        self.gossip.add_others(self.pushed, unit)
+        torch.div(pushed, float(self.weight), out=unit.values)

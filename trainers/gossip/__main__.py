@@ -7,28 +7,24 @@ do in decentralised training between the gradients.
 from __future__ import annotations
 
 import argparse
-import csv
-import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from compressors import Compressor, Key
 from compressors.base import Cooperative
-from compressors.commands import parsing, words
+from compressors.commands import parsing
+from compressors.commands.tables import show
 from sweep.run import UsageError, bad_value
-from sweep.text import aligned
+from trainers import pictures
+from trainers.gossip import tables
 from trainers.gossip.consensus import SCHEMES, Channel, Course, run, start_vectors
 from trainers.gossip.tuning import tuned
 from trainers.topology import Mixing, build
-from trainers.topology.__main__ import named, workers
+from trainers.topology.arguments import named, workers
 
-_SUFFIXES = (".png", ".svg", ".pdf")
 _TUNED = ("choco", "deep_squeeze")
-_SHARE = 1e-6
 _MOST = 10**7
 
 
@@ -37,8 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
     try:
-        if given.picture is not None and given.picture.suffix.lower() not in _SUFFIXES:
-            raise bad_value("--picture", given.picture, f"a file that ends in {', '.join(_SUFFIXES)}")
+        pictures.check(given.picture)
         topologies = named(given.topology)
         if len(topologies) != 1:
             raise bad_value("topology", " ".join(given.topology), "one topology")
@@ -52,10 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
             f"{given.dimension} elements, compressor={parsing.label(compressor)}"
         )
-        for line in _table(courses, mixing):
-            print(line)
+        show(tables.table(courses, mixing))
+        print(tables.NOTE)
         if given.csv is not None:
-            _write(courses, given.csv)
+            with pictures.writing("--csv", given.csv):
+                tables.write(courses, given.csv)
         if given.picture is not None:
             _draw(courses, f"{' '.join(given.topology)}, {parsing.label(compressor)}", given.picture)
         sys.stdout.flush()
@@ -169,50 +165,12 @@ def _unfit(scheme: str, error: ValueError) -> UsageError:
     return bad_value("--scheme", scheme, f"with a topology that has {error}")
 
 
-def _table(courses: dict[str, tuple[float, Course]], mixing: Mixing) -> list[str]:
-    heads = ["scheme", "stepsize", "distance a step", "exact, by the gap", "error at the end", f"steps to {_SHARE:g}"]
-    rows = [[*heads, "bits"]]
-    for scheme, (stepsize, course) in courses.items():
-        share = course.errors / course.errors[0]
-        below = np.flatnonzero(share <= _SHARE)
-        first = int(below[0]) if len(below) else None
-        rows.append(
-            [
-                scheme,
-                f"{stepsize:.4g}",
-                "diverges" if course.diverged else f"x {course.factor:.4f}",
-                f"x {1 - mixing.damped(stepsize).gap:.4f}",
-                "-" if course.diverged else f"{share[-1]:.2g}",
-                "-" if first is None else str(first),
-                "-" if first is None else words.number(course.bits[first]),
-            ]
-        )
-    notes = f"Errors are parts of that at the start; bits: what a worker has sent by the time it is {_SHARE:g}."
-    return [*aligned(rows, range(1, len(rows[0]))), notes]
-
-
-def _write(courses: dict[str, tuple[float, Course]], path: Path) -> None:
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["scheme", "stepsize", "iteration", "error", "estimate_error", "bits"])
-            for scheme, (stepsize, course) in courses.items():
-                columns = zip(course.errors, course.estimate_errors, course.bits, strict=True)
-                for iteration, values in enumerate(columns):
-                    if math.isfinite(values[0]):
-                        writer.writerow([scheme, stepsize, iteration, *(f"{value:.9g}" for value in values)])
-    except OSError as error:
-        raise bad_value("--csv", path, f"a file that can be written: {error.strerror}") from error
-
-
-def _draw(courses: dict[str, tuple[float, Course]], title: str, path: Path) -> None:
+def _draw(courses: tables.Courses, title: str, path: Path) -> None:
     from trainers.gossip import picture  # loads matplotlib
 
     lines = {scheme: (f"{scheme}, {stepsize:.3g}", course) for scheme, (stepsize, course) in courses.items()}
-    try:
+    with pictures.writing("--picture", path):
         picture.draw([picture.Panel(title, lines)], path)
-    except OSError as error:
-        raise bad_value("--picture", path, f"a file that can be written: {error.strerror}") from error
 
 
 if __name__ == "__main__":

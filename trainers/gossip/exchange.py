@@ -10,7 +10,7 @@ import torch
 from compressors import Compressor
 from trainers.exchange import Exchange, Parts, Traffic
 from trainers.flat import Unit
-from trainers.gossip.lane import NeighbourLane
+from trainers.gossip.lane import Letter, NeighbourLane
 from trainers.lanes.base import Lane, Parcel
 from trainers.lanes.courier import ThreadCourier
 from trainers.lanes.decoding import Decoders
@@ -28,31 +28,30 @@ class Shadow:
 
     def __init__(self, units: Sequence[Unit], values: torch.Tensor) -> None:
         self.values = values
-        self.units = [
-            dataclasses.replace(
-                unit,
-                gradient=values.as_strided(part.shape, part.stride(), part.storage_offset() + values.storage_offset()),
-            )
-            for unit in units
-            for part in (unit.gradient,)
+        views = [
+            values.as_strided(part.shape, part.stride(), part.storage_offset() + values.storage_offset())
+            for part in (unit.gradient for unit in units)
         ]
+        self.units = [dataclasses.replace(unit, gradient=view) for unit, view in zip(units, views, strict=True)]
         self.decoders = Decoders()
 
     def of(self, unit: Unit) -> torch.Tensor:
         """The part that belongs to a unit of the model, in its shape."""
         return self.units[unit.index].gradient
 
-    def meant(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """The same parcels, to be decoded into this buffer."""
-        return [dataclasses.replace(parcel, unit=self.units[parcel.unit.index]) for parcel in parcels]
+    def add(self, parcel: Parcel, letter: Letter, weight: float, *, replace: bool = False) -> None:
+        """Accumulate the payload in `letter` for the parcel's unit; with `replace`, whatever is there is replaced."""
+        meant = dataclasses.replace(parcel, unit=self.units[parcel.unit.index])
+        start, size = letter.places[parcel.unit.index]
+        self.decoders([meant], letter.message, start, start + size, [size], weight, first=replace)
 
 
 class Gossip(Exchange):
     """Each worker's payloads go to its neighbours in `mixing`, and theirs come to it.
 
-    A step: `begin`, `submit` for each unit, whose gradient holds what is to be compressed, `leave`, `receive`. From
-    then on, until the next `begin`, `add_own` and `add_others` decode what has been sent and what has come, as often as
-    wanted and into whatever is laid out as the parameters are.
+    A step: `begin`, `submit` for each unit, whose gradient is what is to be compressed, `leave`, `receive`. From
+    `submit` on, until the next `begin`, `add_own` decodes what has been sent of a unit, and from `receive` on
+    `add_others` what has come: as often as wanted and into whatever is laid out as the parameters are.
     """
 
     def __init__(self, config: options.Gossip, parts: Parts, mixing: Mixing) -> None:
@@ -60,6 +59,7 @@ class Gossip(Exchange):
         self.mixing = mixing
         self.lane = NeighbourLane(self.comm, self.watch, mixing, self.courier)
         self._lanes[None] = self.lane
+        self._of: dict[int, Parcel] = {}
 
     @property
     def takes_early(self) -> bool:
@@ -77,7 +77,7 @@ class Gossip(Exchange):
 
     @property
     def own(self) -> float:
-        """How much a worker's own parameters count in the step that has begun."""
+        """How much a worker's own parameters count in that step."""
         return self.mixing.own(self.comm.rank, self._step)
 
     def _lane(self, compressor: Compressor) -> Lane:
@@ -86,6 +86,10 @@ class Gossip(Exchange):
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
         self.lane.at(step, len(self.units))
         super().begin(step, epoch=epoch, lr=lr, measure=measure)
+
+    def submit(self, unit: Unit) -> None:
+        super().submit(unit)
+        self._of[unit.index] = self._parcels[-1]
 
     def leave(self) -> None:
         """What has been submitted leaves for the neighbours."""
@@ -97,13 +101,14 @@ class Gossip(Exchange):
         for _ in self.lane.communicate():
             pass
 
-    def add_own(self, shadow: Shadow, weight: float = 1.0, *, replace: bool = False) -> None:
+    def add_own(self, shadow: Shadow, unit: Unit, weight: float = 1.0, *, replace: bool = False) -> None:
         """shadow += weight Q_i, of what this worker has submitted; `replace`: = instead of +=."""
-        self.lane.decode_own(shadow.meant(self._parcels), shadow.decoders, weight, first=replace)
+        shadow.add(self._of[unit.index], self.lane.own, weight, replace=replace)
 
-    def add_others(self, shadow: Shadow, scale: float = 1.0) -> None:
+    def add_others(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> None:
         """shadow += scale sum_j w_ij Q_j over the neighbours j, in the order of their numbers."""
-        self.lane.decode_others(shadow.meant(self._parcels), shadow.decoders, scale)
+        for letter in self.lane.others:
+            shadow.add(self._of[unit.index], letter, letter.weight * scale)
 
     def traffic(self) -> Traffic:
         """What the step has put on the wire."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from compressors import CorruptPayload
 from compressors.decoding import Message
 from trainers import sizes, staging
 from trainers.lanes.base import MessageLane, Parcel
 from trainers.lanes.courier import Courier
-from trainers.lanes.decoding import Decoders
 from trainers.lanes.gathering import payload_sizes
-from trainers.sizes import ALIGNMENT, countable
+from trainers.sizes import ALIGNMENT, aligned, countable
 from trainers.stopwatch import Stopwatch
 from trainers.topology import Mixing
 
@@ -24,12 +25,22 @@ if TYPE_CHECKING:
 TAG = 1
 
 
+class Letter(NamedTuple):
+    """A message that is here: how much its sender counts, and where in it the payload of each unit is, by unit."""
+
+    weight: float
+    message: Message
+    places: dict[int, tuple[int, int]]
+    """Where the payload begins, and how long it is, in bytes."""
+
+
 class NeighbourLane(MessageLane):
     """A worker's message goes to each of its neighbours, by point-to-point messages that all are on their way at once.
 
     It begins with `remarks`, a few float64 numbers, and, where the size of a payload depends on the data, with the
     sizes (uint32 a unit); both count as part of the message. It leaves as a whole. A step: `at`, `begin`, `add`,
-    `leave`, `communicate`; then `decode_own` and `decode_others` as often as wanted.
+    `leave`, `communicate`; from then on `others` are the letters of the neighbours, by their numbers. `own` is this
+    worker's, as far as it is written.
     """
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, mixing: Mixing, courier: Courier | None = None) -> None:
@@ -39,6 +50,8 @@ class NeighbourLane(MessageLane):
         self._rooms: list[torch.Tensor] = []
         self._bound = self._head = self._table = 0
         self._lengths: list[int] = []
+        self.own = Letter(1.0, Message(self.message), {})
+        self.others: list[Letter] = []
         self._sources: dict[int, float] = {}
         self._targets: list[int] = []
         self._on_way = False
@@ -52,6 +65,7 @@ class NeighbourLane(MessageLane):
     def begin(self) -> None:
         super().begin()
         self.used = self._head
+        self.own = Letter(1.0, Message(self.message), {})
 
     def reserve(self, size: int) -> None:
         self._bound = size + self._head
@@ -96,28 +110,36 @@ class NeighbourLane(MessageLane):
         if self._on_way:
             self.courier.complete()
             self._on_way = False
+            arrived = zip(self._sources.values(), self._rooms, self._lengths, strict=False)
+            self.others = [self._opened(weight, room[:length]) for weight, room, length in arrived]
         yield from ()
+
+    def _opened(self, weight: float, message: torch.Tensor) -> Letter:
+        """A neighbour's message.
+
+        Raises:
+            CorruptPayload: it is shorter than what it says is in it.
+        """
+        start, lengths = self.remarks.nbytes + self._table, self.sizes
+        if self._table and start <= message.numel():
+            table = message[self.remarks.nbytes : start].cpu().numpy().tobytes()
+            lengths = np.frombuffer(table, dtype=np.uint32).tolist()
+        *starts, end = accumulate(map(aligned, lengths), initial=start)
+        if end != message.numel():
+            raise CorruptPayload(f"a neighbour's message has {message.numel()} bytes, and should have {end}")
+        units = (parcel.unit.index for parcel in self.parcels)
+        return Letter(weight, Message(message), dict(zip(units, zip(starts, lengths, strict=True), strict=True)))
+
+    def add(self, parcel: Parcel) -> torch.Tensor:
+        start = self.used
+        payload = super().add(parcel)
+        self.own.places[parcel.unit.index] = start, payload.numel()
+        return payload
 
     def decode(self) -> None:
         """Nothing: what becomes of the payloads is the algorithm's business."""
 
-    def decode_own(self, into: Sequence[Parcel], decoders: Decoders, weight: float, *, first: bool = False) -> None:
-        """Accumulate what this worker has sent, times `weight`; `first` replaces what is there."""
-        with self.watch("decode"):
-            decoders(into, Message(self.message), self._head, self.used, self.sizes, weight, first=first)
-
-    def decode_others(self, into: Sequence[Parcel], decoders: Decoders, scale: float) -> None:
-        """Accumulate what the neighbours have sent, each times its weight and `scale`."""
-        with self.watch("decode"):
-            for weight, room, length in zip(self._sources.values(), self._rooms, self._lengths, strict=False):
-                start = self.remarks.nbytes + self._table
-                lengths = self.sizes
-                if self._table:
-                    table = room[self.remarks.nbytes : start].cpu().numpy()
-                    lengths = np.frombuffer(table.tobytes(), dtype=np.uint32).tolist()
-                decoders(into, Message(room), start, length, lengths, weight * scale)
-
     def remarks_of_others(self) -> list[tuple[float, torch.Tensor]]:
         """The neighbours' remarks, each with its weight."""
-        heads = [room[: self.remarks.nbytes].cpu().clone().view(torch.float64) for room in self._rooms]
-        return list(zip(self._sources.values(), heads, strict=False))
+        heads = [one.message.tensor[: self.remarks.nbytes].cpu().clone().view(torch.float64) for one in self.others]
+        return [(one.weight, head) for one, head in zip(self.others, heads, strict=True)]

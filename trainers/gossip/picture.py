@@ -1,4 +1,4 @@
-"""Pictures of averaging consensus: how far vectors are from their mean, against iterations and against bits sent."""
+"""Pictures of averaging consensus: how far vectors are from their mean, and how quickly they get there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from trainers import pictures
 from trainers.gossip.consensus import Course
 
 _LOOKS = {
@@ -22,7 +23,9 @@ _LOOKS = {
     "choco": ("#0072B2", "-"),
     "deep_squeeze": ("#009E73", ":"),
 }
-_RC: Any = {"font.size": 8.5, "svg.fonttype": "none", "svg.hashsalt": "gradsweep", "axes.labelcolor": "#222222"}
+
+
+_SETTINGS: Any = {**pictures.SETTINGS, "font.size": 8.5, "axes.labelcolor": pictures.TEXT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +43,48 @@ class Panel:
     floor: float = 1e-16
 
 
+@dataclasses.dataclass(frozen=True)
+class Speeds:
+    """How quickly workers agree with which stepsize.
+
+    Attributes:
+        title: what the lines have in common.
+        lines: by what they are called, stepsizes and for each the part of the distance that a step takes away; NaN
+            where it is not taken away.
+    """
+
+    title: str
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def draw_speeds(panels: Sequence[Speeds], path: Path) -> None:
+    """Write panels beside each other; `path` as for `draw`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(0.6 + 3.3 * len(panels), 3.2), layout="constrained", facecolor="white")
+        for place, (panel, axes) in enumerate(zip(panels, figure.subplots(1, len(panels), sharey=True), strict=True)):
+            for (words, (stepsizes, speeds)), look in zip(panel.lines.items(), _LOOKS.values(), strict=False):
+                colour, line = look
+                axes.plot(stepsizes, speeds, label=words, color=colour, linestyle=line, marker=".", linewidth=1.5)
+            _style(axes, "stepsize γ")
+            axes.set_xscale("log")
+            axes.set_title(panel.title, loc="left", fontsize=8.5, fontweight="bold")
+            if not place:
+                axes.set_ylabel("closer to the mean by, a step")
+                axes.legend(loc="upper left", frameon=False, fontsize=8)
+        pictures.save(figure, path, dpi=200)
+
+
 def draw(panels: Sequence[Panel], path: Path) -> None:
     """Write a row for each panel; `path` ends in what matplotlib writes: .png, .svg, .pdf.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(7.2, 0.3 + 2.4 * len(panels)), layout="constrained", facecolor="white")
         grid = figure.subplots(len(panels), 2, squeeze=False, sharey="row", width_ratios=(1, 1))
         for panel, (iterations, bits) in zip(panels, grid, strict=True):
@@ -71,7 +109,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
                 frameon=False,
                 fontsize=8,
             )
-        figure.savefig(path, dpi=200, metadata={"Date": None} if path.suffix.lower() == ".svg" else {})
+        pictures.save(figure, path, dpi=200)
 
 
 def _style(axes: Axes, name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -123,13 +123,7 @@ def tuned(
     }
     left = list(range(len(STEPSIZES)))
     for iterations, count in ROUNDS:
-        with _kernels():
-            for place in left:
-                if place in mine:
-                    mine[place].advance(iterations)
-        here = {place: mine[place].standing for place in left if place in mine}
-        everywhere = [here] if comm is None else comm.allgather(here)
-        standings = {place: standing for part in everywhere for place, standing in part.items()}
+        standings = _advanced({place: mine[place] for place in left if place in mine}, iterations, comm)
         left = sorted(left, key=lambda place: (standings[place], place))[:count]
         if standings[left[0]][0] <= iterations:
             break
@@ -137,6 +131,16 @@ def tuned(
         valid = f"a number: with compressor={compressor.name} none from {STEPSIZES[0]} to 1 leads to a consensus"
         raise bad_value("algorithm.consensus_stepsize", "tune", valid)
     return STEPSIZES[left[0]]
+
+
+def _advanced(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None) -> dict[int, tuple[int, float]]:
+    """Where all candidates of all ranks stand after iteration `iterations`, by place."""
+    with _kernels():
+        for candidate in mine.values():
+            candidate.advance(iterations)
+    here = {place: candidate.standing for place, candidate in mine.items()}
+    everywhere = [here] if comm is None else comm.allgather(here)
+    return {place: standing for part in everywhere for place, standing in part.items()}
 
 
 def _kernels() -> contextlib.AbstractContextManager[None]:

@@ -16,14 +16,17 @@ from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
+from trainers import pictures
+from trainers.config import name_of
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
+from trainers.pictures import TEXT
 from trainers.topology import Mixing
-from trainers.topology_rules import name_of, sides
+from trainers.topology_rules import sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""
 
-_LINK, _DOT, _TEXT = "#33658a", "#f6ae2d", "#222222"
+_LINK, _DOT = "#33658a", "#f6ae2d"
 _STEPS = ("#33658a", "#d1495b", "#5c8001", "#8d5a97", "#e07a1f", "#2a9d8f", "#7f7f7f", "#b5838d")
 """Colours of the steps of a topology whose graph changes; from the ninth on they come again."""
 _WIDEST = 2.2  # points
@@ -31,7 +34,6 @@ _COLUMNS = 3  # of panels
 _SMALLEST = 0.065  # inches, of a dot that has a number in it
 _TITLE = 0.55  # inches
 _SPAN = 2.5  # of the coordinates that a panel shows
-_RC: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep", "font.size": 9.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     side = 3.2 + 3.0 * min(max(panel.mixing.workers for panel in panels), 256) / 64
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context({**pictures.SETTINGS, "font.size": 9.0}):
         figure = Figure(figsize=(side * columns, (side + _TITLE) * rows), facecolor="white")
         for place, panel in enumerate(panels):
             row, column = divmod(place, columns)
@@ -64,8 +66,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
             axes = figure.add_axes((column / columns, bottom, 1 / columns, side / (side + _TITLE) / rows))
             axes.axis("off")
             _draw(axes, panel, side)
-        metadata = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, dpi=120, metadata=metadata)
+        pictures.save(figure, path, dpi=120)
 
 
 def _draw(axes: Axes, panel: Panel, side: float) -> None:
@@ -96,11 +97,11 @@ def _draw(axes: Axes, panel: Panel, side: float) -> None:
     if radius * side / _SPAN >= _SMALLEST:
         for worker, (x, y) in enumerate(points):
             size = min(9.0, radius * side / _SPAN * 72 * 0.95)
-            axes.text(x, y, str(worker), ha="center", va="center_baseline", fontsize=size, color=_TEXT, zorder=4)
+            axes.text(x, y, str(worker), ha="center", va="center_baseline", fontsize=size, color=TEXT, zorder=4)
     axes.set(xlim=(-_SPAN / 2, _SPAN / 2), ylim=(-_SPAN / 2, _SPAN / 2), aspect="equal")
-    axes.set_title(panel.title, color=_TEXT, fontsize=9.5)
+    axes.set_title(panel.title, color=TEXT, fontsize=9.5)
     if joined:
-        axes.text(0, -1.2, "dotted: to the opposite border", ha="center", fontsize=8, color=_TEXT)
+        axes.text(0, -1.2, "dotted: to the opposite border", ha="center", fontsize=8, color=TEXT)
     if mixing.period > 1:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.01), ncols=mixing.period, frameon=False, fontsize=8)
 

@@ -1,4 +1,4 @@
-"""What a topology promises and sends, as lines for people."""
+"""What a topology promises and sends, as tables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from compressors.commands import parsing
+from compressors.commands.tables import Column, Table
+from compressors.commands.words import written
 from compressors.parameters import shown
+from trainers.config import name_of
 from trainers.topology.mixing import Mixing
-from trainers.topology_rules import name_of
 
 _SHARE = 1e-3
-_LEFT = 2  # columns of words; the others are numbers
-_WORDS = {True: "true", False: "false"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,73 +41,48 @@ def payload(parameters: int, compressor: str) -> Payload:
     return Payload(method.payload_bound((parameters,)) if size is None else size, size is not None, words)
 
 
-def facts_of(options: Any, mixing: Mixing, sent: Payload | None) -> str:
-    """A line for each fact of one topology."""
+def facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
+    """A row for each fact of one topology."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    given = [
-        f"topology.{name}={_WORDS[value] if isinstance(value, bool) else shown(value)}"
-        for name, value in values.items()
-        if value not in (None, "")
-    ]
+    given = [f"topology.{name}={shown(written(value))}" for name, value in values.items() if value not in (None, "")]
+    together = f"{mixing.messages * mixing.workers:.4g} of all together"
     rows = [
         ("symmetric", "yes" if mixing.symmetric else "no"),
         ("doubly stochastic", "yes" if mixing.doubly_stochastic else "no: with algorithm=sgp only"),
         ("spectral gap", _gap(mixing)),
         (f"steps to {_SHARE:g}", f"{_steps(mixing)} (of the workers' distance from their mean, by mixing alone)"),
         ("degree", f"{mixing.degree}: from so many a worker receives in a step at most"),
-        (
-            "messages",
-            f"{mixing.messages:.4g} a worker and step, {mixing.messages * mixing.workers:.4g} of all together",
-        ),
+        ("messages", f"{mixing.messages:.4g} a worker and step, {together}"),
     ]
     if sent:
         most = "" if sent.exact else "at most "
         rows.append(("bytes", f"{most}{sent.of(mixing)} a worker and step: {sent.size} a message ({sent.words})"))
-    width = max(len(name) for name, _ in rows)
-    of = f"{mixing.workers} worker{'' if mixing.workers == 1 else 's'}"
-    return "\n".join(
-        [f"{name_of(options)} of {of}: {', '.join(given)}", *(f"  {name:{width}}  {value}" for name, value in rows)]
-    )
+    return Table([Column(name_of(options)), Column(f"{_workers(mixing)}: {', '.join(given)}")], rows)
 
 
-def text(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
-    """A table for a terminal: a row for each topology."""
-    rows = _rows(found, sent)
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = [_heading(found, sent)]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place < _LEFT else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def markdown(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
-    """The same table for a page."""
-    heads, *rows = _rows(found, sent)
-    rule = ["---" if place < _LEFT else "---:" for place in range(len(heads))]
-    return "\n".join([f"{_heading(found, sent)}:", "", *(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))])
-
-
-def _heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
-    workers = found[0][1].workers
+def heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
+    """Of what `compared` says."""
     of = f"; bytes: {sent.words}" if sent else ""
-    return f"{workers} worker{'' if workers == 1 else 's'}; messages and bytes are a worker's in a step{of}"
+    return f"{_workers(found[0][1])}; messages and bytes are a worker's in a step{of}"
 
 
-def _rows(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> list[list[str]]:
-    heads = ["topology", "weights", "degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
+def compared(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
+    """A row for each topology."""
+    numbers = ["degree", "spectral gap", "messages", f"steps to {_SHARE:g}", "messages until then"]
     if sent:
-        heads.append("bytes" if sent.exact else "bytes at most")
-    rows = [heads]
+        numbers.append("bytes" if sent.exact else "bytes at most")
+    rows = []
     for options, mixing in found:
         steps = mixing.steps_to(_SHARE)
         until = "-" if steps is None else f"{round(steps * mixing.messages)}"
         row = [name_of(options), options.weights, str(mixing.degree), _gap(mixing), f"{mixing.messages:.4g}"]
         rows.append([*row, _steps(mixing), until, *([str(sent.of(mixing))] if sent else [])])
-    return rows
+    columns = [Column("topology"), Column("weights"), *(Column(name, is_number=True) for name in numbers)]
+    return Table(columns, rows)
+
+
+def _workers(mixing: Mixing) -> str:
+    return f"{mixing.workers} worker{'' if mixing.workers == 1 else 's'}"
 
 
 def _gap(mixing: Mixing) -> str:

@@ -1,0 +1,55 @@
+"""From words on the command line to topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compressors.commands import parsing
+from compressors.parameters import InvalidParameter, from_mapping, shown
+from sweep.run import UsageError, bad_value
+from trainers.options.topologies import TOPOLOGIES, NoTopology
+from trainers.topology_rules import MOST
+
+NAMES = [name for name, cls in TOPOLOGIES.items() if cls is not NoTopology]
+
+_TEXTS = ("file", "links")  # of these, a number is a text, too
+
+
+def workers(text: str) -> int:
+    """How many workers a run may have."""
+    value = parsing.positive(text)
+    if value > MOST:
+        raise ValueError(text)
+    return value
+
+
+workers.__name__ = f"integer from 1 to {MOST}"  # how argparse calls it in "invalid ... value"
+
+
+def named(words: Sequence[str]) -> list[Any]:
+    """The topologies that are named, all with the options that are given: `NAME`, `topology.OPTION=VALUE`.
+
+    Raises:
+        UsageError: a name or an option is not known, given twice or out of range.
+    """
+    names = [word for word in words if "=" not in word]
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            continue
+        key = key.removeprefix("topology.")
+        if key in values:
+            raise UsageError(f"topology.{shown(key)}: valid is once")
+        values[key] = value if key in _TEXTS else parsing.constant(value)
+    for name in names:
+        if name not in NAMES:
+            valid = f"one of {', '.join(NAMES)}{parsing.nearest(name, NAMES)}"
+            raise bad_value("topology", shown(name), valid)
+    if values and not names:
+        raise UsageError(f"topology.{shown(next(iter(values)))}: valid is with a topology: {', '.join(NAMES)}")
+    try:
+        return [from_mapping(TOPOLOGIES[name], values) for name in names]
+    except InvalidParameter as error:
+        raise bad_value(f"topology.{error.name}", error.value, error.valid) from error
