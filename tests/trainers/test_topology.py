@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -418,12 +419,14 @@ def test_whatever_is_in_a_file_is_a_graph_or_one_line(lines: list[str], directed
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "empty").write_text("# nothing\n")
+    os.mkfifo(tmp_path / "pipe")
     for file, message in [
         ("", "topology.file=: valid is a text file with two numbers of workers a line"),
         (str(tmp_path / "none"), "No such file or directory"),
         (str(tmp_path), "Is a directory"),
         (str(tmp_path / "bytes"), "this is no text"),
         (str(tmp_path / "empty"), "worker 1 cannot be reached from worker 0"),
+        (str(tmp_path / "pipe"), "this is a pipe"),
     ]:
         with pytest.raises(UsageError, match=message):
             check(Edges(file=file), 3)

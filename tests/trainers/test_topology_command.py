@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -53,6 +54,21 @@ def test_options_are_those_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["symmetric"], found["doubly stochastic"]) == ("no", "no: with algorithm=sgp only")
     found = lines(capsys, "edges", "topology.links=0 1", "--workers", "2", "--parameters", "10")
     assert found["bytes"].startswith("40 a worker and step")
+
+
+def test_options_may_stand_between_the_words(capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines(capsys, "torus", "--workers", "8", "topology.rows=2", "--parameters", "10", "topology.lazy=true")
+    assert "topology.lazy=true" in found["head"] and "topology.rows=2" in found["head"]
+
+
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as `head` does
+    for module, *others in (["trainers.topology"], ["trainers.gossip", "--iterations", "1", "--stepsize", "1"]):
+        command = [sys.executable, "-m", module, "ring", *others]
+        ended = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (ended.returncode, ended.stderr) == (0, "")
+    os.close(writing)
 
 
 def test_bytes_are_the_messages_of_a_compressor(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ Of one topology its facts; of several, or without a name of all that so many wor
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,9 +25,9 @@ PART = "topologies"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 2 with one line that says what is valid."""
+    """Exit status 0, 2 with one line that says what is valid, or 130 by Ctrl-C."""
     parser = _parser()
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)  # options may stand between words
     try:
         pictures.check(given.picture)
         payload = None
@@ -48,9 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(line)
         if given.picture:
             _draw(found, given.picture)
+        sys.stdout.flush()
     except (UsageError, parsing.UsageError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,14 @@ def read(path: str) -> str:
     """What is in a file of links, without comments, its lines separated by semicolons: `Edges.links`.
 
     Raises:
-        UsageError: there is no such file, or it is no text.
+        UsageError: there is no such file, it is a pipe, or it is no text.
     """
     valid = "a text file with two numbers of workers a line, from 0, and optionally a weight"
     if not path:
         raise bad_value("topology.file", path, valid)
     try:
+        if stat.S_ISFIFO(Path(path).stat().st_mode):  # to open a pipe would wait for whoever writes to it
+            raise bad_value("topology.file", path, f"{valid}: this is a pipe")
         with Path(path).open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         text = data.decode("utf-8-sig")
