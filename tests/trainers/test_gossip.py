@@ -32,8 +32,16 @@ def test_formulas_and_counted_bytes(workers: int) -> None:
 @pytest.mark.mpi
 def test_many_workers_on_few_cores(multirun: Callable[..., tuple[int, str, str]], tmp_path: Path, digits: Path) -> None:
     """16 and 32 ranks, whatever the machine has; the published spectral gap of a torus of 4 x 4."""
-    grid = "-m hydra.sweep.dir=sweep sweep.pack=true experiment=quick workers=16,32 max_steps=2 kernels=torch".split()
-    run = "algorithm=choco algorithm.evaluate_local=false topology=torus compressor=sign_norm".split()
+    grid = [
+        "-m",
+        "hydra.sweep.dir=sweep",
+        "sweep.pack=true",
+        "experiment=quick",
+        "workers=16,32",
+        "max_steps=2",
+        "kernels=torch",
+    ]
+    run = ["algorithm=choco", "algorithm.evaluate_local=false", "topology=torus", "compressor=sign_norm"]
     code, out, err = multirun(*grid, *run, f"data.root={digits}", without=PLAYED)
     assert code == 0, out + err
     gaps = {16: 0.4, 32: 1 - (1 + 2 * math.cos(math.pi / 4) + 2) / 5}  # 4 x 4, and 4 x 8
