@@ -25,6 +25,7 @@ _LOOKS = {
 }
 
 
+_FLOOR = 1e-10  # of what is left of an error: smaller ones tell nothing of stepsizes any more
 _SETTINGS: Any = {**pictures.SETTINGS, "font.size": 8.5, "axes.labelcolor": pictures.TEXT}
 
 
@@ -44,20 +45,21 @@ class Panel:
 
 
 @dataclasses.dataclass(frozen=True)
-class Speeds:
-    """How quickly workers agree with which stepsize.
+class Remainders:
+    """How far workers have come with which stepsize.
 
     Attributes:
         title: what the lines have in common.
-        lines: by what they are called, stepsizes and for each the part of the distance that a step takes away; NaN
-            where it is not taken away.
+        iterations: after how many.
+        lines: by what they are called, stepsizes and for each the part of the error that is left; NaN is not drawn.
     """
 
     title: str
+    iterations: int
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def draw_speeds(panels: Sequence[Speeds], path: Path) -> None:
+def draw_remainders(panels: Sequence[Remainders], path: Path) -> None:
     """Write panels beside each other; `path` as for `draw`.
 
     Raises:
@@ -66,15 +68,16 @@ def draw_speeds(panels: Sequence[Speeds], path: Path) -> None:
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(0.6 + 3.3 * len(panels), 3.2), layout="constrained", facecolor="white")
         for place, (panel, axes) in enumerate(zip(panels, figure.subplots(1, len(panels), sharey=True), strict=True)):
-            for (words, (stepsizes, speeds)), look in zip(panel.lines.items(), _LOOKS.values(), strict=False):
+            for (words, (stepsizes, left)), look in zip(panel.lines.items(), _LOOKS.values(), strict=False):
                 colour, line = look
-                axes.plot(stepsizes, speeds, label=words, color=colour, linestyle=line, marker=".", linewidth=1.5)
+                axes.plot(stepsizes, left, label=words, color=colour, linestyle=line, marker=".", linewidth=1.5)
             _style(axes, "stepsize γ")
             axes.set_xscale("log")
+            axes.set_ylim(_FLOOR, 1.5)
             axes.set_title(panel.title, loc="left", fontsize=8.5, fontweight="bold")
             if not place:
-                axes.set_ylabel("closer to the mean by, a step")
-                axes.legend(loc="upper left", frameon=False, fontsize=8)
+                axes.set_ylabel(f"error after {panel.iterations} steps, of the start")
+                axes.legend(loc="lower left", frameon=False, fontsize=8)
         pictures.save(figure, path, dpi=200)
 
 
