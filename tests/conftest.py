@@ -66,6 +66,12 @@ class Program:
         return self.process.returncode, out, err
 
 
+@pytest.fixture
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed has no edge, whichever way the tests are started: pytest-xdist sets COLUMNS."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def slots_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tests wait for no other sweep of this user, and none for them."""

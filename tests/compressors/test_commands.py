@@ -27,10 +27,7 @@ from tests.conftest import ROOT
 PAGE = ROOT / "docs" / "compressors.md"
 
 
-@pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables without broken lines, whatever the terminal of the tests."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+pytestmark = pytest.mark.usefixtures("no_terminal")
 
 
 # Names and options

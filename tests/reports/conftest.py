@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed has no edge, whichever way the tests are started: pytest-xdist sets COLUMNS."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+def everywhere(no_terminal: None) -> None:
+    """Most of these tests look at what is printed."""
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,6 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True)
-def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed has no edge, whichever way the tests are started: pytest-xdist sets COLUMNS."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Small work is not shared among threads, which would wait for each other where processors are scarce."""

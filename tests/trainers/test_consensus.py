@@ -24,7 +24,7 @@ from trainers.gossip.tuning import STEPSIZES, representative, tuned
 from trainers.options.topologies import TOPOLOGIES
 from trainers.topology import Mixing, build
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_terminal")
 
 D = 300
 

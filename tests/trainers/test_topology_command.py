@@ -19,6 +19,8 @@ from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
 from trainers.topology import build, picture
 from trainers.topology.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("no_terminal")
+
 WORKERS = {"expander": 17, "social": 32}
 
 
