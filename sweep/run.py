@@ -14,6 +14,7 @@ import contextlib
 import csv
 import dataclasses
 import datetime
+import fcntl
 import io
 import json
 import math
@@ -226,9 +227,14 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
 
 
 def append_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first."""
+    """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first.
+
+    Several processes may append to one file: whoever else is at it is waited for, or its line would pass for a torn one.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
+        with contextlib.suppress(OSError):  # a file system without locks: one writer at a time is the rule anyway
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         _write_at(descriptor, _end_of_last_line(descriptor), json_line(value))
     finally:
         os.close(descriptor)

@@ -59,12 +59,12 @@ def run(options: argparse.Namespace) -> int:
         valid = "an address of this machine" if is_elsewhere else "another port, or 0 for any that is free"
         raise UsageError(f"{place}: {error.strerror}; valid is {valid}") from error
     host = f"[{server.server_name}]" if ":" in server.server_name else server.server_name
-    print(
-        f"http://{host}:{server.server_port}/ follows {one_line(os.path.relpath(directory))}; Ctrl-C ends it",
-        flush=True,
-    )
-    renderer.start()
     try:
+        print(
+            f"http://{host}:{server.server_port}/ follows {one_line(os.path.relpath(directory))}; Ctrl-C ends it",
+            flush=True,
+        )
+        renderer.start()
         server.serve_forever()
     except KeyboardInterrupt:
         print()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from sweep import run as names
 from sweep.run import Run
+from tests.conftest import ROOT
 
 COLUMNS = ("step", "loss", "note")
 
@@ -31,6 +34,16 @@ def test_written_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> 
     (tmp_path / "ordinary").write_text("")
     names.write_text(tmp_path / "written", "")
     assert (tmp_path / "written").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_lines_of_several_processes_are_all_kept(tmp_path: Path) -> None:
+    """A sweep that is left and its launcher write events at once: what one has begun is no torn line to the other."""
+    path = tmp_path / "events.jsonl"
+    writer = "import sys; from sweep import run; [run.append_json({!r}, {{'of': {}, 'n': n}}) for n in range(500)]"
+    writers = [subprocess.Popen([sys.executable, "-c", writer.format(str(path), of)], cwd=ROOT) for of in range(4)]
+    assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
+    told = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted((line["of"], line["n"]) for line in told) == [(of, n) for of in range(4) for n in range(500)]
 
 
 def test_json_has_no_nan(tmp_path: Path) -> None:
