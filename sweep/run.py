@@ -229,7 +229,7 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
 def append_json(path: Path, value: Mapping[str, Any]) -> None:
     """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first.
 
-    Several processes may append to one file: whoever else is at it is waited for, or its line would pass for a torn one.
+    Several processes may append to one file: one waits for the other, whose line would pass for a torn one.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:

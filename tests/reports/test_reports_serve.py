@@ -324,7 +324,9 @@ def test_a_page_that_cannot_be_made_leaves_the_last_one(capsys: pytest.CaptureFi
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Client, Path]]:
     """The real thing, on a sweep of two runs."""
-    sweep = fabricate.sweep(tmp_path / "2026-11-20/10-00-00", [fabricate.config("none", 2), fabricate.config("qsgd", 4)])
+    sweep = fabricate.sweep(
+        tmp_path / "2026-11-20/10-00-00", [fabricate.config("none", 2), fabricate.config("qsgd", 4)]
+    )
     command = [sys.executable, "-m", "reports", "serve", str(sweep), "--port", "0", "--interval", "0.1"]
     # As a shell's foreground job has it, whatever this process was started with.
     process = subprocess.Popen(
