@@ -345,11 +345,17 @@ def test_runs_of_a_scheduler(
 
 
 def test_watch_follows_to_the_end(driven: Driven, tmp_path: Path) -> None:
-    driven(f"sleep 1; {SUCCEED}", "sleep 1; echo why >&2; exit 1")
+    wait = f"until [ -e '{tmp_path}/watched' ]; do sleep 0.05; done; "
+    driven(wait + SUCCEED, f"{wait}echo why >&2; exit 1")
     command = [sys.executable, "-m", "sweep", "watch", str(tmp_path), "--interval", "0.1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (1, "")
-    first, *news = done.stdout.splitlines()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdout=pipe, stderr=pipe) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        (tmp_path / "watched").touch()
+        out, err = watching.communicate(timeout=120)
+    assert (watching.returncode, err) == (1, "")
+    news = out.splitlines()
     assert "2 runs: " in first and "run by pid" in first
     assert sorted(line.split()[1] for line in news[:2]) == ["done", "failed"]
     assert news[2].endswith("2 runs: 1 done, 1 failed; nobody is running it")

@@ -17,6 +17,7 @@ from sweep import plan
 from sweep import run as names
 from sweep.local import SlotJob
 from sweep.mpirun import MpiRun
+from sweep.nursery import Nurseries
 from sweep.pool import PackedAttempt, PackedExecutor
 from sweep.processes import WORLD_VARIABLE, processes_of
 from sweep.run import Run, runs_of
@@ -46,10 +47,25 @@ def make(tmp_path: Path, digits: Path) -> Make:
     return task
 
 
+class Kept(Nurseries):
+    """Outlive the executor of a test: torch, once loaded, serves the next one's worlds as well."""
+
+    def close(self) -> None:
+        """Not yet."""
+
+
+@pytest.fixture(scope="module")
+def nurseries() -> Iterator[Nurseries]:
+    kept = Kept()
+    yield kept
+    Nurseries.close(kept)
+
+
 @pytest.fixture
-def executor(tmp_path: Path) -> Iterator[PackedExecutor]:
+def executor(tmp_path: Path, nurseries: Nurseries) -> Iterator[PackedExecutor]:
     """Two cores, whose locks are those of this test."""
     executor = PackedExecutor(tmp_path / "sweep", sorted(os.sched_getaffinity(0))[:2])
+    executor.nurseries = nurseries
     yield executor
     executor.cancel_all("the test has ended")
 

@@ -59,7 +59,7 @@ def mpirun(workers: int, *arguments: str, module: str = "tests.trainers.ranks", 
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=400,  # kernels may have to be compiled
+            timeout=900,  # kernels may have to be compiled
         )
     assert done.returncode == 0, done.stderr
 
