@@ -116,7 +116,7 @@ def test_logs_go_on_when_there_is_room_again(stand_in: StandInOf, mount: Mount) 
         'echo begun; while [ ! -s "$GRADSWEEP_ATTEMPT/stdout.log" ]; do sleep 0.05; done; '
         f"{BEGUN}"
         'head -c 100000000 /dev/zero > "$4/../../fill"; head -c 100000 /dev/zero | tr "\\0" x; '
-        'sleep 0.5; rm "$4/../../fill"; sleep 0.2; echo; echo room; '
+        'sleep 2; rm "$4/../../fill"; sleep 1; echo; echo room; '
     )
     sweep = stand_in(script + ranks(1, 0), directory=disk / "sweep")
     code, out = sweep.finish()

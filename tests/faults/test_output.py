@@ -102,7 +102,7 @@ def test_a_killed_launcher_leaves_no_temporary_directory(stand_in: StandInOf) ->
 
 def test_ranks_do_not_wait_for_a_log_that_nobody_writes(stand_in: StandInOf) -> None:
     """Whoever kills the program that writes the logs ends that attempt, not the sweep."""
-    kill = 'if [ ! -e "$4/attempt-2" ]; then kill -9 $(pgrep -f "capture.py 2.* $TMPDIR "); sleep 0.2; '
+    kill = 'if [ ! -e "$4/attempt-2" ]; then kill -9 $(pgrep -f "capture.py 2.* $TMPDIR "); sleep 1; '
     sweep = stand_in(kill + f"echo lost; sh -c 'echo lost' || exit 137; fi; {ranks(2, 0)}")
     code, out = sweep.finish()
     assert code == 0, out
@@ -113,7 +113,7 @@ def test_ranks_do_not_wait_for_a_log_that_nobody_writes(stand_in: StandInOf) -> 
 def test_logs_are_written_until_the_end_whatever_signal_comes(tmp_path: Path, number: signal.Signals) -> None:
     """As SLURM sends them to all processes of a job."""
     task = MpiRun(
-        str(tmp_path), 1, 1, ["sh", "-c", "trap 'sleep 0.3; echo end; exit 1' TERM; echo begun; sleep 9 & wait"], {}
+        str(tmp_path), 1, 1, ["sh", "-c", "trap 'sleep 0.3; echo end; exit 1' TERM; echo begun; sleep 100 & wait"], {}
     )
     attempt = task.start([0])
     assert attempt._capture is not None

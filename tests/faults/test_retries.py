@@ -181,7 +181,7 @@ def test_a_run_without_memory_runs_alone_the_second_time(stand_in: StandInOf) ->
     """Runs count each other; the one that failed for want of memory meets nobody when it is tried again."""
     count = 'mkdir -p "$4/../../now"; touch "$4/../../now/$(basename "$4")"; '
     fail = f'case "$4" in *seed=0*) if {FIRST}; then rm "$4/../../now/"*seed=0*; {told("memory")}; fi;; esac; '
-    look = 'sleep 0.3; ls "$4/../../now" | wc -l >> "$4/beside"; '
+    look = 'sleep 1; ls "$4/../../now" | wc -l >> "$4/beside"; '
     script = f'{count}{fail}{look}{ranks(1, 0)}; rm "$4/../../now/$(basename "$4")"'
     sweep = stand_in(script, points=8, share_cores=True, max_parallel=4)
     code, out = sweep.finish()

@@ -39,12 +39,12 @@ waits()
 
 
 def test_a_run_that_hangs_is_ended_and_tried_again(stand_in: StandInOf) -> None:
-    sweep = stand_in(f'if [ ! -e "$4/attempt-2" ]; then sleep 1000; fi; {ranks(2, 0)}', points=2, hang_minutes=0.02)
+    sweep = stand_in(f'if [ ! -e "$4/attempt-2" ]; then sleep 1000; fi; {ranks(2, 0)}', points=2, hang_minutes=0.1)
     code, out = sweep.finish()
     assert code == 0, out
     for run in sweep.runs:
         assert attempts(run) == [("failed", failures.HANG), ("done", None)]
-        assert "no progress for 0.02 minutes" in run.state()["attempts"][0]["reason"]
+        assert "no progress for 0.1 minutes" in run.state()["attempts"][0]["reason"]
 
 
 def test_one_that_does_not_end_of_sigterm_either(stand_in: StandInOf) -> None:
@@ -55,9 +55,9 @@ def test_one_that_does_not_end_of_sigterm_either(stand_in: StandInOf) -> None:
 
 def test_whoever_makes_progress_is_left_alone(stand_in: StandInOf) -> None:
     """For three times as long as it may make none: by rows, by output, by checkpoints."""
-    again = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do {}; sleep 0.75; done; " + ranks(1, 0)
-    works = (ranks(12, 0.75), again.format("echo $i"), again.format('mkdir -p "$4/checkpoint/$i"'))
-    sweep = stand_in(by_seed(*works), len(works), hang_minutes=3 / 60, retries=0, share_cores=True, max_parallel=3)
+    again = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do {}; sleep 1.5; done; " + ranks(1, 0)
+    works = (ranks(12, 1.5), again.format("echo $i"), again.format('mkdir -p "$4/checkpoint/$i"'))
+    sweep = stand_in(by_seed(*works), len(works), hang_minutes=6 / 60, retries=0, share_cores=True, max_parallel=3)
     code, out = sweep.finish()
     assert code == 0, out
 

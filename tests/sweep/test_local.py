@@ -103,9 +103,11 @@ def test_tasks_can_be_pickled_and_called_like_any_function(make: Make) -> None:
 
 def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make: Make, tmp_path: Path) -> None:
     sizes = {"a": 3, "b": 4, "c": 1, "d": 1}
-    jobs = [submit(executor, make(name, "sleep 0.5\n" + SUCCEED, cores)) for name, cores in sizes.items()]
+    wait = f"until [ -e '{tmp_path}/go' ]; do sleep 0.05; done\n"
+    jobs = [submit(executor, make(name, wait + SUCCEED, cores)) for name, cores in sizes.items()]
     assert jobs[0].status == names.RUNNING
     assert [job.status for job in jobs[1:]] == [names.PENDING] * 3  # c would fit beside a, but b is first
+    (tmp_path / "go").touch()
     for job in jobs:
         job.wait()
     order = [path.name.split(".")[-1] for path in sorted(tmp_path.glob("order.*"))]
