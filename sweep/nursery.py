@@ -47,6 +47,8 @@ class Nursery:
         OSError: it cannot be started.
     """
 
+    script = Path(__file__).resolve().parent.parent / "trainers" / "nursery.py"
+
     def __init__(self, variables: Mapping[str, str], threads: int) -> None:
         self.key = (dict(variables), threads)
         self.code: str | None = None
@@ -54,13 +56,12 @@ class Nursery:
         environment = job_environment(variables, None, tempfile.gettempdir())
         environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # a place for each rank to say to which it belongs
-        script = Path(__file__).resolve().parent.parent / "trainers" / "nursery.py"
         parent = os.getpid()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 self.process = subprocess.Popen(
-                    [sys.executable, str(script), str(theirs.fileno())],
+                    [sys.executable, str(self.script), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

@@ -60,7 +60,7 @@ class Program:
             text=True,
         )
 
-    def end(self, timeout: float = 60) -> tuple[int, str, str]:
+    def end(self, timeout: float = 120) -> tuple[int, str, str]:
         """Wait for it; exit status, stdout, stderr."""
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
@@ -110,7 +110,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
     for program in programs:
         if program.process.poll() is None:
             program.process.send_signal(signal.SIGTERM)
-            program.process.communicate(timeout=30)
+            program.process.communicate(timeout=120)
 
 
 @pytest.fixture
@@ -133,7 +133,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests marked `slow` run only for a `-m` that names them; those of SLURM or a browser, where they fail, once more.
 
     SLURM's daemons, and a browser's processes, share a few cores with everything else: a heartbeat or a frame that
-    comes late is no fault of ours. A test that passed only then is counted as `rerun` in pytest's last line.
+    comes late is no fault of ours. A test that passed only then is counted as `rerun` in pytest's last line. `.ci/run`
+    tries every test twice.
     """
     for item in items:
         if item.get_closest_marker("slurm") or "browser" in getattr(item, "fixturenames", ()):

@@ -63,12 +63,16 @@ def test_files_that_the_docs_name_exist() -> None:
 COMPOSE = """
 import sys
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from sweep import compose
+from sweep.repository import remembering
 from trainers.config import GROUPS, RunConfig, resolve
 compose.register(RunConfig, GROUPS)
 compose.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
+    main = GlobalHydra.instance().hydra
+    main.config_loader = remembering(main.config_loader)
     for line in sys.stdin:
         try:
             resolve(OmegaConf.to_container(hydra.compose("config", line.split())))

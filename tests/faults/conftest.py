@@ -147,7 +147,7 @@ class StandIn:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.communicate(timeout=30)
+                    process.communicate(timeout=120)
                 except subprocess.TimeoutExpired:
                     process.kill()
         for run in self.runs:

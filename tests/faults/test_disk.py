@@ -150,7 +150,7 @@ def test_a_training_on_a_full_disk(start: Callable[..., Program], mount: Mount, 
 def test_a_disk_that_can_only_be_read(start: Callable[..., Program], mount: Mount) -> None:
     disk = mount("size=1m")
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-    code, out, err = start("-m", f"hydra.sweep.dir={disk}/sweep", *QUICK, without=PLAYED).end(100)
+    code, out, err = start("-m", f"hydra.sweep.dir={disk}/sweep", *QUICK, without=PLAYED).end(240)
     assert (code, out) == (2, "")
     assert err == f"hydra.sweep.dir={disk}/sweep: Read-only file system; valid is a directory that can be written\n"
 

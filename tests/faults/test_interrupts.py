@@ -31,7 +31,7 @@ def test_twice_ends_at_once(stand_in: StandInOf, number: signal.Signals) -> None
     with pytest.raises(subprocess.TimeoutExpired):
         launcher.wait(1)
     launcher.send_signal(number)
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 128 + number and "Traceback" not in out
     assert {run.status() for run in sweep.runs} == {names.CANCELLED}
     sweep.nothing_is_left()
@@ -42,7 +42,7 @@ def test_once_waits_for_what_ends_by_itself(stand_in: StandInOf) -> None:
     launcher = sweep.start()
     eventually(lambda: sweep.run.path("begun").exists())
     launcher.send_signal(signal.SIGINT)
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 130 and "interrupted; what was running has been ended" in out
     assert (sweep.run.attempt(1) / names.STDOUT).read_text() == "tidied\n"
 
@@ -54,7 +54,7 @@ def test_before_anything_has_begun_a_word_is_enough(tmp_path: Path, late_s: floa
     eventually(lambda: "multirun.py" in Path(f"/proc/{process.pid}/maps").read_text() or loaded(process.pid))
     time.sleep(late_s)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
     assert list(tmp_path.iterdir()) == []
 

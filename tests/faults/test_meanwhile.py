@@ -96,7 +96,7 @@ def test_a_run_directory_is_removed_meanwhile(stand_in: StandInOf) -> None:
     launcher = sweep.start()
     gone = sweep.training()
     shutil.rmtree(gone.directory)
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and f"{gone.name}: retry" not in out
     assert f"({failures.INPUT}: the directory of the run has been removed; a resume lays it out again)" in out
     assert {run.status() for run in sweep.runs if run != gone} == {names.DONE}
@@ -118,7 +118,7 @@ def test_a_run_is_changed_before_its_turn(stand_in: StandInOf, what: str) -> Non
         shutil.rmtree(last.directory)
     else:
         last.path(names.CONFIG).write_text(config.replace("epochs: 1", "epochs: 2"))
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert "has been removed" in out and not last.path("computed").exists()
     if what == names.CONFIG:
         assert attempts(last) == [("failed", failures.INPUT)]
@@ -133,7 +133,7 @@ def test_a_state_that_somebody_has_damaged(stand_in: StandInOf) -> None:
     launcher = sweep.start()
     run = sweep.training()
     run.path(names.STATE).write_text('{"status": [], "attempts": {"a"')
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 0, out
     assert {each.status() for each in sweep.runs} == {names.DONE}
 
@@ -144,7 +144,7 @@ def test_the_sweep_directory_is_removed_meanwhile(stand_in: StandInOf) -> None:
     launcher = sweep.start()
     sweep.training()
     shutil.rmtree(sweep.directory, ignore_errors=True)
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and "Traceback (most recent call last)" not in out
     assert out.count("has been removed") >= 4
     sweep.nothing_is_left()

@@ -82,7 +82,7 @@ def test_the_last_words_of_a_run_survive_its_launcher(stand_in: StandInOf) -> No
         lambda: (attempt / names.STDOUT).exists() and (attempt / names.STDOUT).read_text() == "begun\n"
     )  # at once
     launcher.kill()
-    launcher.communicate(timeout=60)
+    launcher.communicate(timeout=120)
     eventually(lambda: (attempt / names.STDOUT).read_text() == "begun\nlast words\n")
     assert (attempt / names.STDERR).read_text() == "to err\n"
 
@@ -96,7 +96,7 @@ def test_a_killed_launcher_leaves_no_temporary_directory(stand_in: StandInOf) ->
     eventually(lambda: sweep.run.path("begun").exists())
     assert list(sweep.temporary.glob("gradsweep-*"))
     launcher.kill()
-    launcher.communicate(timeout=60)
+    launcher.communicate(timeout=120)
     sweep.nothing_is_left()
 
 

@@ -105,7 +105,7 @@ def test_a_run_that_waits_for_its_retry_says_so_and_a_signal_ends_the_wait(stand
     eventually(lambda: "retry 1 of 2" in str(sweep.run.state().get("reason")))
     assert sweep.run.status() == names.PENDING
     launcher.send_signal(signal.SIGINT)
-    launcher.communicate(timeout=60)
+    launcher.communicate(timeout=120)
     assert launcher.returncode == 130
     assert sweep.run.status() == names.FAILED and "killed by SIGKILL" in sweep.run.state()["reason"]
     assert attempts(sweep.run) == [("failed", failures.KILLED)]
@@ -116,7 +116,7 @@ def test_who_stops_a_sweep_stops_its_retries(stand_in: StandInOf) -> None:
     launcher = sweep.start()
     sweep.training()
     launcher.send_signal(signal.SIGUSR1)
-    out, _ = launcher.communicate(timeout=60)
+    out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and "retry" not in out
     assert {run.status() for run in sweep.runs} == {names.PREEMPTED, names.CANCELLED}
 

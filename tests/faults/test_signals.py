@@ -55,6 +55,12 @@ def ranks_of(run: Run) -> list[int]:
     ]
 
 
+def played(tmp_path: Path) -> str:
+    """The setting with which a shell plays mpirun, and its ranks load no torch."""
+    (tmp_path / "rank.sh").write_text(ranks(10_000, 0.1).replace("$4", "$5"))
+    return f"mpi.command=[sh,{tmp_path}/rank.sh,'{{workers}}']"
+
+
 def nothing_left(run: Run) -> bool:
     return not any(processes_of(run.attempt(number).absolute()) for number in (1, 2))
 
@@ -90,14 +96,14 @@ def test_a_killed_rank_is_tried_again_from_the_last_checkpoint(start: Start, tmp
 
 
 def test_a_rank_that_raises_fails_its_run_with_the_reason(start: Start, tmp_path: Path) -> None:
-    # the launcher believes in two workers, the config that the ranks read in three
-    program = start("-m", SWEEP, *QUICK, "workers=2", 'mpi.command=[mpirun,--oversubscribe,-x,"W={workers}",-n,"3"]')
+    # the launcher believes in one worker, MPI in two
+    program = start("-m", SWEEP, *QUICK, "workers=1", 'mpi.command=[mpirun,--oversubscribe,-x,"W={workers}",-n,"2"]')
     code, out, err = program.end(240)
     assert code == 1
     (run,) = runs_of(tmp_path / "sweep")
     assert run.status() == names.FAILED
-    assert run.state()["reason"].startswith("workers=2: the MPI world has 3 rank(s)")
-    assert "workers=2: the MPI world has 3 rank(s)" in out
+    assert run.state()["reason"].startswith("workers=1: the MPI world has 2 rank(s)")
+    assert "workers=1: the MPI world has 2 rank(s)" in out
 
 
 def test_killed_mpirun_leaves_no_rank(start: Start, tmp_path: Path) -> None:
@@ -112,7 +118,9 @@ def test_killed_mpirun_leaves_no_rank(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.Signals) -> None:
-    program = start("-m", SWEEP, *ENDLESS, "seed=1,2", "workers=2")
+    """The first with ranks of torch's, the others with a shell's: how they are ended does not depend on the signal."""
+    mpi = [] if number == signal.SIGINT else [played(tmp_path)]
+    program = start("-m", SWEEP, *ENDLESS, "seed=1,2", "workers=2", *mpi)
     run = training(tmp_path, "seed=1")
     program.process.send_signal(number)
     code, out, err = program.end(240)
@@ -147,7 +155,7 @@ def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(multirun: Multirun, tmp_path: Path) -> None:
-    code, out, err = multirun("-m", SWEEP, *ENDLESS, "optimizer.lr=1e12", "workers=2")
+    code, out, err = multirun("-m", SWEEP, *ENDLESS, "optimizer.lr=1e12", "workers=1")
     assert code == 1
     (run,) = runs_of(tmp_path / "sweep")
     assert run.status() == names.DIVERGED
@@ -155,11 +163,10 @@ def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(multirun: Multirun
 
 
 def test_two_sweeps_in_one_directory_are_refused(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "rank.sh").write_text(ranks(1000, 0.1).replace("$4", "$5"))
-    played = f"mpi.command=[sh,{tmp_path}/rank.sh,'{{workers}}']"
-    program = start("-m", SWEEP, *ENDLESS, "workers=2", played)
+    mpi = played(tmp_path)
+    program = start("-m", SWEEP, *ENDLESS, "workers=2", mpi)
     training(tmp_path, "")
-    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2", played).end(240)
+    code, out, err = start("-m", SWEEP, *ENDLESS, "workers=2", mpi).end(240)
     assert code == 2
     assert err.count("\n") == 1 and "another process is running this sweep" in err
     program.process.send_signal(signal.SIGINT)

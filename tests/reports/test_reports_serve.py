@@ -49,7 +49,7 @@ class Client:
         self.port = port
 
     def __call__(self, target: str, method: str = "GET", host: str | None = "127.0.0.1", **headers: str) -> Asked:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         with contextlib.closing(connection):
             connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             for name, value in {"Host": host, **headers}.items():
@@ -59,7 +59,7 @@ class Client:
             return Asked(connection.getresponse())
 
     def raw(self, data: bytes) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as connection:
             try:
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
@@ -438,5 +438,5 @@ def test_a_browser_follows_and_keeps_what_its_reader_chose(
 def test_ctrl_c_ends_it(serving: tuple[subprocess.Popen[str], Client, Path]) -> None:
     process, *_ = serving
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, "")

@@ -51,7 +51,7 @@ class Slurm:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         if done.returncode:
             raise Refused(f"{command} exited with {done.returncode}: {done.stderr}")
@@ -106,7 +106,7 @@ def slurm_cluster() -> Iterator[Slurm]:
             [sys.executable, str(CLUSTER), "down", "--directory", str(directory)],
             stdin=subprocess.DEVNULL,
             check=True,
-            timeout=60,
+            timeout=120,
         )
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -122,17 +122,17 @@ def slurm(slurm_cluster: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slu
     yield slurm_cluster
     slurm_cluster.cluster("up")
     slurm_cluster.ask("scancel", "--user", str(os.geteuid()))
-    eventually(lambda: not slurm_cluster.queue(), 60)
+    eventually(lambda: not slurm_cluster.queue())
     for node in NODES:
         with contextlib.suppress(Refused):  # it is up already
             slurm_cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
     idle = ("sinfo", "--noheader", "--Node", "--responding", "--partition=debug", "--states=idle", "--format=%N")
-    eventually(lambda: len(slurm_cluster.ask(*idle).split()) == len(NODES), 60)
+    eventually(lambda: len(slurm_cluster.ask(*idle).split()) == len(NODES))
     assert not eventually_none(slurm_cluster), "of a job is left"
 
 
 def eventually_none(cluster: Slurm) -> list[str]:
     """The processes of jobs that do not end by themselves now that all jobs have ended."""
     with contextlib.suppress(AssertionError):
-        eventually(lambda: not cluster.processes(), 10)
+        eventually(lambda: not cluster.processes())
     return cluster.processes()

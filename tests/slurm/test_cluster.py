@@ -65,7 +65,7 @@ def test_failed_node_takes_its_processes_along_and_comes_back(slurm: Slurm) -> N
 def cluster(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of tests/slurm/cluster for a cluster in `directory`."""
     command = [sys.executable, str(CLUSTER), *arguments, "--directory", str(directory)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
 def running(directory: Path) -> list[str]:
@@ -81,7 +81,7 @@ def test_two_clusters_side_by_side(slurm: Slurm, tmp_path: Path) -> None:
     assert up.returncode == 0, up.stderr
     environment = {**os.environ, "SLURM_CONF": str(other / "slurm.conf")}
     asked = ["srun", "--gres=gpu:2", "sh", "-c", "echo $SLURM_JOB_NODELIST; sleep 1000 </dev/null >/dev/null 2>&1 &"]
-    done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=120)
     daemons = len(running(other))
     down = cluster(other, "down")
     assert (done.stdout, down.returncode) == ("n1\n", 0), done.stderr

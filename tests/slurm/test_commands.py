@@ -24,10 +24,10 @@ def test_a_sweep_is_left_to_slurm_and_steered_from_another_shell(
     monkeypatch.chdir(tmp_path)
     code, out, err = night.begin(
         "seed=range(3)", "workers=1", "hydra.launcher.array_parallelism=2", "sweep.wait=false"
-    ).end(90)
+    ).end(240)
     assert code == 0 and "3 of 3 runs are with SLURM" in out, out + err
     assert holder(tmp_path / "sweep") is None
-    eventually(lambda: night.statuses() == [names.RUNNING, names.RUNNING, names.PENDING], 60)
+    eventually(lambda: night.statuses() == [names.RUNNING, names.RUNNING, names.PENDING])
     capsys.readouterr()
 
     assert main(["status", "sweep", "--json"]) == 0

@@ -55,7 +55,7 @@ def test_runs_on_cores_that_a_partition_hands_out_twice_are_marked(night: Night,
         assert [run.state()["shared_cores"] for run in night.runs] == [True, True, False]
     finally:
         slurm.ask("scancel", "--partition=twice")
-        eventually(lambda: not slurm.queue(), 60)
+        eventually(lambda: not slurm.queue())
         slurm.ask("scontrol", "delete", "PartitionName=twice")
 
 

@@ -126,4 +126,4 @@ def polled(executor: SlurmRunExecutor, condition: Callable[[], object]) -> None:
         executor.poll()
         return condition()
 
-    eventually(look, 20)
+    eventually(look)

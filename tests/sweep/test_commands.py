@@ -347,7 +347,7 @@ def test_runs_of_a_scheduler(
 def test_watch_follows_to_the_end(driven: Driven, tmp_path: Path) -> None:
     driven(f"sleep 1; {SUCCEED}", "sleep 1; echo why >&2; exit 1")
     command = [sys.executable, "-m", "sweep", "watch", str(tmp_path), "--interval", "0.1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (1, "")
     first, *news = done.stdout.splitlines()
     assert "2 runs: " in first and "run by pid" in first
@@ -364,7 +364,7 @@ def test_to_end_watching_does_not_end_the_sweep(driven: Driven, tmp_path: Path) 
     eventually(lambda: run.status() == names.RUNNING)
     time.sleep(1)  # it waits for its next look: a moment earlier one SIGINT of many was not heeded
     watching.send_signal(signal.SIGINT)
-    out, err = watching.communicate(timeout=30)
+    out, err = watching.communicate(timeout=120)
     assert watching.returncode == 130 and err == ""
     assert out.endswith(f"the sweep goes on; to end it: python -m sweep cancel {os.path.relpath(tmp_path, ROOT)}\n")
     assert run.status() == names.RUNNING and len(left([run])) >= 2

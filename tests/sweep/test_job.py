@@ -77,7 +77,7 @@ class Job:
         return self.processes[-1]
 
     def end(self, process: subprocess.Popen[str]) -> int:
-        self.said = process.communicate(timeout=60)
+        self.said = process.communicate(timeout=120)
         return process.returncode
 
     def began(self, process: subprocess.Popen[str]) -> None:

@@ -438,7 +438,7 @@ def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> N
         attempt.run.path(names.STATE).unlink()
         eventually(lambda: len(processes_of(attempt.directory)) == 3)
         settle_abandoned(attempt.run)
-        attempt.process.wait(5)
+        attempt.process.wait(60)
         assert processes_of(attempt.directory) == [] and attempt.run.status() == names.PENDING
     finally:
         attempt.stop(names.CANCELLED, "the test has ended")

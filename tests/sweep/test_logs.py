@@ -91,7 +91,7 @@ def test_following_goes_on_with_later_attempts(run: Run, tmp_path: Path) -> None
         assert following.stdout.readline() == "more, and the rest\n"
         write(run, 3, "again\n" * 30)
         names.write_json(run.path(names.STATE), {"status": "done", "attempts": []})
-        out, err = following.communicate(timeout=30)
+        out, err = following.communicate(timeout=120)
         assert out == "\n==> attempt-3/stdout.log <==\n" + "again\n" * 30 and err == ""  # all of it
         assert following.returncode == 0
     finally:
@@ -110,7 +110,7 @@ def test_following_a_failed_run_ends_where_no_scheduler_answers(run: Run, tmp_pa
     names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
     names.write_json(run.path(names.STATE), {**run.state(), "status": names.FAILED})
     command = [sys.executable, "-m", "sweep", "logs", "-f", str(tmp_path), "a=1", "--stderr"]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": "/nowhere"}, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": "/nowhere"}, capture_output=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, b"err 2\n")
 
 

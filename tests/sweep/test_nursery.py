@@ -125,7 +125,7 @@ def test_a_rank_is_what_mpi_has_started(world: Any, forks: Nursery, tmp_path: Pa
     """It has the environment, cores, directory, stdin, stdout and stderr of that process, and its end."""
     core = max(os.sched_getaffinity(0))
     process = world("3", cwd=tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, [core]))
-    about, (_, errors) = told(process), process.communicate(timeout=20)
+    about, (_, errors) = told(process), process.communicate(timeout=120)
     assert about.pop("pid") != process.pid and about.pop("parent") == forks.process.pid
     assert about.pop("variables") == len(set(os.environ) | {"PYTHONPATH", "PMIX_RANK", "OWN", "DOES", WORLD_VARIABLE})
     assert about.pop("open")[:3] == [0, 1, 2]
@@ -147,7 +147,7 @@ def test_ranks_do_not_keep_what_is_others(world: Any) -> None:
     assert all(len(each) <= 4 for each in kept), kept  # and the listing itself
     for process in processes:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 PRELOADING = '''
@@ -182,7 +182,7 @@ def test_what_runs_need_is_loaded_before_ranks_are_forked(
     program = forks.serve(task(code), str(tmp_path / "scratch"), 1, runs)
     environment = {**os.environ, "PYTHONPATH": str(code), "PMIX_RANK": "0"}
     pipes = {"env": environment, "capture_output": True, "text": True}
-    done = subprocess.run(program, cwd=tmp_path, timeout=20, check=True, **pipes)
+    done = subprocess.run(program, cwd=tmp_path, timeout=120, check=True, **pipes)
     assert json.loads(done.stdout) == (preloaded and [os.path.abspath(run) for run in preloaded])
 
 
@@ -193,7 +193,7 @@ def test_a_rank_that_is_killed_is_seen_to_be(world: Any, number: int) -> None:
     if number == signal.SIGTERM:
         os.kill(rank, signal.SIGKILL)
         number = signal.SIGKILL
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == -number
 
 
@@ -204,7 +204,7 @@ def test_who_hands_over_nothing_gets_no_rank(world: Any, forks: Nursery, tmp_pat
         assert link.recv(1) == b""
     process = world("0")
     assert told(process)["forked"]
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
 
 
 def test_signals_reach_the_rank(world: Any) -> None:
@@ -213,7 +213,7 @@ def test_signals_reach_the_rank(world: Any) -> None:
     process.send_signal(signal.SIGUSR1)
     process.send_signal(signal.SIGTERM)
     assert sorted(told(process)) == sorted([signal.SIGUSR1, signal.SIGTERM])
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == 5
 
 
@@ -221,11 +221,11 @@ def test_a_rank_dies_with_what_mpi_has_started(world: Any) -> None:
     processes = [world("hang"), world("hang")]
     ranks = [told(process)["pid"] for process in processes]
     processes[0].kill()
-    processes[0].communicate(timeout=20)
+    processes[0].communicate(timeout=120)
     eventually(lambda: not alive(ranks[0]))
     assert alive(ranks[1]) and processes[1].poll() is None
     processes[1].kill()
-    processes[1].communicate(timeout=20)
+    processes[1].communicate(timeout=120)
 
 
 @pytest.mark.parametrize("how", ["killed", "left"])
@@ -237,7 +237,7 @@ def test_all_ranks_die_with_the_nursery_and_that_with_its_launcher(world: Any, f
     else:
         forks._control.close()
     for process in processes:
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL
     eventually(lambda: not any(map(alive, ranks)))
     eventually(lambda: forks.process.poll() is not None)
@@ -254,7 +254,7 @@ def test_the_ranks_of_a_world_are_found_by_its_mark(world: Any, forks: Nursery, 
     assert alive(others) and forks.process.poll() is None
     process.communicate()
     other.kill()
-    other.communicate(timeout=20)
+    other.communicate(timeout=120)
 
 
 @pytest.mark.parametrize("why", ["another MPI", "no nursery", "forgotten"])
@@ -266,7 +266,7 @@ def test_without_a_nursery_it_is_an_ordinary_rank(world: Any, forks: Nursery, tm
         eventually(lambda: refused(tmp_path / "scratch" / nursery.SOCKET))
     process = world("3", cwd=tmp_path, variables={"PMIX_RANK": None} if why == "another MPI" else {})
     about = told(process)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert about["pid"] == process.pid and not about["forked"] and process.returncode == 3
 
 

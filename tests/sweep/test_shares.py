@@ -197,7 +197,7 @@ class Share:
         return self.processes[-1]
 
     def end(self, process: subprocess.Popen[str]) -> int:
-        self.said = "".join(process.communicate(timeout=60))
+        self.said = "".join(process.communicate(timeout=120))
         return process.returncode
 
 

@@ -195,9 +195,9 @@ class Rank:
 
     def allgather(self, sendobj: Any) -> list[Any]:
         self.meeting.said[self.rank] = sendobj
-        self.meeting.barrier.wait(60)
+        self.meeting.barrier.wait(120)
         everything = list(self.meeting.said)
-        self.meeting.barrier.wait(60)
+        self.meeting.barrier.wait(120)
         return everything
 
 

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from sweep.environment import clean_environment
+from sweep.nursery import Nursery, suits
 from sweep.settings import MpiSettings
 from tests.conftest import ROOT
+from tests.trainers.nursery import WORDS
 
 pytestmark = pytest.mark.mpi
 
 OPENMPI = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text())
 
 
+class RanksOfTests(Nursery):
+    """Of this process, for all tests: each rank would take seconds to load what all of them work with."""
+
+    script = ROOT / "tests" / "trainers" / "nursery.py"
+
+
+@functools.cache
+def forks() -> RanksOfTests:
+    return RanksOfTests({}, 1)
+
+
 def mpirun(workers: int, *arguments: str, module: str = "tests.trainers.ranks", **environment: str) -> None:
     """Run a function of a module with the MPI settings that users get."""
     command = [word.replace("{workers}", str(workers)) for word in MpiSettings(OPENMPI["command"]).program()]
     with tempfile.TemporaryDirectory() as scratch:  # what a killed mpirun of the same pid has left elsewhere does harm
+        rank = [sys.executable, "-m", module, *arguments]
+        if suits(command, os.environ):
+            Path(scratch, WORDS).write_text(json.dumps([module, *arguments]))
+            rank = forks().serve(SimpleNamespace(code=None), scratch, workers)  # type: ignore[arg-type]
         done = subprocess.run(
-            [*command, sys.executable, "-m", module, *arguments],
+            [*command, *rank],
             cwd=ROOT,
             env={
                 **clean_environment(os.environ),

@@ -193,11 +193,11 @@ def test_loaders_of_an_earlier_phase_end(tree: Path) -> None:
     (process,) = feed._feed._loader._iterator._workers
     assert process.is_alive()
     assert {batch.inputs.shape[-1] for batch in feed.epoch(2)} == {24}
-    process.join(30)
+    process.join(120)
     assert process.exitcode == 0
     (process,) = feed._feed._loader._iterator._workers
     feed.close()
-    process.join(30)
+    process.join(120)
     assert process.exitcode == 0
 
 

@@ -68,7 +68,7 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word() -> None:
     os.close(reading)  # as `head` does
     for module, *others in (["trainers.topology"], ["trainers.gossip", "--iterations", "1", "--stepsize", "1"]):
         command = [sys.executable, "-m", module, "ring", *others]
-        ended = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+        ended = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
         assert (ended.returncode, ended.stderr) == (0, "")
     os.close(writing)
 

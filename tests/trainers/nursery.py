@@ -1,0 +1,60 @@
+"""`python nursery.py CONTROL`: as trainers/nursery.py, but what it forks runs a module of the tests on real ranks.
+
+Started by itself each rank would load torch and numba's kernels, which is most of what the functions of ranks*.py cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+WORDS = "words.json"  # in the world's directory: a module and its arguments
+
+
+def be_a_rank(arguments: list[str]) -> NoReturn:
+    """In place of `trainers.pool.main`: the module, up to the end of MPI."""
+    (world,) = arguments
+    status = 1
+    try:
+        module, *sys.argv[1:] = json.loads(Path(world, WORDS).read_text())
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        from mpi4py import MPI
+
+        MPI.Finalize()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main(control: socket.socket) -> None:
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from trainers import nursery
+
+    load = nursery.load_ours
+
+    def load_all(code: str, runs: list[str]) -> None:
+        import pytest  # noqa: F401 - loaded by ranks.py
+
+        import compressors
+
+        load(code, runs)
+        sys.modules["trainers.pool"].main = be_a_rank  # type: ignore[attr-defined]
+        for name in compressors.registry():
+            compressors.build(name).load_kernels()
+        compressors.kernels.backend.used.clear()
+
+    nursery.load_ours = load_all
+    nursery.main(control)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
