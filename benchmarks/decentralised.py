@@ -2,9 +2,9 @@
 
     python benchmarks/decentralised.py [parts] [workers] [--into docs/benchmarks.md]
 
-- parts: one mixing step (all but the gradient and the optimizer) of CHOCO-SGD on a ring, for a model of 11 million
-  parameters, against what it cannot do without, measured beside it on the same message: to encode it, to send it to all
-  neighbours by bare mpi4py, and to decode what each of them has sent.
+- parts: one mixing step (all but the gradient and the optimizer) of D-PSGD and of CHOCO-SGD on a ring, for a model of
+  11 million parameters, against what it is made of, measured beside it on the same message: to encode it, to send it
+  to all neighbours by bare mpi4py, to decode what each of them has sent, and what the algorithm does on its own.
 - workers: such a step on rings of more and more workers, of a model that is small enough for all of them. Where there
   are fewer cores than these, a step takes as much longer as workers share a core: times are multiplied by
   cores / workers, and compared with those of the smallest ring of the same degree.
@@ -15,6 +15,7 @@ Parts and whole are done in turn by the same ranks; figures are medians of all t
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -33,12 +34,15 @@ from trainers import config as configs  # noqa: E402
 
 PART = "decentralised"
 METHODS = ("none", "sign_norm", "topk", "qsgd")
-NAMES = ("all", "encode", "send", "decode")
+NAMES = ("all", "encode", "send", "decode", "own")
 
 
-def measured(arguments: argparse.Namespace, model: str, workers: int, method: str) -> dict[str, float]:
-    """Milliseconds by name: the step, and encoding, sending to all neighbours, decoding one message."""
-    overrides = ["algorithm=choco", "topology=ring", f"model={model}", f"compressor={method}"]
+def measured(
+    arguments: argparse.Namespace, model: str, workers: int, method: str, algorithm: str = "choco"
+) -> dict[str, float]:
+    """Milliseconds by name: the step, and encoding, sending to all neighbours, decoding one message, and what the
+    algorithm does with its own."""
+    overrides = [f"algorithm={algorithm}", "topology=ring", f"model={model}", f"compressor={method}"]
     config, _ = composed(*overrides, f"workers={workers}", f"batch.size={workers}", *arguments.override)
     with started(workers, "gossip") as (side,):
         side.set_up({"config": config})
@@ -48,25 +52,17 @@ def measured(arguments: argparse.Namespace, model: str, workers: int, method: st
 
 def parts(arguments: argparse.Namespace) -> list[str]:
     """The rows of the table of parts."""
-    head = [
-        "workers",
-        "compressor",
-        "encode, ms",
-        "send to all",
-        "decode one",
-        "sum",
-        "mixing step",
-        "ratio",
-        "promised",
-    ]
+    head = ["workers", "algorithm", "compressor", "encode, ms", "send to all", "decode one", "sum", "own passes"]
+    head += ["mixing step", "to the sum (promised: 1.1)", "to sum + own"]
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for workers in arguments.ranks:
-        for method in arguments.methods:
-            found, degree = measured(arguments, arguments.model, workers, method), min(workers - 1, 2)
-            whole = found["encode"] + found["send"] + degree * found["decode"]
-            figures = [found["encode"], found["send"], found["decode"], whole, found["all"]]
-            cells = [str(workers), method, *(f"{one:.1f}" for one in figures)]
-            rows.append("| " + " | ".join([*cells, f"{found['all'] / whole:.2f}", "at most 1.1"]) + " |")
+        for algorithm, method in itertools.product(arguments.algorithms, arguments.methods):
+            found = measured(arguments, arguments.model, workers, method, algorithm)
+            whole = found["encode"] + found["send"] + min(workers - 1, 2) * found["decode"]
+            figures = [found["encode"], found["send"], found["decode"], whole, found["own"], found["all"]]
+            ratios = [found["all"] / whole, found["all"] / (whole + found["own"])]
+            cells = [str(workers), algorithm, method, *(f"{one:.1f}" for one in figures), *(f"{r:.2f}" for r in ratios)]
+            rows.append("| " + " | ".join(cells) + " |")
             print(rows[-1], flush=True)
     return rows
 
@@ -102,6 +98,7 @@ def main(given: Sequence[str] | None = None) -> None:
         "--small-model", default="resnet56", help="of the table of workers, who share a machine (default: %(default)s)"
     )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="compressors")
+    parser.add_argument("--algorithms", nargs="+", default=["dpsgd", "choco"], help="of the table of parts")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4], help="of the table of parts")
     parser.add_argument("--workers", nargs="+", type=int, default=[4, 8, 16, 32], help="of the table of workers")
     parser.add_argument("--steps", type=int, default=3, help="in a turn")

@@ -241,7 +241,8 @@ def memory(told: dict[str, Any]) -> Step:
 
 def gossip(told: dict[str, Any]) -> Step:
     """A mixing step of a decentralised algorithm, and on the same message what it is made of: encoding it, sending it
-    to all neighbours by bare mpi4py, and decoding one that has come."""
+    to all neighbours by bare mpi4py, decoding one that has come, and what the algorithm does with its own parameters
+    and its own message (of CHOCO-SGD the difference to the estimate, the estimate, and the step)."""
     import torch
     from mpi4py import MPI
 
@@ -283,17 +284,39 @@ def gossip(told: dict[str, Any]) -> Step:
         for unit in units:
             algorithm.gossip.add_own(sum_of_all, unit, 0.3)
 
+    def own() -> None:
+        for unit in reversed(units):
+            algorithm.outgoing(unit)
+            algorithm.encoded(unit)
+            algorithm.mix(unit)
+
+    def alone(part: Callable[[], None]) -> float:
+        """Seconds of a part without neighbours, after which all is as before."""
+        remembered = [algorithm.values, *algorithm.kept.values()]
+        before, others = [each.clone() for each in remembered], lane.others
+        lane.others = []
+        seconds = timed(part)
+        lane.others = others
+        for each, values in zip(remembered, before, strict=True):
+            each.copy_(values)
+        return seconds
+
+    def timed(part: Callable[[], None]) -> float:
+        comm.Barrier()
+        began = time.perf_counter()
+        part()
+        return time.perf_counter() - began
+
     mix()
     rooms = [torch.zeros_like(lane.message) for _ in sources]
 
     def steps(count: int) -> Answer:
-        seconds: dict[str, list[float]] = {"all": [], "encode": [], "send": [], "decode": []}
+        seconds: dict[str, list[float]] = {"own": [], "all": [], "encode": [], "send": [], "decode": []}
         for _ in range(count):
             for name, part in (("all", mix), ("encode", encode), ("send", send), ("decode", decode)):
-                comm.Barrier()
-                began = time.perf_counter()
-                part()
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(timed(part))
+            with torch.no_grad():
+                seconds["own"].append(alone(own))
         return {name: sorted(each)[count // 2] for name, each in seconds.items()}
 
     return steps

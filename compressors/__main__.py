@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,34 +15,11 @@ _METHOD = "NAME[,option=value...]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
     signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
-    from compressors.commands.parsing import UsageError
+    from compressors.commands.ending import ended
 
     options = vars(_parser().parse_args(arguments))
-    try:
-        if sys.stdout is None:
-            raise UsageError("standard output is closed")
-        status = _COMMANDS[options.pop("command")](**options)
-        sys.stdout.flush()
-        return status
-    except UsageError as error:
-        print(f"python -m compressors: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("python -m compressors: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except BrokenPipeError:
-        _drop_output()
-        return 128 + signal.SIGPIPE
-    except OSError as error:  # one without a name is that of a full disk behind the output
-        print(f"python -m compressors: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-        _drop_output()
-        return 2
-
-
-def _drop_output() -> None:
-    """What is still to be written goes nowhere, or Python would try it once more in the end."""
-    with contextlib.suppress(OSError):  # a stream that is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    command = _COMMANDS[options.pop("command")]
+    return ended("python -m compressors", lambda: command(**options))
 
 
 def _list(**options: Any) -> int:

@@ -46,7 +46,7 @@ class Report:
 
     @functools.cached_property
     def epochs(self) -> pd.DataFrame:
-        """One row per epoch: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `sweep.run` for epochs.csv."""
+        """One row per evaluation: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `sweep.run` for epochs.csv."""
         return self._series(gather.EPOCHS, EPOCH_COLUMNS)
 
     @functools.cached_property

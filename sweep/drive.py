@@ -94,7 +94,8 @@ class Drive:
             self._give_up("interrupted")
             if self.shown is not None:
                 self.shown.refresh()
-            say(self.alarm, "\ninterrupted; what was running has been ended. To go on:", "yellow")
+            what = "what was running has been ended, unsaved since its last checkpoint"
+            say(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")
             say(self.alarm, f"  {resume_command(self.directory)}")
             raise
         finally:

@@ -95,13 +95,13 @@ STEP_COLUMNS = (
     "memory_norm",  # l2 norm of what memory withholds, on the same steps; else empty
 )
 
-# epochs.csv: one row per epoch, written after the evaluation at its end.
+# epochs.csv: one row per evaluation, which is at the end of every `evaluate_every`-th epoch and of the run.
 EPOCH_COLUMNS = (
     "epoch",
     "step",  # steps taken so far
     "time_s",  # training time so far; evaluation is not in it
     "lr",
-    "train_loss",  # mean over the samples of this epoch, while it trained
+    "train_loss",  # mean over the samples since the row before, while they trained
     "train_accuracy",
     "test_loss",
     "test_accuracy",

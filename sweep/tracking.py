@@ -27,8 +27,11 @@ def _number(row: dict[str, str] | None, column: str) -> float | None:
 class Row:
     """One run: its newest job, and how far that is, from the files it appends to."""
 
-    def __init__(self, run: Run, epochs: int, max_steps: int | None, job: RunJob | None = None) -> None:
+    def __init__(
+        self, run: Run, epochs: int, max_steps: int | None, job: RunJob | None = None, evaluate_every: int = 1
+    ) -> None:
         self.run, self.epochs, self.max_steps, self.job = run, epochs, max_steps, job
+        self.evaluate_every = evaluate_every
         self.began: float | None = None  # of the job, as `Tracker.update` has been told the time
         self.ended: float | None = None
         self.waiting = False  # for another try: the job has failed, but that is not the last word
@@ -69,8 +72,9 @@ class Row:
             return
         self.share = min(1.0, steps / planned)
         if self.iterations_per_second:  # counted by the recorder, so attempts before this one are in it
-            evaluations = max(0.0, self.epochs - (finished or 0.0)) * (_number(epoch, "evaluate_s") or 0.0)
-            self.remaining_s = max(0.0, planned - steps) / self.iterations_per_second + evaluations
+            evaluations = max(0.0, self.epochs - (finished or 0.0)) / self.evaluate_every
+            evaluate_s = evaluations * (_number(epoch, "evaluate_s") or 0.0)
+            self.remaining_s = max(0.0, planned - steps) / self.iterations_per_second + evaluate_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +117,10 @@ class Tracker:
         run = job.mpi_run.run
         before = self.rows.get(run.directory)
         if before is not None:
-            row = Row(run, before.epochs, before.max_steps, job)
+            row = Row(run, before.epochs, before.max_steps, job, before.evaluate_every)
         else:
             assert config is not None
-            row = Row(run, config["epochs"], config["max_steps"], job)
+            row = Row(run, config["epochs"], config["max_steps"], job, config.get("evaluate_every", 1))
         self.rows[run.directory] = self._open[run.directory] = row
 
     def update(self, now: float) -> list[Change]:

@@ -60,6 +60,7 @@ class RunConfig(Part):
     warmup_steps: int = integer(10, low=0)
     measure_every: int = integer(50, low=1)
     check_every: int = integer(1000, low=0)
+    evaluate_every: int = integer(1, low=1)
     kernels: str = choice("auto", "auto", "numba", "triton", "torch")
     batch_norm: str = choice("averaged", "averaged", "local", "synchronised")
     precision: str = choice("fp32", "fp32", "bf16", "fp16")

@@ -65,7 +65,7 @@ def _train(run: Assembly) -> dict[str, Any]:
     if run.trackers is not None:
         run.trackers.begin(position.step)
     try:
-        while position.step < run.steps or position.start:  # an epoch that was begun is evaluated
+        while position.step < run.steps or position.start:  # an epoch that was begun is ended
             position = _epoch(run, position)
         if run.config.checkpoint.final:
             run.keeper.save(position)
@@ -85,7 +85,7 @@ def _train(run: Assembly) -> dict[str, Any]:
 
 
 def _epoch(run: Assembly, position: Position) -> Position:
-    """What is left of an epoch, and its evaluation; returns where the next one begins."""
+    """What is left of an epoch, and its evaluation where it has one; returns where the next one begins."""
     epoch, lr = position.epoch, run.schedule.rate(max(position.step, 1))
     batches = itertools.islice(run.feed.epoch(epoch, position.start), run.steps - position.step)
     for batch in run.watch.steps("data", batches):
@@ -93,10 +93,11 @@ def _epoch(run: Assembly, position: Position) -> Position:
         lr = run.schedule.rate(position.step)
         _step(run, position, batch, lr)
     run.recorder.combine()
-    started = time.perf_counter()
-    found = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
-    run.recorder.epoch(epoch, position.step, lr, *found[:2], time.perf_counter() - started, found.local)
-    run.schedule.observe(found.test_loss)
+    if epoch % run.config.evaluate_every == 0 or position.step == run.steps:
+        started = time.perf_counter()
+        found = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
+        run.recorder.epoch(epoch, position.step, lr, *found[:2], time.perf_counter() - started, found.local)
+        run.schedule.observe(found.test_loss)
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.overdue())

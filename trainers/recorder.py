@@ -199,7 +199,8 @@ class Recorder:
         evaluate_s: float,
         local: LocalModels | None = None,
     ) -> None:
-        """Note the evaluation after an epoch; of a decentralised run with the workers' own models."""
+        """Note the evaluation after an epoch, and how training went since the one before it; of a decentralised run
+        with the workers' own models."""
         samples, loss, accuracy = self._epoch_sums
         self._epoch_sums = np.zeros(3)
         self.evaluate_s += evaluate_s
@@ -245,7 +246,7 @@ class Recorder:
         last = self.epochs[-1] if self.epochs else {}
         return {
             "steps": self._steps,
-            "epochs": len(self.epochs),
+            "epochs": last.get("epoch", 0),
             "accuracy": last.get("test_accuracy"),
             "best_accuracy": max((row["test_accuracy"] for row in self.epochs), default=None),
             "loss": last.get("test_loss"),

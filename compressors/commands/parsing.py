@@ -74,8 +74,11 @@ threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
 probability.__name__ = "probability"
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, key: str = "name") -> None:
     """Refuse what is not the name of a method, an alias or a preset.
+
+    Args:
+        key: what was typed in front of it.
 
     Raises:
         UsageError: the message has the nearest name and all methods.
@@ -84,7 +87,7 @@ def check_name(name: str) -> None:
     known = [*methods, *compressors.aliases(), *compressors.presets()]
     if name in known:
         return
-    raise UsageError(f"name={shown(name)}: valid is one of {', '.join(methods)}{nearest(name, known)}")
+    raise UsageError(f"{key}={shown(name)}: valid is one of {', '.join(methods)}{nearest(name, known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -93,14 +96,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; the nearest is {near[0]}" if near else ""
 
 
-def parse(text: str) -> Compressor:
+def parse(text: str, key: str = "name") -> Compressor:
     """`NAME` or `NAME,option=value,...` as a compressor; `option.key=value` for what is in a mapping.
+
+    Args:
+        key: what a wrong name is called by: the option that it was typed for, say.
 
     Raises:
         UsageError: the name or an option is not known, given twice, or a value is out of range.
     """
     name, *options = text.split(",")
-    check_name(name)
+    check_name(name, key)
     values: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")

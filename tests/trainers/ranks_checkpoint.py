@@ -9,6 +9,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -313,6 +314,30 @@ def same() -> None:
             assert figures(result) == figures_of_whole, (result, figures_of_whole, what)
             assert weights() == weights_of_whole, what
             assert result["resumed_after"] and result["resumed_after"][0] == saved, (result, what)
+
+
+def seldom() -> None:
+    """Evaluated after every second epoch and in the end: a row each, also where a run ends between two of them."""
+    stopping.listen()
+    central: dict[str, Any] = {"evaluate_every": 2}
+    for changes in (central, {**central, "memory": "none", "algorithm": "choco", "compressor": "sign_norm"}):
+        with folder() as directory:
+            whole, parts = directory / "whole", directory / "parts"
+            figures_of_whole = figures(train(whole, **changes))
+            assert figures_of_whole["epochs"] == EPOCHS == 3
+            assert [epoch for epoch, *_ in rows(whole, names.EPOCHS)] == ["2", "3"], changes
+            models = rows(whole, names.LOCAL_MODELS)
+            assert len(models) == (2 * COMM.size if "algorithm" in changes else 0)
+            with (whole / names.STEPS).open() as steps, (whole / names.EPOCHS).open() as epochs:
+                trained = [(float(row["samples"]), float(row["loss"])) for row in csv.DictReader(steps)]
+                told = float(next(csv.DictReader(epochs))["train_loss"])
+            samples, loss = np.array(trained[: 2 * PER_EPOCH]).T
+            assert math.isclose(told, np.average(loss, weights=samples), rel_tol=1e-9), changes
+            for stop in (2, PER_EPOCH, PER_EPOCH + 2, 2 * PER_EPOCH + 1):
+                EVENTS.planned["data", stop] = signalled(stop % COMM.size)
+                assert train(parts, **changes)["status"] == names.PREEMPTED, (changes, stop)
+            assert figures(train(parts, **changes)) == figures_of_whole, changes
+            require_equal(whole, parts, changes)
 
 
 def moments() -> None:

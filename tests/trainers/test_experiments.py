@@ -19,7 +19,14 @@ from trainers import schedules
 from trainers.config import parse
 
 CIFAR, IMAGENET, EPSILON = ((3, 32, 32), 10), ((3, 224, 224), 1000), ((2000,), 2)
-SMALL = {"quick", "digits_scaling", "choco_digits", "decentralised_digits"}
+SMALL = {
+    "quick",
+    "digits_scaling",
+    "choco_digits",
+    "decentralised_digits",
+    "sgd_resnet20_digits",
+    "choco_resnet20_digits",
+}
 """On digits, with nothing published."""
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/experiment").glob("*.yaml"))
 PROGRAM = "tests.trainers.ranks_experiments"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -63,14 +64,21 @@ def test_options_may_stand_between_the_words(capsys: pytest.CaptureFixture[str])
     assert "topology.lazy=true" in found["head"] and "topology.rows=2" in found["head"]
 
 
-def test_a_reader_that_has_seen_enough_ends_it_without_a_word() -> None:
+COMMANDS = (["trainers.topology", "ring"], ["trainers.gossip", "ring", "--iterations", "1", "--stepsize", "1"])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_nobody_to_read(command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as `head` does
-    for module, *others in (["trainers.topology"], ["trainers.gossip", "--iterations", "1", "--stepsize", "1"]):
-        command = [sys.executable, "-m", module, "ring", *others]
-        ended = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
-        assert (ended.returncode, ended.stderr) == (0, "")
+    words = [sys.executable, "-m", *command]
+    ended = subprocess.run(words, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writing)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *words], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (ended.returncode, ended.stderr) == (2, f"python -m {command[0]}: standard output is closed\n")
 
 
 def test_bytes_are_the_messages_of_a_compressor(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +138,7 @@ def test_a_table_of_those_that_are_named(capsys: pytest.CaptureFixture[str]) -> 
         (["edges"], "topology.file=: valid is a text file"),
         (["edges", "topology.file=/no/such"], "No such file or directory"),
         (["ring", "--compressor", "topk"], "--compressor: valid is together with --parameters"),
-        (["ring", "--compressor", "tupk", "--parameters", "9"], "name=tupk: valid is one of .* the nearest is topk"),
+        (["ring", "--compressor", "tupk", "--parameters", "9"], "--compressor=tupk: valid is one .* nearest is topk"),
         (["ring", "--picture", "ring.gif"], "--picture=ring.gif: valid is a file that ends in .png, .svg, .pdf"),
         (["ring", "--picture", "/no/such/ring.png"], "valid is a file that can be written: No such file or directory"),
         (["r\x1b[2Jng"], r"topology='r\\x1b\[2Jng': valid is one of"),

@@ -29,7 +29,7 @@ class DeepSqueeze(Ordered):
         self.gossip.add_own(self.error, unit, -1.0)
 
     def mix(self, unit: Unit) -> None:
-        unit.values.add_(self.add_differences(self.scratch, unit, replace=True), alpha=self.gamma)
+        self.add_differences(self.mine, unit, self.gamma)
 
     def withheld(self) -> float:
         return float(torch.linalg.vector_norm(self.error.values))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Ordered
 from trainers.flat import Unit
-from trainers.gossip.exchange import Shadow
 from trainers.options import algorithms as options
 
 
@@ -20,10 +19,9 @@ class DPSGD(Ordered):
 
     def __init__(self, config: options.DPSGD, parts: Parts) -> None:
         super().__init__(config, parts, scheme="q2")
-        self.mine = Shadow(parts.units, self.values)
 
     def outgoing(self, unit: Unit) -> Unit:
         return self.mine.units[unit.index]
 
     def mix(self, unit: Unit) -> None:
-        unit.values.add_(self.add_differences(self.scratch, unit, replace=True), alpha=self.gamma)
+        self.add_differences(self.mine, unit, self.gamma)

@@ -33,7 +33,7 @@ class Gossiping(Algorithm):
         super().__init__(parts)
         self.gossip = cast(Gossip, parts.exchange)
         self.values = parts.flat.values
-        self.scratch = Shadow(parts.units, parts.flat.gradients)
+        self.mine = Shadow(parts.units, self.values)
         self.kept: dict[str, torch.Tensor] = {}
         """What is remembered from step to step beside the parameters, by name."""
 
@@ -83,13 +83,13 @@ class Gossiping(Algorithm):
             for unit in reversed(self.parts.units):
                 self.mix(unit)
 
-    def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0, *, replace: bool = False) -> torch.Tensor:
-        """shadow += scale sum_j w_ij (Q_j - Q_i), of what has been sent and has come; `replace`: = instead of +=.
+    def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> torch.Tensor:
+        """shadow += scale sum_j w_ij (Q_j - Q_i), of what has been sent and has come.
 
         Where such sums are kept, they are kept as differences: these are small, and so is what rounding adds to them in
         many steps. To a sum of parameters it would add more than some gradients do. Returns that part of `shadow`.
         """
-        self.gossip.add_own(shadow, unit, scale * (self.gossip.own - 1.0), replace=replace)
+        self.gossip.add_own(shadow, unit, scale * (self.gossip.own - 1.0))
         self.gossip.add_others(shadow, unit, scale)
         return shadow.of(unit)
 

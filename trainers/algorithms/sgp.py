@@ -8,7 +8,6 @@ from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Gossiping
 from trainers.exchange import Traffic
 from trainers.flat import Unit
-from trainers.gossip.exchange import Shadow
 
 
 class SGP(Gossiping):
@@ -22,7 +21,6 @@ class SGP(Gossiping):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.pushed = self.keep("pushed", self.values.clone())
-        self.mine = Shadow(parts.units, self.values)
         self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
         self.gossip.lane.remarks = self.weight
 

@@ -162,8 +162,8 @@ class Keeper:
             raise
 
     def _rows(self, position: Position) -> dict[str, int]:
-        """How many rows have been written up to a position, by the name of the CSV."""
-        evaluated = position.epoch - 1
+        """How many rows have been written up to a position, which is the recorder's, by the name of the CSV."""
+        evaluated = len(self.training.recorder.epochs)
         local = {LOCAL_MODELS: evaluated * self.comm.size} if self.decentralised else {}
         return {STEPS: position.step, EPOCHS: evaluated, **local}
 

@@ -7,7 +7,6 @@ do in decentralised training between the gradients.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from compressors import Compressor, Key
 from compressors.base import Cooperative
 from compressors.commands import parsing
+from compressors.commands.ending import ended
 from compressors.commands.tables import show
 from sweep.run import UsageError, bad_value
 from trainers import pictures
@@ -29,39 +29,34 @@ _MOST = 10**7
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0, 2 with one line that says what is valid, or 130 by Ctrl-C."""
+    """Exit status 0, or that of what kept it from an answer (`compressors/commands/ending.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
-    try:
-        pictures.check(given.picture)
-        topologies = named(given.topology)
-        if len(topologies) != 1:
-            raise bad_value("topology", " ".join(given.topology), "one topology")
-        mixing = build(topologies[0], given.workers)
-        compressor = _compressor(given.compressor)
-        courses = {}
-        for scheme in given.schemes:
-            stepsize = _stepsize(scheme, given, mixing, compressor)
-            courses[scheme] = stepsize, _course(scheme, stepsize, given, mixing, compressor)
-        print(
-            f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
-            f"{given.dimension} elements, compressor={parsing.label(compressor)}"
-        )
-        show(tables.table(courses, mixing))
-        print(tables.NOTE)
-        if given.csv is not None:
-            with pictures.writing("--csv", given.csv):
-                tables.write(courses, given.csv)
-        if given.picture is not None:
-            _draw(courses, f"{' '.join(given.topology)}, {parsing.label(compressor)}", given.picture)
-        sys.stdout.flush()
-    except (UsageError, parsing.UsageError) as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except KeyboardInterrupt:
-        return 130
+    return ended(parser.prog, lambda: _answer(given), UsageError)
+
+
+def _answer(given: argparse.Namespace) -> int:
+    pictures.check(given.picture)
+    topologies = named(given.topology)
+    if len(topologies) != 1:
+        raise bad_value("topology", " ".join(given.topology), "one topology")
+    mixing = build(topologies[0], given.workers)
+    compressor = _compressor(given.compressor)
+    courses = {}
+    for scheme in given.schemes:
+        stepsize = _stepsize(scheme, given, mixing, compressor)
+        courses[scheme] = stepsize, _course(scheme, stepsize, given, mixing, compressor)
+    print(
+        f"{' '.join(given.topology)} of {given.workers} workers: spectral gap {mixing.gap:.4g}; "
+        f"{given.dimension} elements, compressor={parsing.label(compressor)}"
+    )
+    show(tables.table(courses, mixing))
+    print(tables.NOTE)
+    if given.csv is not None:
+        with pictures.writing("--csv", given.csv):
+            tables.write(courses, given.csv)
+    if given.picture is not None:
+        _draw(courses, f"{' '.join(given.topology)}, {parsing.label(compressor)}", given.picture)
     return 0
 
 
@@ -131,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _compressor(text: str) -> Compressor:
     """One whose payloads a neighbour can decode alone."""
-    compressor = parsing.parse(text)
+    compressor = parsing.parse(text, "--compressor")
     if (
         isinstance(compressor, Cooperative)
         or compressor.needs_movement

@@ -39,11 +39,11 @@ class Shadow:
         """The part that belongs to a unit of the model, in its shape."""
         return self.units[unit.index].gradient
 
-    def add(self, parcel: Parcel, letter: Letter, weight: float, *, replace: bool = False) -> None:
-        """Accumulate the payload in `letter` for the parcel's unit; with `replace`, whatever is there is replaced."""
+    def add(self, parcel: Parcel, letter: Letter, weight: float) -> None:
+        """Accumulate the payload in `letter` for the parcel's unit."""
         meant = dataclasses.replace(parcel, unit=self.units[parcel.unit.index])
         start, size = letter.places[parcel.unit.index]
-        self.decoders([meant], letter.message, start, start + size, [size], weight, first=replace)
+        self.decoders([meant], letter.message, start, start + size, [size], weight)
 
 
 class Gossip(Exchange):
@@ -101,9 +101,9 @@ class Gossip(Exchange):
         for _ in self.lane.communicate():
             pass
 
-    def add_own(self, shadow: Shadow, unit: Unit, weight: float = 1.0, *, replace: bool = False) -> None:
-        """shadow += weight Q_i, of what this worker has submitted; `replace`: = instead of +=."""
-        shadow.add(self._of[unit.index], self.lane.own, weight, replace=replace)
+    def add_own(self, shadow: Shadow, unit: Unit, weight: float = 1.0) -> None:
+        """shadow += weight Q_i, of what this worker has submitted."""
+        shadow.add(self._of[unit.index], self.lane.own, weight)
 
     def add_others(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> None:
         """shadow += scale sum_j w_ij Q_j over the neighbours j, in the order of their numbers."""

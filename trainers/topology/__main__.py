@@ -6,13 +6,13 @@ Of one topology its facts; of several, or without a name of all that so many wor
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from compressors.commands import pages, parsing
+from compressors.commands.ending import ended
 from compressors.commands.tables import markdown, show
 from sweep.run import UsageError
 from trainers import pictures
@@ -25,38 +25,33 @@ PART = "topologies"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0, 2 with one line that says what is valid, or 130 by Ctrl-C."""
+    """Exit status 0, or that of what kept it from an answer (`compressors/commands/ending.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
-    try:
-        pictures.check(given.picture)
-        payload = None
-        if given.parameters is not None:
-            payload = tables.payload(given.parameters, given.compressor or "none")
-        elif given.compressor is not None:
-            raise UsageError("--compressor: valid is together with --parameters, how many the model has")
-        chosen = named(given.words)
-        found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
-        if given.into:
-            table = markdown(tables.compared(found, payload))
-            pages.fill(given.into, PART, f"{tables.heading(found, payload)}:\n\n{table}")
-        elif len(chosen) == 1:
-            show(tables.facts(*found[0], payload))
-        else:
-            print(tables.heading(found, payload))
-            show(tables.compared(found, payload))
-            for line in [] if chosen else _refused(given.workers):
-                print(line)
-        if given.picture:
-            _draw(found, given.picture)
-        sys.stdout.flush()
-    except (UsageError, parsing.UsageError) as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # whoever read has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except KeyboardInterrupt:
-        return 130
+    return ended(parser.prog, lambda: _answer(given), UsageError)
+
+
+def _answer(given: argparse.Namespace) -> int:
+    pictures.check(given.picture)
+    payload = None
+    if given.parameters is not None:
+        payload = tables.payload(given.parameters, given.compressor or "none")
+    elif given.compressor is not None:
+        raise UsageError("--compressor: valid is together with --parameters, how many the model has")
+    chosen = named(given.words)
+    found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
+    if given.into:
+        table = markdown(tables.compared(found, payload))
+        pages.fill(given.into, PART, f"{tables.heading(found, payload)}:\n\n{table}")
+    elif len(chosen) == 1:
+        show(tables.facts(*found[0], payload))
+    else:
+        print(tables.heading(found, payload))
+        show(tables.compared(found, payload))
+        for line in [] if chosen else _refused(given.workers):
+            print(line)
+    if given.picture:
+        _draw(found, given.picture)
     return 0
 
 

@@ -30,12 +30,12 @@ class Payload:
 
 
 def payload(parameters: int, compressor: str) -> Payload:
-    """The message of a compressor (`NAME[,option=value...]`) for one flat tensor.
+    """The message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
 
     Raises:
         compressors.commands.parsing.UsageError: there is no such compressor.
     """
-    method = parsing.parse(compressor)
+    method = parsing.parse(compressor, "--compressor")
     size = method.payload_size((parameters,))
     words = f"{parameters} parameters, compressor={parsing.label(method)}"
     return Payload(method.payload_bound((parameters,)) if size is None else size, size is not None, words)
