@@ -52,12 +52,13 @@ def main(pool: str) -> None:
     passed = False
 
     def pass_on(number: int, frame: object) -> None:
-        heard.append(number)
-        if passed:
-            try:  # noqa: SIM105 - contextlib takes longer to load than all the rest
-                link.send(bytes([number]))
-            except OSError:
-                pass  # it has ended
+        if not passed:
+            heard.append(number)
+            return
+        try:  # noqa: SIM105 - contextlib takes longer to load than all the rest
+            link.send(bytes([number]))
+        except OSError:
+            pass  # it has ended
 
     for each in PASSED_ON:  # first of all: a signal that nobody listens to would end this process
         signal.signal(each, pass_on)

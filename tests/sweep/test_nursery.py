@@ -217,6 +217,20 @@ def test_signals_reach_the_rank(world: Any) -> None:
     assert process.returncode == 5
 
 
+def test_a_signal_that_comes_before_the_rank_reaches_it_once(world: Any, forks: Nursery) -> None:
+    forks.process.send_signal(signal.SIGSTOP)
+    process = world("wait")
+    status = Path(f"/proc/{process.pid}/status")
+    eventually(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) >> signal.SIGUSR1 - 1 & 1)
+    process.send_signal(signal.SIGUSR1)
+    forks.process.send_signal(signal.SIGCONT)
+    told(process)
+    process.send_signal(signal.SIGTERM)
+    assert told(process) == [signal.SIGUSR1, signal.SIGTERM]
+    process.communicate(timeout=120)
+    assert process.returncode == 5
+
+
 def test_a_rank_dies_with_what_mpi_has_started(world: Any) -> None:
     processes = [world("hang"), world("hang")]
     ranks = [told(process)["pid"] for process in processes]
