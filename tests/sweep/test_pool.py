@@ -234,6 +234,33 @@ def test_a_cancelled_run_leaves_its_ranks_to_the_next(executor: PackedExecutor, 
     assert f"saved at step {steps(other)}" in str(other.reason)
 
 
+def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Make) -> None:
+    """Decentralised, with messages on their way when it is saved: the numbers are those of a run that was not."""
+    point = {
+        "algorithm": {"name": "choco", "order": "combine_then_adapt"},
+        "exchange": {"name": "gossip", "overlap": True},
+        "compressor": "sign_norm",
+        "model": "mlp",
+        "workers": 3,
+        "max_steps": 150,
+        "epochs": 100,
+    }
+    (job,) = submit(executor, make("sweep", **point))
+    until(executor, lambda: steps(job))
+    executor.preempt_all()
+    until(executor, ended(job))
+    assert job.status == names.PREEMPTED, job.reason
+    saved = steps(job)
+    executor.worlds.pop().close()
+    (again,) = submit(executor, job.mpi_run)
+    until(executor, ended(again))
+    tables, result = numbers(again.mpi_run.run)
+    assert (again.status, result["resumed_after"]) == (names.DONE, [saved])
+    alone = make("alone", **point).start(executor.slots.cores)
+    eventually(alone.poll, 120)
+    assert tables == numbers(alone.run)[0]
+
+
 def test_runs_side_by_side_have_cores_of_their_own(executor: PackedExecutor, make: Make) -> None:
     jobs = submit(executor, *[make(**ENDLESS, workers=1, seed=seed) for seed in (1, 2)])
     until(executor, lambda: all(map(steps, jobs)))
