@@ -41,8 +41,6 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     slow = "tests/test_docs.py::test_names_in_other_systems_are_commands"
     environment["PYTEST_ADDOPTS"] = f'-o python_files="{names_of_files}" --deselect {slow}'
     environment["PROCESSES"] = "1"  # each of which would load torch
-    # As would each of 42 ranks of the main sweep; those of the sweeps after it start by themselves, as by default.
-    environment["ARGS"] = "sweep.pack=true"
     environment["PIP_NO_COMPILE"] = "0"  # which is how pip is told to: of thousands of modules few are imported
     environment["MYPY_CACHE_DIR"] = str(ROOT / ".mypy_cache")
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
