@@ -5,19 +5,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 import compressors
-from compressors import Compressor, Key
+from compressors import Compressor, CorruptPayload, Key
 from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import main
 from tests.trainers.ranks_algorithms import COMM, PLAIN, Run, close, everyone, same
 from trainers.algorithms.gossiping import Gossiping
 from trainers.exchange import Traffic
 from trainers.gossip.exchange import Gossip
+from trainers.gossip.lane import NeighbourLane
 
 LATE = "combine_then_adapt"
 PLAIN_SGD = {**PLAIN, "weight_decay": 0.0}
@@ -235,6 +236,34 @@ def traffic() -> None:
                 assert counted.sent_bytes == len(targets) * counted.payload_bytes
 
 
+def wrong_lengths() -> None:
+    """A message that is too long or too short is named by the workers that it comes to, and by nobody else."""
+    for more in (64, -64):
+        run = Run(algorithm="dpsgd", topology="ring", compressor="none")
+        gossip = run.algorithm.parts.exchange
+        assert isinstance(gossip, Gossip)
+        lane, leave = gossip.lane, gossip.lane.leave
+
+        def tampered(lane: NeighbourLane = lane, leave: Callable[[], None] = leave, more: int = more) -> None:
+            if COMM.rank == 0:
+                lane.message = torch.cat([lane.message[: lane.used], lane.room(64)])
+                lane.used += more
+            leave()
+
+        lane.leave = tampered  # type: ignore[method-assign]
+        run.begin(1)
+        said = ""
+        try:
+            run.algorithm.finish()
+        except CorruptPayload as error:
+            said = str(error)
+        size = 4 * len(run.values)
+        valid = f"at most {size + 4 * len(gossip.units)}" if more > 0 else f"{size}"  # there is room for a table
+        wanted = f"worker 0's message has {size + more} bytes, and should have {valid}"
+        assert said == (wanted if 0 in gossip.mixing.sources(COMM.rank, 1) else ""), (COMM.rank, said)
+        COMM.Barrier()
+
+
 GOING_ON: list[dict[str, Any]] = [
     {"algorithm": {"name": "choco", "order": LATE}, "compressor": TOPK},
     {"algorithm": {"name": "choco"}, "compressor": "qsgd", "optimizer": "adam"},
@@ -301,7 +330,7 @@ def measured() -> None:
 
 
 def of_four() -> None:
-    for test in (formulas, equalities, contraction, lasting, going_on, ways, measured, push_sum):
+    for test in (formulas, equalities, contraction, lasting, going_on, ways, measured, push_sum, wrong_lengths):
         test()
 
 

@@ -101,7 +101,15 @@ class NeighbourLane(MessageLane):
         words = message.numel() // ALIGNMENT
         outgoing = [comm.Isend([staging.buffer(message), words, MPI.INT32_T], other, TAG) for other in self._targets]
         states = [MPI.Status() for _ in incoming]
-        MPI.Request.Waitall(incoming, states)
+        try:
+            MPI.Request.Waitall(incoming, states)
+        except MPI.Exception as error:
+            long = [state for state in states if state.Get_error() == MPI.ERR_TRUNCATE]
+            if not long:
+                raise
+            sender, size = long[0].Get_source(), ALIGNMENT * long[0].Get_count(MPI.INT32_T)
+            what = f"worker {sender}'s message has {size} bytes, and should have at most {self._bound}"
+            raise CorruptPayload(what) from error
         MPI.Request.Waitall(outgoing)
         self._lengths = [ALIGNMENT * state.Get_count(MPI.INT32_T) for state in states]
 
@@ -110,12 +118,12 @@ class NeighbourLane(MessageLane):
         if self._on_way:
             self.courier.complete()
             self._on_way = False
-            arrived = zip(self._sources.values(), self._rooms, self._lengths, strict=False)
-            self.others = [self._opened(weight, room[:length]) for weight, room, length in arrived]
+            arrived = zip(self._sources.items(), self._rooms, self._lengths, strict=False)
+            self.others = [self._opened(*source, room[:length]) for source, room, length in arrived]
         yield from ()
 
-    def _opened(self, weight: float, message: torch.Tensor) -> Letter:
-        """A neighbour's message.
+    def _opened(self, sender: int, weight: float, message: torch.Tensor) -> Letter:
+        """The message of a neighbour, and how much that counts.
 
         Raises:
             CorruptPayload: it is shorter than what it says is in it.
@@ -126,7 +134,7 @@ class NeighbourLane(MessageLane):
             lengths = np.frombuffer(table, dtype=np.uint32).tolist()
         *starts, end = accumulate(map(aligned, lengths), initial=start)
         if end != message.numel():
-            raise CorruptPayload(f"a neighbour's message has {message.numel()} bytes, and should have {end}")
+            raise CorruptPayload(f"worker {sender}'s message has {message.numel()} bytes, and should have {end}")
         units = (parcel.unit.index for parcel in self.parcels)
         return Letter(weight, Message(message), dict(zip(units, zip(starts, lengths, strict=True), strict=True)))
 
