@@ -14,12 +14,12 @@ from tests.conftest import ROOT
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
 MAY_IMPORT = {
     "compressors": (),
-    "trainers": ("compressors", "sweep.run"),
+    "trainers": ("compressors", "sweep.run", "sweep.units"),
     "sweep": (),
-    "reports": ("sweep.run",),
+    "reports": ("sweep.run", "sweep.units"),
     "hydra_plugins": ("sweep", "trainers.config"),
 }
-LOOKS = ("sweep.run", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 NEVER = {

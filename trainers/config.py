@@ -28,6 +28,7 @@ from trainers.options.base import Part
 from trainers.options.datasets import DATASETS, ImageNet
 from trainers.options.exchanges import EXCHANGES, Auto
 from trainers.options.models import MODELS
+from trainers.options.networks import NETWORKS
 from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
 from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
 from trainers.options.schedules import SCHEDULES, Regime
@@ -44,6 +45,7 @@ GROUPS: dict[str, Mapping[str, type]] = {
     "exchange": EXCHANGES,
     "compressor": compressors.registry(),
     "memory": memories.registry(),
+    "network": NETWORKS,
 }
 """The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
 
@@ -88,6 +90,7 @@ class RunConfig(Part):
     exchange: Any = None
     optimizer: Any = None
     schedule: Any = None
+    network: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,47 @@
+"""Bandwidths and times with their units, as networks are described: `1gbit`, `50us`. Standard library only."""
+
+from __future__ import annotations
+
+import re
+
+_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]+)\s*")
+
+
+def bits_per_second(text: object) -> float | None:
+    """The bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s; None where it names none.
+
+    Prefixes are decimal, as those of network rates are; a number without a unit names none.
+    """
+    lower = str(text).lower().strip()
+    for end in ("/s", "ps"):
+        if lower.endswith(f"bit{end}") or (end == "ps" and lower.endswith("bps")):
+            lower = lower.removesuffix(end) if lower.endswith(f"bit{end}") else f"{lower.removesuffix('bps')}bit"
+    return _quantity(lower, _BITS)
+
+
+def seconds(text: object) -> float | None:
+    """The time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None where it names none."""
+    return _quantity(str(text).lower(), _SECONDS)
+
+
+def _quantity(text: str, units: dict[str, float]) -> float | None:
+    found = _QUANTITY.fullmatch(text)
+    return float(found[1]) * units[found[2]] if found and found[2] in units else None
+
+
+def shown_bandwidth(rate: float) -> str:
+    """Bit/s for people, as they may be typed again: 1gbit, 2.5gbit, 100mbit."""
+    for unit, size in reversed(_BITS.items()):
+        if rate >= size:
+            return f"{rate / size:.4g}{unit}"
+    return f"{rate:.4g}bit"
+
+
+def shown_time(value: float) -> str:
+    """Seconds for people, as they may be typed again: 50us, 1.5ms, 0s."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value / 1e-9:.4g}ns" if value else "0s"

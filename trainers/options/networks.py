@@ -1,0 +1,118 @@
+"""Networks by name: the machine's own, a real one that is measured, or one that is emulated (docs/networks.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from compressors.parameters import Valid, integer, number
+from sweep import units
+from trainers.options.base import Part
+
+LOWEST_BIT_S, HIGHEST_BIT_S = 10e3, 1e12
+LONGEST_S = 1.0
+
+_BANDWIDTH = Valid(
+    "a bandwidth with its unit, such as 100mbit or 1gbit, from 10kbit to 1tbit",
+    lambda value: (rate := units.bits_per_second(value)) is not None and LOWEST_BIT_S <= rate <= HIGHEST_BIT_S,
+)
+_LATENCY = Valid(
+    "a one-way time with its unit, such as 200us or 5ms, from 0s to 1s",
+    lambda value: (time := units.seconds(value)) is not None and time <= LONGEST_S,
+)
+_OF_A_HOST = {"bandwidth": _BANDWIDTH, "latency": _LATENCY}
+
+
+def _is_hosts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(host, int)
+        and host >= 0
+        and isinstance(own, Mapping)
+        and all(key in _OF_A_HOST and _OF_A_HOST[key].test(item) for key, item in own.items())
+        for host, own in value.items()
+    )
+
+
+def _bandwidth(default: str) -> Any:
+    return dataclasses.field(default=default, metadata={"valid": _BANDWIDTH})
+
+
+def _latency(default: str) -> Any:
+    return dataclasses.field(default=default, metadata={"valid": _LATENCY})
+
+
+_HOSTS = Valid("numbers of hosts, from 0, with a bandwidth, a latency or both: {0: {bandwidth: 100mbit}}", _is_hosts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network(Part):
+    """What carries the messages between the ranks."""
+
+    measured: ClassVar[bool] = True
+    """Its links are measured before the first step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NoNetwork(Network):
+    """Whatever MPI finds: the memory of this machine, or the nodes' network. Nothing is measured or shaped."""
+
+    measured: ClassVar[bool] = False
+
+
+@dataclasses.dataclass(frozen=True)
+class RealNetwork(Network):
+    """The network as it is between the ranks, measured before the first step; nothing is shaped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Emulated(Network):
+    """Hosts of their own on one Linux machine, each behind a shaped link to one switch; ranks talk TCP only.
+
+    Args:
+        bandwidth: of a host's link, each way, in what Ethernet counts: frames with their headers.
+        latency: one way between two hosts, as a small MPI message takes it; 0s: what the machine itself takes.
+        loss: share of the packets that the switch drops.
+        workers_per_host: ranks of a host, which share its link; neighbouring ranks are on one host.
+        hosts: what is different on some hosts, by their number. The latency between two hosts is the mean of theirs.
+    """
+
+    bandwidth: str = _bandwidth("1gbit")
+    latency: str = _latency("200us")
+    loss: float = number(0.0, low=0.0, high=0.5)
+    workers_per_host: int = integer(1, low=1, high=1024)
+    hosts: dict[int, Any] = dataclasses.field(default_factory=dict, hash=False, metadata={"valid": _HOSTS})
+
+
+@dataclasses.dataclass(frozen=True)
+class Ethernet1G(Emulated):
+    """Gigabit Ethernet through one switch."""
+
+    bandwidth: str = _bandwidth("1gbit")
+    latency: str = _latency("200us")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ethernet10G(Emulated):
+    """10 Gbit/s Ethernet through one switch."""
+
+    bandwidth: str = _bandwidth("10gbit")
+    latency: str = _latency("50us")
+
+
+@dataclasses.dataclass(frozen=True)
+class Wan100M(Emulated):
+    """100 Mbit/s over a wide area: 10 ms one way."""
+
+    bandwidth: str = _bandwidth("100mbit")
+    latency: str = _latency("10ms")
+
+
+NETWORKS: dict[str, type] = {
+    "none": NoNetwork,
+    "real": RealNetwork,
+    "emulated": Emulated,
+    "ethernet_1g": Ethernet1G,
+    "ethernet_10g": Ethernet10G,
+    "wan_100m": Wan100M,
+}
