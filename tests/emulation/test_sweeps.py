@@ -63,7 +63,7 @@ def namespaces(run: Run) -> set[str]:
 
 
 def test_a_network_is_an_axis_of_a_sweep(start: Start, tmp_path: Path) -> None:
-    """The same numbers on either; ranks on one host share it; the record is beside the logs. Packed, they start alone."""
+    """The same numbers on either; the record is beside the logs. In a packed sweep those on hosts start alone."""
     code, out, err = start("-m", *QUICK, "network=wan_100m,none", "workers=3", "sweep.pack=true").end(240)
     assert code == 0, out + err
     results = {}
@@ -103,9 +103,7 @@ def test_nothing_is_left_whoever_is_killed(start: Start, tmp_path: Path, whom: s
     if whom != "launcher":
         (attempt,) = run.state()["attempts"]
         assert code == 1 and attempt["cause"] == "killed", attempt
-        assert ("the MPI launcher was killed by SIGKILL" if whom != "rank" else "a rank was killed") in attempt[
-            "reason"
-        ]
+        assert ("a rank" if whom == "rank" else "the MPI launcher") + " was killed" in attempt["reason"]
 
 
 def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
@@ -116,9 +114,8 @@ def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     mine = namespaces(run)
     program.process.send_signal(signal.SIGUSR1)
     code, out, err = program.end(120)
-    assert code == 1 and run.status() == names.PREEMPTED and "SIGUSR1: saved at step" in run.state()["reason"], (
-        out + err
-    )
+    assert (code, run.status()) == (1, names.PREEMPTED), out + err
+    assert "SIGUSR1: saved at step" in run.state()["reason"]
     assert not mine & all_namespaces()
 
     program = start(*arguments, "sweep.resume=sweep")
