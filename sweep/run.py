@@ -48,6 +48,10 @@ EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/e
 PLACES = ("sweep", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
+ADDED = {"network": {"name": "none"}}
+"""Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
+so that runs are still the runs that they were."""
+
 ATTEMPT_VARIABLE = "GRADSWEEP_ATTEMPT"
 """Environment variable of all processes of an attempt: the path of its directory, by which they can be found."""
 CORES_VARIABLE = "GRADSWEEP_CORES"
