@@ -35,6 +35,10 @@ FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that 
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
 CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
+EMULATION = (
+    "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
+)
+NETWORK = "network.json"  # likewise, by rank 0 where the network is measured: before its first step
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"
