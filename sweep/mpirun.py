@@ -62,6 +62,8 @@ class MpiRun:
     """Nothing may run beside it: no memory was left when something may have."""
     launcher: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The options of hydra/launcher for this run."""
+    module: list[str] = dataclasses.field(default_factory=lambda: ["trainers"])
+    """What Python runs as each rank, with arguments before the directory."""
 
     @property
     def run(self) -> Run:
@@ -75,7 +77,7 @@ class MpiRun:
     def arguments(self) -> list[str]:
         """The full command line of the job."""
         words = [word.replace("{workers}", str(self.workers)) for word in self.command]
-        return [*words, sys.executable, "-m", "trainers", self.directory]
+        return [*words, sys.executable, "-m", *self.module, self.directory]
 
     def start(self, cores: Sequence[int], lease: Lease | None = None, allocation: Allocation | None = None) -> Attempt:
         """Start a new attempt on `cores` of this machine, or in the `allocation` around us, and write that it runs.

@@ -31,6 +31,7 @@ STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
 LOCAL_MODELS = "local_models.csv"  # of a decentralised run only
 RESULT = "result.json"
+NETWORK = "network.json"  # what links, and of a probe collectives, were measured to carry
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
@@ -40,6 +41,7 @@ OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one o
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
+PROBES = "probes"  # instead of it, of `python -m sweep probe`: what measures a network only, and is no run
 SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
@@ -397,9 +399,9 @@ def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**record, **node} for node in ({}, *said)]
 
 
-def runs_of(sweep: Path) -> list[Run]:
-    """The runs of a sweep directory, sorted by name."""
-    directory = sweep / RUNS
+def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:
+    """The runs of a sweep directory, sorted by name; in another `folder` its probes."""
+    directory = sweep / folder
     if not directory.is_dir():
         return []
     return [Run(path) for path in sorted(directory.iterdir()) if (path / CONFIG).is_file()]

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -199,16 +200,20 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def main(arguments: list[str]) -> NoReturn:
+def main(
+    arguments: list[str], work: Callable[..., None] = run, module: str = "trainers", words: str = "RUN_DIR"
+) -> NoReturn:
+    """Do a rank's `work`, whose last argument, of those in `words`, is the directory of the run; never returns."""
     stopping.listen()  # first of all: a signal that nobody listens to would end this rank
     die_with_parent()
-    if len(arguments) != 1:
-        print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)
+    if len(arguments) != len(words.split()):
+        print(f"usage: mpirun -n WORKERS python -m {module} {words}", file=sys.stderr)
         leave(2)
-    directory = Path(arguments[0])
+    *options, last = arguments
+    directory = Path(last)
     stopping.stacks_into(attempt_directory(directory), rank_by_environment())
     try:
-        run(directory)
+        work(*options, directory)
     except BaseException as error:
         let_mpirun_end(error)
         report_failure(directory, error, rank_by_environment())

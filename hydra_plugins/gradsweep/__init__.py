@@ -37,12 +37,13 @@ def run_points(
         compose_them: gives their configs as sweep.composing has them, or raises.
         overrides: of each point, as typed.
     """
-    from sweep import compose, launch  # not at the top: Hydra imports this file for every command
+    from sweep import compose, flags, launch, probing  # not at the top: Hydra imports this file for every command
     from trainers.config import resolve
 
     fresh = compose.is_fresh(str(directory))
+    execute = launch.execute if flags.probe_seconds() is None else probing.execute
     with launch.forgetting(directory):
-        return launch.execute(
+        return execute(
             compose_them(),
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,

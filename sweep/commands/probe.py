@@ -1,0 +1,48 @@
+"""Measure the network that training would use, and train nothing: latency, bandwidth, and what the collectives of the
+exchanges take from 4 B to 64 MB; draw it, and write network.json beside the picture.
+
+What is typed is what multirun.py takes: workers, network, hydra/launcher, mpi, hydra.launcher.* and sweep.name decide what
+is probed, all else is let pass. Several values (workers=2,4,8) are several probes, one after the other. Progress,
+Ctrl-C and exit status are those of multirun.py."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from sweep.run import bad_value
+
+SECONDS = 40.0
+LEAST, MOST = 1.0, 3600.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "examples:\n"
+        "  python -m sweep probe workers=4\n"
+        "  python -m sweep probe workers=2,4,8 network=ethernet_1g\n"
+        "  python -m sweep probe workers=16 network=real hydra/launcher=slurm hydra.launcher.partition=cpu\n"
+    )
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="as of multirun.py")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="for a probe (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--config-dir", metavar="DIR", help="with own files, such as network/office.yaml, as of multirun.py"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only where network.json is, and what went wrong")
+
+
+def run(options: argparse.Namespace) -> int:
+    from sweep import flags, probing
+
+    if not LEAST <= options.seconds <= MOST:
+        raise bad_value("--seconds", f"{options.seconds:g}", f"a number from {LEAST:g} to {MOST:g}")
+    for word in options.overrides:
+        if "=" not in word and not word.startswith("~"):
+            raise bad_value("probe", word, "KEY=VALUE, such as workers=4 or network=ethernet_1g")
+    words = [*options.overrides, *([flags.QUIET] if options.quiet else [])]
+    if options.config_dir is not None:
+        words += ["--config-dir", options.config_dir]
+    program, *rest = probing.command(options.seconds, words)
+    os.execv(program, [program, *rest])
