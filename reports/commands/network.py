@@ -1,4 +1,5 @@
-"""What a probe of a network has found (python -m sweep probe): tables here, and a picture, network.png, beside its file."""
+"""What a probe of a network has found (python -m sweep probe): tables here, and a picture, network.png, beside
+network.json."""
 
 from __future__ import annotations
 
