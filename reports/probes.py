@@ -33,7 +33,7 @@ def files(*paths: Path) -> list[Path]:
         here = sorted({file for pattern in patterns for file in path.glob(pattern)}) if path.is_dir() else [path]
         if not here:
             raise UsageError(
-                f"{path}: no {rundir.NETWORK} here; valid is the directory of a probe, such as output/<date>/<time>-probe"
+                f"{path}: no {rundir.NETWORK} here; valid is a probe's directory, such as output/<date>/<time>-probe"
             )
         found += here
     return list(dict.fromkeys(found))
@@ -116,12 +116,12 @@ def _times(probe: Mapping[str, Any]) -> Table:
             near = nearest is not None and 2 / 3 < nearest / size < 1.5
             point = points[name][nearest] if near and nearest is not None else None
             time = None if point is None else float(point["time_s"])
-            word = "left out" if collectives[name].get("left_out") else ""
+            word = "left out" if size >= (collectives[name].get("left_out") or {}).get("from_bytes", math.inf) else ""
             cells.append(Cell(word, word, is_word=bool(word)) if time is None else Cell(time, number(1e3 * time)))
             records.append({"collective": name, "bytes": size if point is None else point["bytes"], "time_s": time})
         rows.append(Row(tuple(cells)))
     remarks = [
-        "bytes: of a worker's own buffer (allreduce, bcast), of its own part (allgather), of all that it sends (alltoall)",
+        "bytes: of a worker's buffer (allreduce, bcast), of its own part (allgather), of all that it sends (alltoall)",
         *_left_out(collectives),
     ]
     title = "median time of a collective, until the last worker has it"
@@ -131,7 +131,7 @@ def _times(probe: Mapping[str, Any]) -> Table:
 def _left_out(collectives: Mapping[str, Any]) -> Iterator[str]:
     for name, found in collectives.items():
         if left := found.get("left_out"):
-            yield f"{name} from {size_text(left['from_bytes'])} on was left out for lack of {clean(left['for_lack_of'])}"
+            yield f"{name}: left out from {size_text(left['from_bytes'])} on for lack of {clean(left['for_lack_of'])}"
 
 
 def _lines(probe: Mapping[str, Any]) -> Table:

@@ -27,44 +27,26 @@ if TYPE_CHECKING:
     from trainers.piecewise import Line
 
 SMALLEST, LARGEST = 4, 2**26  # bytes
-REPEATS = 50  # of a size at most
+REPEATS = 60  # of a size at most
 FEW = 3  # of a size that takes more than its share of the time
+SMALL_SHARE = 0.3  # of the time for sizes that take little: the more is left for those that take long
 CHEAP_S = 0.05  # a first repeat that takes less is a warm-up and does not count
 MARGIN = 1.2  # times as long as the first repeat are the others given
 PAUSE_S = 0.3e-3  # between two repeats at least
 SLOW = 0.3  # share of the time for the smallest messages from which on only every other size is measured
 MEMORY = 0.25  # share of what is free on a machine that buffers may take
 
-ALGORITHMS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "allreduce": (
-        "allreduce",
-        {
-            "1": "linear",
-            "2": "reduce_bcast",
-            "3": "recursive_doubling",
-            "4": "ring",
-            "5": "segmented_ring",
-            "6": "rabenseifner",
-        },
-    ),
-    "allgather": ("allgatherv", {"1": "linear", "2": "bruck", "3": "ring", "4": "neighbor", "6": "sparbit"}),
-    "alltoall": ("alltoallv", {"1": "linear", "2": "pairwise"}),
+ALGORITHMS: Mapping[str, tuple[str, str]] = {
+    "allreduce": ("allreduce", "linear reduce_bcast recursive_doubling ring segmented_ring rabenseifner"),
+    "allgather": ("allgatherv", "linear bruck ring neighbor two_proc sparbit"),
+    "alltoall": ("alltoallv", "linear pairwise"),
     "bcast": (
         "bcast",
-        {
-            "1": "linear",
-            "2": "chain",
-            "3": "pipeline",
-            "4": "split_binary",
-            "5": "binary",
-            "6": "binomial",
-            "7": "knomial",
-            "8": "scatter_allgather",
-            "9": "scatter_ring",
-        },
+        "linear chain pipeline split_binary binary binomial knomial scatter_allgather scatter_allgather_ring",
     ),
 }
-"""What Open MPI calls a collective in its settings, and what their numbers stand for (`ompi_info --param coll tuned`)."""
+"""What a collective is called in the settings of Open MPI's `tuned` component, and the algorithms that they number from
+1 on (`ompi_info --param coll tuned --level 9`)."""
 
 Operation = Callable[[], Any]
 
@@ -90,7 +72,8 @@ def algorithm(collective: str, environment: Mapping[str, str] = os.environ) -> s
     name, known = ALGORITHMS[collective]
     if environment.get("OMPI_MCA_coll_tuned_use_dynamic_rules") not in ("1", "true"):
         return None
-    return known.get(environment.get(f"OMPI_MCA_coll_tuned_{name}_algorithm", ""))
+    chosen, names = environment.get(f"OMPI_MCA_coll_tuned_{name}_algorithm", ""), known.split()
+    return chosen if chosen in names else dict(zip("123456789", names, strict=False)).get(chosen)
 
 
 def operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterator[tuple[int, Operation]]:
@@ -118,9 +101,7 @@ def operations(comm: MPI.Comm, collective: str, sizes: Sequence[int]) -> Iterato
             buffers = [sent, words, MPI.INT32_T], [received, [words] * workers, places, MPI.INT32_T]
             operation = _bound(comm.Allgatherv, *buffers)
         elif collective == "allreduce":
-            pieces = [
-                sent[low : min(low + SEGMENT_BYTES // 4, size // 4)] for low in range(0, size // 4, SEGMENT_BYTES // 4)
-            ]
+            pieces = np.array_split(sent[: size // 4], -(-size // SEGMENT_BYTES))
             operation = _bound(_add_up, comm, pieces)
         else:
             operation = _bound(comm.Bcast, [sent, size // 4, MPI.FLOAT])
@@ -167,13 +148,13 @@ class Probe:
         return {name: found[name] for name in ALGORITHMS}
 
     def collective(self, name: str, sizes: Sequence[int], seconds: float) -> dict[str, Any]:
-        """The points of a collective, in ascending order, as far as they fit into the time; and the lines through them."""
+        """What network.json says of a collective: its points, by ascending bytes, as far as there is time for them."""
         fitting = [size for size in sizes if size <= self._fitting[name]]
         why = "memory" if len(fitting) < len(sizes) else None
         points: list[Point] = []
-        began, share = time.perf_counter(), seconds / len(sizes)
+        began, share = time.perf_counter(), SMALL_SHARE * seconds / len(sizes)
         for size, operation in operations(self.comm, name, fitting):
-            # by the last one, a little more than twice as large: the time grows at most as the size does
+            # the time grows at most as the size does
             expected = points[-1].time_s * size / points[-1].bytes if points else 0.0
             left = seconds - (time.perf_counter() - began)
             if not self.comm.bcast(2 * MARGIN * expected <= left):
@@ -202,15 +183,21 @@ class Probe:
     def _point(self, size: int, operation: Operation, share: float, left: float) -> Point:
         first = float(self._together(operation, 1, 0.0)[0])
         each = MARGIN * first + PAUSE_S
-        wanted = min(max(int(share / each), FEW), REPEATS, max(1, int((left - first) / each)))
-        times = np.atleast_1d(self._together(operation, int(self.comm.bcast(wanted)), each))
-        if first >= CHEAP_S:
+        is_cheap = first < CHEAP_S
+        least = FEW if is_cheap else FEW - 1
+        wanted = min(max(int(share / each), least), REPEATS, max(1, int((left - first) / each)))
+        times = self._together(operation, int(self.comm.bcast(wanted)), each)
+        if not is_cheap:
             times = np.append(times, first)
         low, middle, high = map(float, np.quantile(times, (0.25, 0.5, 0.75)))
         return Point(size, middle, low, high, len(times))
 
     def _together(self, operation: Operation, repeats: int, each: float) -> Any:
-        """Seconds of each repeat, from the last rank that began to the last that ended; one begins every `each` s."""
+        """Seconds of the repeats, one of which begins every `each` s, that all ranks have begun most nearly together.
+
+        A time is that from the last rank that began to the last that ended. A rank that begins late, as something
+        else had its core, finds that others have done a part already: half of many repeats are left out for that.
+        """
         from mpi4py import MPI
 
         self.clock.compare()
@@ -222,22 +209,17 @@ class Probe:
             began[repeat] = self.clock.now()
             operation()
             ended[repeat] = self.clock.now()
-        for times in (began, ended):
+        earliest = -began
+        for times in (began, earliest, ended):
             self.comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-        return np.maximum(ended - began, 1e-9)
+        together = np.argsort(began + earliest)[: max(-(-repeats // 2), min(repeats, FEW))]
+        return np.maximum(ended - began, 1e-9)[together]
 
 
 def _largest(comm: MPI.Comm) -> dict[str, int]:
     """The bytes up to which the buffers of each collective fit into the memory of the ranks' machines."""
-    free = next(
-        (
-            int(line.split()[1]) * 1024
-            for line in Path("/proc/meminfo").read_text().splitlines()
-            if "MemAvailable" in line
-        ),
-        2**40,
-    )
-    least = min(comm.allgather(free))
+    known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    least = min(comm.allgather(1024 * int(known["MemAvailable"].split()[0])))
     room = int(MEMORY * least / comm.size)  # as if all ranks were on the machine that has least
     return {name: room // (comm.size + 1 if name == "allgather" else 2) for name in ALGORITHMS}
 

@@ -40,9 +40,8 @@ def plot(probe: Mapping[str, Any]) -> Plot:
             Line2D([], [], color=GREY, label="alpha + beta x bytes"),
             Line2D([], [], color=GREY, linestyle=":", label="the next line begins"),
         ]
-        figure.legend(
-            handles=marks, loc="outside upper left", ncols=3, title=title(probe), title_fontsize=9, alignment="left"
-        )
+        box = figure.legend(handles=marks, loc="outside upper left", ncols=3, title=title(probe), title_fontsize=9)
+        box.set_alignment("left")
     alt = "; ".join(_words(name, probe["collectives"].get(name) or {}) for name in COLLECTIVES)
     return Plot("network", title(probe), f"Time of collectives against bytes. {alt}.", figure)
 

@@ -1,9 +1,9 @@
 """Measure the network that training would use, and train nothing: latency, bandwidth, and what the collectives of the
 exchanges take from 4 B to 64 MB; draw it, and write network.json beside the picture.
 
-What is typed is what multirun.py takes: workers, network, hydra/launcher, mpi, hydra.launcher.* and sweep.name decide what
-is probed, all else is let pass. Several values (workers=2,4,8) are several probes, one after the other. Progress,
-Ctrl-C and exit status are those of multirun.py."""
+What is typed is what multirun.py takes: workers, network, mpi and hydra/launcher decide what is probed, all else makes
+no difference. Several values (workers=2,4,8) are several probes, one after the other. Ctrl-C ends all of it. Exit
+status 0: all is measured; 1: a probe has failed; 2: nothing was started; 128 + n: ended by signal n."""
 
 from __future__ import annotations
 
@@ -24,12 +24,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "  python -m sweep probe workers=16 network=real hydra/launcher=slurm hydra.launcher.partition=cpu\n"
     )
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="as of multirun.py")
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S", help="for a probe (default: %(default)g)"
-    )
-    parser.add_argument(
-        "--config-dir", metavar="DIR", help="with own files, such as network/office.yaml, as of multirun.py"
-    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="of a probe (default: %(default)g)")
+    parser.add_argument("--config-dir", metavar="DIR", help="with files of one's own, such as network/office.yaml")
     parser.add_argument("--quiet", action="store_true", help="print only where network.json is, and what went wrong")
 
 
