@@ -57,6 +57,9 @@ RUN_COLUMNS = {
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
+ADDED = {key: section["name"] for key, section in rundir.ADDED.items()}
+"""Keys that the runs of earlier versions lack, and what they have by that, beside runs that have such a key."""
+
 _NAMES = {"sweep": "category", "run": "category"}
 _COUNTS = ("step", "epoch", "samples")
 
@@ -77,6 +80,7 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 def frame_of_runs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
     frame = pd.DataFrame(rows)
+    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
     keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
     frame = frame.reindex(columns=[*RUN_COLUMNS, *keys])
     columns = {}

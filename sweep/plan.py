@@ -39,7 +39,7 @@ class Point:
 
 def signature(config: Mapping[str, Any]) -> str:
     """SHA-256 of the resolved config without places, in hex: what makes two runs the same run."""
-    kept = dict(config)
+    kept = {key: value for key, value in config.items() if key not in names.ADDED or value != names.ADDED[key]}
     for place in names.PLACES:
         take_out(kept, place)
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

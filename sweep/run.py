@@ -36,6 +36,10 @@ FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that 
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
 CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
+EMULATION = (
+    "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
+)
+NETWORK = "network.json"  # likewise, by rank 0 where the network is measured: before its first step
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"
@@ -49,6 +53,10 @@ EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/e
 
 PLACES = ("sweep", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
+
+ADDED = {"network": {"name": "none"}}
+"""Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
+so that runs are still the runs that they were."""
 
 ATTEMPT_VARIABLE = "GRADSWEEP_ATTEMPT"
 """Environment variable of all processes of an attempt: the path of its directory, by which they can be found."""

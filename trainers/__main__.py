@@ -1,6 +1,7 @@
 """`mpirun -n W python -m trainers RUN_DIR`: one rank of a run.
 
-Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json; goes on from RUN_DIR/checkpoint where
+Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json, and where the network is to be measured
+network.json in the attempt's directory; goes on from RUN_DIR/checkpoint where
 an earlier attempt has left one. The launcher sets GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json,
 stopped.json and stacks-R.txt) and GRADSWEEP_CORES (to pin ranks to); both may be missing. SIGUSR1 to any rank, or to
 mpirun, which passes it on, has the run saved and ended. Exit status 0 when result.json says done or diverged or
@@ -18,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainers import stopping
 
@@ -109,6 +110,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
             f"{directory / RESULT}: the run is finished; remove the file, and {CHECKPOINT} where there is one, to "
             f"compute it again"
         )
+    network = measured(config, comm, directory)
     result = train(config, comm, directory)
     if result["status"] == PREEMPTED:
         if comm.rank == 0:
@@ -118,9 +120,27 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         result["hosts"] = sorted(set(hosts or []))
+        if network is not None:
+            result["network"] = network
         result["versions"] = versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
+
+
+def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:
+    """What network.json of this attempt says, on rank 0; None on others, or where nothing is to be measured."""
+    if not config.network.measured:
+        return None
+    from sweep.run import EMULATION, NETWORK, read_json, write_json
+    from trainers import links
+
+    hosts, found = links.measure(comm)
+    if comm.rank:
+        return None
+    folder = attempt_directory(directory)
+    network = links.described(config.network, hosts, found, read_json(folder / EMULATION))
+    write_json(folder / NETWORK, network)
+    return network
 
 
 def attempt_directory(directory: Path) -> Path:
