@@ -97,14 +97,13 @@ def _checked(
         raise bad_value("hydra/sweeper", "one that goes by results", "grid, where the network is probed")
     points = check(configs, overrides, resolve)
     settings = points.settings
-    for key, value, valid in (
-        ("resume", settings.resume, None),
-        ("dry_run", settings.dry_run, False),
-        ("wait", settings.wait, True),
-        ("pack", settings.pack, False),
-    ):
-        if value != valid:
-            raise bad_value(f"sweep.{key}", str(value).lower(), f"{str(valid).lower()} of a probe")
+    if settings.resume is not None:
+        raise bad_value("sweep.resume", settings.resume, "null, where the network is probed")
+    for key, valid in (("dry_run", False), ("wait", True), ("pack", False)):
+        if getattr(settings, key) is not valid:
+            raise bad_value(
+                f"sweep.{key}", str(not valid).lower(), f"{str(valid).lower()}, where the network is probed"
+            )
     for config in points.configs:
         if config["workers"] < 2:
             raise bad_value("workers", config["workers"], "an integer from 2 up: a network is between two")

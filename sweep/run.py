@@ -31,7 +31,6 @@ STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
 LOCAL_MODELS = "local_models.csv"  # of a decentralised run only
 RESULT = "result.json"
-NETWORK = "network.json"  # what links, and of a probe collectives, were measured to carry
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
@@ -39,7 +38,8 @@ CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
 EMULATION = (
     "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
 )
-NETWORK = "network.json"  # likewise, by rank 0 where the network is measured: before its first step
+NETWORK = "network.json"  # likewise, by rank 0 where the network is measured, before its first step; a probe's is in
+# the probe's directory
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"

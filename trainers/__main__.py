@@ -90,14 +90,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
 
     from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
 
-    if comm.size != config.ranks:
-        raise UsageError(
-            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
-            f"{config.ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
-        )
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    pin(node.rank, config.threads_per_worker)
-    node.Free()
+    settle_in(config, comm, config.ranks)
 
     import torch
 
@@ -125,6 +118,26 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
         result["versions"] = versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
+
+
+def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
+    """See that `comm` has so many ranks, and give each its cores. All of them call this.
+
+    Raises:
+        UsageError: it has not.
+    """
+    from mpi4py import MPI
+
+    from sweep.run import UsageError
+
+    if comm.size != ranks:
+        raise UsageError(
+            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
+            f"{ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
+        )
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    pin(node.rank, config.threads_per_worker)
+    node.Free()
 
 
 def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:

@@ -11,13 +11,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainers.__main__ import attempt_directory, limit_threads, main, pin
+from trainers.__main__ import attempt_directory, limit_threads, main, settle_in
 
 if TYPE_CHECKING:
     from trainers.config import RunConfig
     from trainers.links import Links
 
-EMULATION = "emulation.json"  # in the attempt's directory, where the network is emulated
 SETTINGS = "OMPI_MCA_coll"
 """Beginning of the environment variables by which Open MPI is told which collectives to use."""
 
@@ -35,19 +34,12 @@ def probe(seconds: str, directory: Path) -> None:
 
     from mpi4py import MPI
 
-    from sweep.run import DONE, FORMAT, NETWORK, RESULT, UsageError, now, write_json
+    from sweep.run import DONE, FORMAT, NETWORK, RESULT, now, write_json
     from trainers import links
     from trainers.probing import Probe
 
     comm, started = MPI.COMM_WORLD, now()
-    if comm.size != config.workers:
-        raise UsageError(
-            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
-            f"{config.workers} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
-        )
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    pin(node.rank, config.threads_per_worker)
-    node.Free()
+    settle_in(config, comm, config.workers)
     _, measured = links.measure(comm)
     latency_s = comm.bcast(measured.latency_s if measured else None)
     collectives = Probe(comm, float(seconds), latency_s).run()
@@ -60,20 +52,16 @@ def probe(seconds: str, directory: Path) -> None:
 
 def _about(config: RunConfig, directory: Path, hosts: list[str], measured: Links | None) -> dict[str, Any]:
     """What network.json says beside what collectives take: that of a run, and where and with what it was measured."""
-    import dataclasses
-
     from mpi4py import MPI
 
-    from sweep.run import PROVENANCE, read_json
+    from sweep.run import EMULATION, PROVENANCE, read_json
     from trainers import links
-    from trainers.config import name_of
     from trainers.sizes import SEGMENT_BYTES
 
     attempt = attempt_directory(directory)
-    section = {"name": name_of(config.network), **dataclasses.asdict(config.network)}
     machine = read_json(attempt / PROVENANCE) or {}
     return {
-        **links.described(section, config.network, len(hosts), measured, read_json(attempt / EMULATION)),
+        **links.described(config.network, len(hosts), measured, read_json(attempt / EMULATION)),
         "kind": "probe",
         "hosts": hosts,
         "machine": {key: machine.get(key) for key in ("host", "platform", "cpu")},
