@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from reports.grid import lay_out
@@ -205,15 +206,17 @@ def _traffic(group: pd.DataFrame) -> Traffic | str:
 
 def _cell(group: pd.DataFrame) -> Cell | None:
     """Nothing where no run has measured its phases."""
-    phases = group[[f"{phase}_s" for phase in rundir.PHASES]]
-    group = group[phases.notna().all(axis=1)]
-    if group.empty:
+    times = group[[*(f"{phase}_s" for phase in rundir.PHASES), "step_s"]].to_numpy("float64", na_value=math.nan)
+    is_measured = ~np.isnan(times).any(axis=1)
+    if not is_measured.any():
         return None
-    first, median = group.iloc[0], group.select_dtypes("number").median()
+    group = group[is_measured]
+    first = group.iloc[0]
+    median = dict(zip((*rundir.PHASES, "step"), map(float, np.median(times[is_measured], axis=0)), strict=True))
     found = [_of_run(run) for _, run in group.iterrows()]
     name, count = str(first[NETWORK]), int(first["workers"])
     links = [links for links, _, _ in found if links is not None]
-    moved = sum(median[f"{phase}_s"] for phase in ("encode", "communicate", "decode"))
+    moved = sum(median[phase] for phase in ("encode", "communicate", "decode"))
     return Cell(
         workload=first["workload"],
         method=first["method"],
@@ -222,11 +225,11 @@ def _cell(group: pd.DataFrame) -> Cell | None:
         links=links[0] if links else networks.MEMORY,
         load=statistics.median(load for _, load, _ in found),
         samples=float((group["samples_per_second"] / group["iterations_per_second"]).median()) / count,
-        compute_s=max(float(median["step_s"] - moved), 1e-9),
-        encode_s=float(median["encode_s"]),
-        communicate_s=float(median["communicate_s"]),
-        decode_s=float(median["decode_s"]),
-        backward_s=float(median["backward_s"]),
+        compute_s=max(median["step"] - moved, 1e-9),
+        encode_s=median["encode"],
+        communicate_s=median["communicate"],
+        decode_s=median["decode"],
+        backward_s=median["backward"],
         overlaps=setting(first.get("exchange.overlap")) == "true",
         is_fair=not any("cpu" in marks for _, _, marks in found),
     )
