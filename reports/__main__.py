@@ -24,6 +24,7 @@ COMMANDS = {
     "watch": "follow a sweep in the terminal, with its tables so far",
     "serve": "a page that follows a sweep, for a browser",
     "scaling": "predict other networks and more workers from a sweep's runs",
+    "simulate": "steps of thousands of workers: stragglers, parameter servers, nodes, gossip",
     "prune": "delete checkpoints, or what failed attempts have left",
     "export": "write runs that have ended for TensorBoard or MLflow",
 }
