@@ -11,6 +11,7 @@ from typing import Any
 from sweep import provenance, snapshot
 from sweep import run as names
 from sweep.directory import described
+from sweep.emulation import emulated
 from sweep.launchers import options_of
 from sweep.mpirun import MpiRun
 from sweep.run import Run, UsageError
@@ -55,6 +56,7 @@ class Tasks:
             limits=settings.limits,
             launcher=config["launcher"],
             gpus=options.gpus_of(config),
+            network=emulated(config),
         )
 
 
