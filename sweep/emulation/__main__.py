@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from sweep import run as names
-from sweep.emulation import RECORD, commands, delay, native, sandbox
+from sweep.emulation import commands, delay, native, sandbox
 from sweep.emulation.building import Built
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from sweep.emulation.possible import has_netem
@@ -43,7 +43,7 @@ class Job:
             built = Built(self.cluster, self.place, cores)
             delayer, took = delay.delayed(built, has_netem())
             command = self._command(built)
-            names.write_json(self.attempt / RECORD, self._record(built, delayer, took), durable=False)
+            names.write_json(self.attempt / names.EMULATION, self._record(built, delayer, took), durable=False)
         except (OSError, RuntimeError) as error:
             return fail(self.attempt, str(error))
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}

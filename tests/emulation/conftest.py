@@ -92,10 +92,10 @@ class Emulation:
 
     def record(self) -> dict[str, Any]:
         """What it has written of itself."""
-        return dict(json.loads((self.attempt / emulation.RECORD).read_text()))
+        return dict(json.loads((self.attempt / names.EMULATION).read_text()))
 
     def is_up(self) -> bool:
-        return (self.attempt / emulation.RECORD).exists()
+        return (self.attempt / names.EMULATION).exists()
 
     def left(self) -> list[int]:
         """Its processes."""

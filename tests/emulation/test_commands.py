@@ -87,6 +87,12 @@ def test_the_switch_is_told_of_every_pair() -> None:
     assert list(delay.table(found, 5.0, 0.0)) == [0] * 10
 
 
+def test_what_others_do_for_a_moment_is_not_measured() -> None:
+    quiet, busy = [1.0, 1.1, 0.9] * 25, [5.0] * 60
+    assert delay.typical(busy + quiet + busy) == 1.0
+    assert delay.typical([3.0, 1.0, 2.0]) == 2.0, "few are one block"
+
+
 def test_settings_of_the_kernel() -> None:
     wide = commands.host_settings(cluster(2, bandwidth="10gbit", latency="50ms"), [0, 1])
     assert wide["net/ipv4/tcp_rmem"].split()[2] == "250000000", "twice what is on its way"

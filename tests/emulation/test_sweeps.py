@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sweep import run as names
-from sweep.emulation import RECORD
 from sweep.processes import processes_of
 from sweep.run import Run, runs_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
@@ -72,7 +71,7 @@ def test_a_network_is_an_axis_of_a_sweep(start: Start, tmp_path: Path) -> None:
         assert result is not None
         name = "none" if "network=none" in run.name else "wan_100m"
         results[name] = result
-        assert (run.attempt(1) / RECORD).exists() == (name == "wan_100m")
+        assert (run.attempt(1) / names.EMULATION).exists() == (name == "wan_100m")
         assert ("world" in run.state()["attempts"][0]) == (name == "none"), "packed"
     assert results["wan_100m"]["hosts"] == ["host0", "host1", "host2"]
     assert results["wan_100m"]["loss"] == results["none"]["loss"]
@@ -85,7 +84,7 @@ def test_workers_of_a_host(start: Start, tmp_path: Path) -> None:
     result = run_of(tmp_path).result()
     assert code == 0 and result is not None, out + err
     assert result["hosts"] == ["host0", "host1"]
-    record = json.loads((run_of(tmp_path).attempt(1) / RECORD).read_text())
+    record = json.loads((run_of(tmp_path).attempt(1) / names.EMULATION).read_text())
     assert record["hosts"] == 2 and record["own"]["host1"]["bandwidth"] == 1e8
 
 
@@ -119,7 +118,7 @@ def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     assert not mine & all_namespaces()
 
     program = start(*arguments, "sweep.resume=sweep")
-    eventually(lambda: run.status() == names.RUNNING and (run.attempt(2) / RECORD).exists(), 120)
+    eventually(lambda: run.status() == names.RUNNING and (run.attempt(2) / names.EMULATION).exists(), 120)
     program.process.send_signal(signal.SIGINT)
     program.end(120)
     assert run.status() == names.CANCELLED
