@@ -67,7 +67,7 @@ class Job:
         agent.chmod(0o700)
         preload = None
         try:
-            preload = delay.preload(self.place)
+            preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(native.program("idle", self.place))]))
         except native.NotCompiled as error:
             built.problems.append(f"ranks that wait take CPU time: {error}")
         added = commands.mpi_arguments(str(hosts), str(agent), preload)

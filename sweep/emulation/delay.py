@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from sweep.emulation import commands, native, sandbox
@@ -211,12 +210,3 @@ def _connected(address: str) -> socket.socket:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.002)
-
-
-def preload(place: Path) -> str:
-    """The library that lets ranks wait asleep (idle.c).
-
-    Raises:
-        NotCompiled: it cannot be had.
-    """
-    return str(native.program("idle", place))

@@ -22,6 +22,7 @@ from sweep.pool import PackedExecutor
 from sweep.settings import MpiSettings, SweepSettings
 from sweep.slurm import SlurmRunExecutor
 from sweep.slurm_batch import read
+from tests.emulation.conftest import described
 from tests.sweep.fake_slurm import FakeSlurm, fake
 from tests.sweep.test_dry import config, shown
 
