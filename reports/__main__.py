@@ -23,6 +23,9 @@ COMMANDS = {
     "logs": "the end of a run's output",
     "watch": "follow a sweep in the terminal, with its tables so far",
     "serve": "a page that follows a sweep, for a browser",
+    "network": "what a probe of a network has found",
+    "scaling": "predict other networks and more workers from a sweep's runs",
+    "simulate": "steps of thousands of workers: stragglers, parameter servers, nodes, gossip",
     "prune": "delete checkpoints, or what failed attempts have left",
     "export": "write runs that have ended for TensorBoard or MLflow",
 }
@@ -70,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _commands() -> str | None:
-    lines = [f"  {command:6} {summary}" for command, summary in COMMANDS.items()]
+    lines = [f"  {command:7} {summary}" for command, summary in COMMANDS.items()]
     head = "commands (python -m reports COMMAND --help tells more; a path that is called so is written ./list):"
     return "\n".join([head, *lines]) if lines else None
 

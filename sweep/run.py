@@ -38,12 +38,14 @@ CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
 EMULATION = (
     "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
 )
-NETWORK = "network.json"  # likewise, by rank 0 where the network is measured: before its first step
+NETWORK = "network.json"  # likewise, by rank 0 where the network is measured, before its first step; a probe's is in
+# the probe's directory
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
+PROBES = "probes"  # instead of it, of `python -m sweep probe`: what measures a network only, and is no run
 SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
@@ -405,9 +407,9 @@ def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**record, **node} for node in ({}, *said)]
 
 
-def runs_of(sweep: Path) -> list[Run]:
-    """The runs of a sweep directory, sorted by name."""
-    directory = sweep / RUNS
+def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:
+    """The runs of a sweep directory, sorted by name; in another `folder` its probes."""
+    directory = sweep / folder
     if not directory.is_dir():
         return []
     return [Run(path) for path in sorted(directory.iterdir()) if (path / CONFIG).is_file()]

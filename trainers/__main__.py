@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -89,14 +90,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
 
     from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
 
-    if comm.size != config.ranks:
-        raise UsageError(
-            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
-            f"{config.ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
-        )
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    pin(node.rank, config.threads_per_worker)
-    node.Free()
+    settle_in(config, comm, config.ranks)
 
     import torch
 
@@ -124,6 +118,26 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
         result["versions"] = versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
+
+
+def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
+    """See that `comm` has so many ranks, and give each its cores. All of them call this.
+
+    Raises:
+        UsageError: it has not.
+    """
+    from mpi4py import MPI
+
+    from sweep.run import UsageError
+
+    if comm.size != ranks:
+        raise UsageError(
+            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
+            f"{ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
+        )
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    pin(node.rank, config.threads_per_worker)
+    node.Free()
 
 
 def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:
@@ -217,16 +231,20 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def main(arguments: list[str]) -> NoReturn:
+def main(
+    arguments: list[str], work: Callable[..., None] = run, module: str = "trainers", words: str = "RUN_DIR"
+) -> NoReturn:
+    """Do a rank's `work`, whose last argument, of those in `words`, is the directory of the run; never returns."""
     stopping.listen()  # first of all: a signal that nobody listens to would end this rank
     die_with_parent()
-    if len(arguments) != 1:
-        print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)
+    if len(arguments) != len(words.split()):
+        print(f"usage: mpirun -n WORKERS python -m {module} {words}", file=sys.stderr)
         leave(2)
-    directory = Path(arguments[0])
+    *options, last = arguments
+    directory = Path(last)
     stopping.stacks_into(attempt_directory(directory), rank_by_environment())
     try:
-        run(directory)
+        work(*options, directory)
     except BaseException as error:
         let_mpirun_end(error)
         report_failure(directory, error, rank_by_environment())

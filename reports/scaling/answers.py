@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,6 @@ from reports.scaling.predict import Prediction, Predictor
 
 BASELINE = "none"
 SLOWEST_BIT_S, FASTEST_BIT_S = 1e6, 1e12
-_MOST = 1e4  # times as fast, or as short: more is no answer
-_STEPS = 40  # of a bisection
 
 Key = tuple[str, str, int]
 
@@ -150,28 +148,27 @@ def needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mappi
         if best.method == one.method:
             continue
 
-        def total(codec: float, payload: float, one: Prediction = one) -> float:
-            step = predictor.step(
-                one.workload, one.method, one.workers, links[one.network], codec=codec, payload=payload
-            )
-            return float(step.total)
+        def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:
+            step = predictor.step(one.workload, one.method, one.workers, links[one.network], **changed)
+            return _least(step.total, best.step.total)
 
-        goal = best.step.total
-        factors = [
-            _factor(lambda share: total(share, 1.0), goal),
-            _factor(lambda share: total(1.0, share), goal),
-            _factor(lambda share: total(share, share), goal),
-        ]
-        found.append(Needed(one, best, *factors))
+        shares = 1 / _FACTORS
+        both = factor(codec=shares, payload=shares)
+        found.append(Needed(one, best, factor(codec=shares), factor(payload=shares), both))
     return found
 
 
-def _factor(total: Callable[[float], float], goal: float) -> float:
-    """The least factor, above 1, by which `total(1 / factor)` is as short as `goal`."""
-    if total(1 / _MOST) > goal:
+_FACTORS = np.geomspace(1.0, 1e4, 401)
+"""How many times as fast, or as short, something may be: more is no answer."""
+
+
+def _least(totals: npt.ArrayLike, goal: float) -> float:
+    """The least of _FACTORS with a total of at most `goal`, by a straight line between two of them."""
+    totals = np.broadcast_to(np.asarray(totals), _FACTORS.shape)
+    place = int(np.argmax(totals <= goal))
+    if totals[place] > goal:
         return math.inf
-    low, high = 0.0, math.log(_MOST)
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if total(math.exp(-middle)) <= goal else (middle, high)
-    return math.exp(high)
+    if place == 0:
+        return 1.0
+    share = (totals[place - 1] - goal) / (totals[place - 1] - totals[place])
+    return float(_FACTORS[place - 1] + share * (_FACTORS[place] - _FACTORS[place - 1]))

@@ -20,9 +20,11 @@ textbook has (1, 1 and almost nothing), so that a few runs suffice and what they
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +38,7 @@ Array = npt.NDArray[np.float64]
 
 PRIOR = np.array([1.0, 1.0, 2e-6, 2e-10, 0.02])
 """k_a, k_b, m in s a message, b in s a byte, s: what a cluster with TCP usually has."""
-SPREAD = np.array([0.5, 0.1, 2e-5, 1e-9, 0.1])
+SPREAD = np.array([0.2, 0.1, 2e-5, 1e-9, 0.1])
 """How far from these is not surprising."""
 _NOISE = 0.03  # of a step: what a deviation of SPREAD counts as much as
 _HUBER = 0.05  # of a step: residuals above count less
@@ -109,7 +111,7 @@ class Model:
             links: alpha and beta may be arrays.
             load: see `Cell`; of workers with cores of their own 1.
             best: each collective takes its fastest algorithm, instead of that of our runs.
-            codec, payload: encode and decode, and the bytes, are so many times what they are.
+            codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
         """
         method, work = self.methods[key], self.works[key[0]]
         crowd = max(1.0, load) ** self.kappa
@@ -153,10 +155,8 @@ def fit(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic]) -> Mo
     works = {name: _work([cell for cell in cells if cell.workload == name], kappa) for name in _workloads(cells)}
     methods = {}
     for key in dict.fromkeys((cell.workload, cell.method) for cell in cells):
-        own = [cell for cell in cells if (cell.workload, cell.method) == key]
-        decode, each = _decode(own, kappa, traffic[key])
-        encode = float(np.median([cell.encode_s / _crowd(cell, kappa) for cell in own]))
-        methods[key] = Method(encode, decode, each, traffic[key], any(cell.overlaps for cell in own))
+        own = tuple(cell for cell in cells if (cell.workload, cell.method) == key)
+        methods[key] = _method(own, kappa, traffic[key])
     return Model(kappa, tuple(_shared(cells, traffic, kappa)), works, methods)
 
 
@@ -172,34 +172,47 @@ def _kappa(cells: Sequence[Cell]) -> float:
     """The exponent with which work of one rank takes longer the more of them share a core: 1 where none does."""
     if max(cell.load for cell in cells) <= 1:
         return 1.0
-    groups = [[cell for cell in cells if cell.workload == name] for name in _workloads(cells)]
+    groups = []
+    for name in _workloads(cells):
+        figures = [(max(1.0, cell.load), cell.samples, cell.compute_s) for cell in cells if cell.workload == name]
+        groups.append(np.array(figures).T)
     losses = []
-    for kappa in map(float, _KAPPAS):
-        misses = [0.05 * abs(kappa - 1)]
-        for group in groups:
-            work = _work(group, kappa)
-            crowds = np.array([_crowd(cell, kappa) for cell in group])
-            found = np.array([work.fixed + work.each * cell.samples for cell in group]) * crowds
-            misses.append(float(np.mean(np.abs(np.log(found / [cell.compute_s for cell in group])))))
-        losses.append(sum(misses))
+    for kappa in _KAPPAS:
+        miss = 0.05 * abs(kappa - 1)
+        for loads, samples, times in groups:
+            crowds = loads**kappa
+            fixed, each = _compute(samples, times / crowds)
+            miss += float(np.mean(np.abs(np.log((fixed + each * samples) * crowds / times))))
+        losses.append(miss)
     return float(_KAPPAS[int(np.argmin(losses))])
 
 
+def _compute(samples: Array, times: Array) -> tuple[float, float]:
+    """Seconds of a step and of a sample; of the sample alone where all have as many: no more can be learned there."""
+    if samples.max() < 1.01 * samples.min():
+        return 0.0, float(np.median(times / samples))
+    fixed, each = _robust(np.column_stack([np.ones_like(samples), samples]), times)
+    return float(fixed), float(each)
+
+
 def _work(cells: Sequence[Cell], kappa: float) -> Work:
-    """Proportional to the samples where all have as many: there is nothing else to be learned from them."""
     samples = np.array([cell.samples for cell in cells])
     times = np.array([cell.compute_s / _crowd(cell, kappa) for cell in cells])
     backward = float(np.median([cell.backward_s / cell.compute_s for cell in cells]))
-    if samples.max() < 1.01 * samples.min():
-        return Work(0.0, float(np.median(times / samples)), backward)
-    fixed, each = _robust(np.column_stack([np.ones_like(samples), samples]), times)
-    return Work(float(fixed), float(each), backward)
+    return Work(*_compute(samples, times), backward)
 
 
-def _decode(cells: Sequence[Cell], kappa: float, traffic: Traffic) -> tuple[float, float]:
-    """Seconds for all payloads together, and for each."""
+@functools.lru_cache(maxsize=4096)  # most are the same whichever cell is left out
+def _method(cells: tuple[Cell, ...], kappa: float, traffic: Traffic) -> Method:
+    crowds = np.array([_crowd(cell, kappa) for cell in cells])
+    encode = float(np.median(np.array([cell.encode_s for cell in cells]) / crowds))
     payloads = np.array([float(traffic.payloads(cell.workers)) for cell in cells])
-    times = np.array([cell.decode_s / _crowd(cell, kappa) for cell in cells])
+    decode = _decode(payloads, np.array([cell.decode_s for cell in cells]) / crowds)
+    return Method(encode, *decode, traffic, any(cell.overlaps for cell in cells))
+
+
+def _decode(payloads: Array, times: Array) -> tuple[float, float]:
+    """Seconds for all payloads together, and for each."""
     if payloads.max() <= 1:
         return float(np.median(times)), 0.0
     if payloads.max() == payloads.min() or not times.max():
@@ -217,8 +230,9 @@ def _robust(columns: Array, values: Array) -> Array:
     for _ in range(8):
         rows = weights / scale
         found, _ = nnls(columns * rows[:, None], values * rows)
-        residuals = np.abs(columns @ found - values) / scale
-        weights = np.sqrt(np.minimum(1.0, 0.1 / np.maximum(residuals, 1e-12)))
+        before, weights = weights, _huber(np.abs(columns @ found - values) / scale, 0.1)
+        if np.allclose(weights, before, atol=1e-3):
+            break
     return found
 
 
@@ -253,9 +267,29 @@ def _shared(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic], k
         target = np.concatenate([seen * weights, prior @ PRIOR])
         solved, _ = nnls(matrix, target)
         found = solved * scale
-        residuals = np.abs(columns @ found - seen)
-        weights = np.sqrt(np.minimum(1.0, _HUBER / np.maximum(residuals, 1e-12)))
+        before, weights = weights, _huber(np.abs(columns @ found - seen), _HUBER)
+        if np.allclose(weights, before, atol=1e-3):
+            break
     return found
+
+
+def _huber(residuals: Array, limit: float) -> Array:
+    """Weights of rows whose squares are summed, by which residuals above the limit count by their size only."""
+    return np.sqrt(np.minimum(1.0, limit / np.maximum(residuals, 1e-12)))
+
+
+def stack(models: Sequence[Model], key: tuple[str, str]) -> Model:
+    """Models as one of this method, whose numbers are arrays: it predicts what all of them do at once, without load."""
+    methods, works = [one.methods[key] for one in models], [one.works[key[0]] for one in models]
+
+    def together(found: Sequence[Any], field: str) -> Any:
+        return np.array([getattr(one, field) for one in found])
+
+    method = dataclasses.replace(
+        methods[0], **{field: together(methods, field) for field in ("encode", "decode", "decode_each")}
+    )
+    work = Work(*(together(works, field) for field in ("fixed", "each", "backward")))
+    return Model(1.0, tuple(np.array([one.shared for one in models]).T), {key[0]: work}, {key: method})
 
 
 @dataclasses.dataclass(frozen=True)

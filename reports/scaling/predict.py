@@ -7,12 +7,15 @@ over W times those of one worker alone, who neither encodes nor communicates.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from reports.scaling.fit import Check, Model, Step
+from reports.scaling.fit import Check, Model, Step, stack
 from reports.scaling.networks import Links
 from reports.scaling.parts import Parts
 
@@ -60,15 +63,20 @@ class Predictor:
     samples: float | None = None
     best: bool = False
 
+    @functools.cached_property
+    def _samples(self) -> dict[str, float]:
+        found = {}
+        for workload in self.parts.workloads:
+            cells = [cell for cell in self.parts.cells if cell.workload == workload]
+            fewest = min(cell.workers for cell in cells)
+            found[workload] = statistics.median(cell.samples for cell in cells if cell.workers == fewest)
+        return found
+
     def samples_of(self, workload: str) -> float:
         """A worker's, in a step: as asked, else as the runs with the fewest workers had them."""
-        if self.samples is not None:
-            return self.samples
-        cells = [cell for cell in self.parts.cells if cell.workload == workload]
-        fewest = min(cell.workers for cell in cells)
-        return statistics.median(cell.samples for cell in cells if cell.workers == fewest)
+        return self._samples[workload] if self.samples is None else self.samples
 
-    def step(self, workload: str, method: str, workers: int, links: Links, **changed: float) -> Step:
+    def step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> Step:
         """`changed`: `codec` or `payload` of `Model.step`."""
         key = workload, method
         return self.model.step(key, workers, links, self.samples_of(workload), best=self.best, **changed)
@@ -81,32 +89,36 @@ class Predictor:
         """All methods on each of the networks with each number of workers."""
         found = []
         for workload in self.parts.workloads:
-            samples, alone = self.samples_of(workload), self.alone(workload)
+            alone = self.alone(workload)
             for links in networks:
                 for method in self.parts.methods(workload):
                     there = [cell.workers for cell in self.parts.of(workload, method) if cell.network == links.name]
                     for count in workers:
                         step = self.step(workload, method, count, links)
-                        low, high = self._interval((workload, method), count, links, samples, step.total)
+                        low, high = self._interval((workload, method), count, links, float(step.total))
                         is_measured = bool(there) and min(there) <= count <= max(there)
                         found.append(
                             Prediction(workload, method, count, links.name, step, low, high, alone, is_measured)
                         )
         return found
 
-    def _interval(
-        self, key: tuple[str, str], workers: int, links: Links, samples: float, step: float
-    ) -> tuple[float, float]:
+    @functools.cached_property
+    def _without(self) -> dict[tuple[str, str], tuple[Model, npt.NDArray[np.float64]]]:
+        """By method, all models without a cell, and what each missed of it, as |log|."""
+        found = {}
+        for key in self.model.methods:
+            held = [one for one in self.check.held if key in one.model.methods]
+            misses = np.array([abs(np.log(one.predicted.total / one.cell.step_s)) for one in held])
+            if held:
+                found[key] = stack([one.model for one in held], key), misses
+        return found
+
+    def _interval(self, key: tuple[str, str], workers: int, links: Links, step: float) -> tuple[float, float]:
         """Jackknife+ of the logarithm (Barber, Candes, Ramdas and Tibshirani, 2021): by each model without a cell,
         moved by what it missed of that cell. So it is wider where these models differ, far from what was measured."""
-        lows, highs = [], []
-        for held in self.check.held:
-            if key in held.model.methods:
-                total = np.log(held.model.step(key, workers, links, samples, best=self.best).total)
-                miss = abs(np.log(held.predicted.total / held.cell.step_s))
-                lows.append(total - miss)
-                highs.append(total + miss)
-        if not lows:
+        if key not in self._without:
             return step, step
-        low, high = np.quantile(lows, (1 - LEVEL) / 2), np.quantile(highs, (1 + LEVEL) / 2)
+        models, misses = self._without[key]
+        totals = np.log(models.step(key, workers, links, self.samples_of(key[0]), best=self.best).total)
+        low, high = np.quantile(totals - misses, (1 - LEVEL) / 2), np.quantile(totals + misses, (1 + LEVEL) / 2)
         return min(step, float(np.exp(low))), max(step, float(np.exp(high)))

@@ -209,6 +209,12 @@ def start(function: Callable[[], None]) -> Callable[[], None]:
     return wait
 
 
+def mount_sys(target: Path) -> None:
+    """In `target`, /sys with the interfaces of this network namespace."""
+    target.mkdir()
+    _mount("sysfs", str(target), "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
 def _unshare(flags: int, what: str) -> None:
     _check(_libc.unshare(flags), what)
 
