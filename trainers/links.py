@@ -38,7 +38,13 @@ TRIES = 3
 
 PING_BYTES = 8
 PINGS_S, FEWEST_PINGS, MOST_PINGS = 0.3, 5, 300
-STREAM_S, CHUNKS, SMALLEST, LARGEST, IN_FLIGHT = 0.3, 64, PING_BYTES * 128, 1 << 20, 64
+
+STREAM_S = 0.3
+"""That a stream takes, and eight times the latency; in about CHUNKS chunks of SMALLEST to LARGEST bytes."""
+CHUNKS, SMALLEST, LARGEST = 64, 1 << 10, 1 << 20
+IN_FLIGHT = 64
+"""Chunks that are under way at once, at the most."""
+
 _GROWTH, _LARGEST_TRY, _LONG_ENOUGH_S = 4, 4 << 20, 0.05
 _TAG = 8
 
