@@ -212,8 +212,12 @@ class Probe:
         earliest = -began
         for times in (began, earliest, ended):
             self.comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-        together = np.argsort(began + earliest)[: max(-(-repeats // 2), min(repeats, FEW))]
-        return np.maximum(ended - began, 1e-9)[together]
+        return np.maximum(ended - began, 1e-9)[most_together(began + earliest)]
+
+
+def most_together(apart: Any) -> Any:
+    """The numbers of that half of the repeats, of FEW or less of all, in which the ranks began least `apart` (s)."""
+    return np.argsort(apart, kind="stable")[: max(-(-len(apart) // 2), FEW)]
 
 
 def _largest(comm: MPI.Comm) -> dict[str, int]:
