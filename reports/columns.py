@@ -29,6 +29,11 @@ RUN_COLUMNS = {
     "cpu": "string",  # models of the machines that started its attempts (of several nodes the first), by semicolons
     "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
     **dict.fromkeys(machines.RATES, "float64"),  # of one core there, before the run or its sweep (docs/provenance.md)
+    "network_latency_s": "float64",  # one way, of 8 bytes between its first two hosts, measured before the first step
+    "network_bandwidth": "float64",  # then: bit/s of the slowest host when all send to the next at once
+    "network_off": "boolean",  # by more than 10 % not what the network's options say; NA where nothing was measured
+    "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
+    "network_problems": "string",  # what of it could not be emulated
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",

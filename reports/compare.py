@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from reports import networks
 from reports.collect import RUN_COLUMNS
 from reports.columns import ADDED
 from reports.grid import SEED, lay_out
@@ -151,7 +152,8 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
         measure: [_judged(dataclasses.replace(change, difference=next(tested)), measure) for change in found]
         for measure, found in changes.items()
     }
-    said = [*remarks(pd.concat([before, after], ignore_index=True)), *_tests(changes)]
+    both_sides = pd.concat([before, after], ignore_index=True)
+    said = [*remarks(both_sides), *networks.remarks(both_sides), *_tests(changes)]
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,8 +15,8 @@ from sweep.emulation.cluster import Cluster, Host
 OF_ROOT = "/usr/sbin:/sbin"
 """Where `ip` and `tc` are, which is not on everybody's PATH."""
 SWITCH_NAMESPACE = "/proc/1/ns/net"
-MAY_BE_MISSING = ("net/core/rps_default_mask", "net/ipv6")
-"""Of older kernels, or of those without IPv6."""
+MAY_BE_MISSING = (commands.MASK, "net/ipv6")
+"""Of kernels before 6.2, or without IPv6."""
 
 
 def found(program: str) -> str | None:
@@ -39,13 +40,16 @@ class Built:
         self.problems: list[str] = []
         sandbox.set_name("switch")
         missing = configure(commands.switch_settings(cores))
-        if any("rps" in name for name in missing) and len(cores) > 1:
-            self.problems.append("packets may change their order: the kernel is older than 6.2")
         begun = [sandbox.start(lambda host=host: self._make(host, cores)) for host in cluster.hosts]  # type: ignore[misc]
         for wait in begun:
             wait()
         batch("ip", commands.switch_links(cluster))
         batch("tc", commands.switch_shapes(cluster))
+        if commands.MASK in missing:
+            try:
+                steer([host.port for host in cluster.hosts], cores, place / "switch.sys")
+            except OSError as error:
+                self.problems.append(f"packets may come out of order: no {commands.MASK}, and {error.strerror}")
         if os.path.exists("/etc/hosts"):
             (place / "names").write_text(commands.names(cluster))
             sandbox.bind(place / "names", Path("/etc/hosts"))
@@ -56,9 +60,23 @@ class Built:
 
     def _make(self, host: Host, cores: Sequence[int]) -> None:
         sandbox.new_host(host.name, self.net(host), self.place / f"{host.name}.uts")
-        configure(commands.host_settings(self.cluster, cores))
+        missing = configure(commands.host_settings(self.cluster, cores))
         batch("ip", commands.host_links(self.cluster, host, SWITCH_NAMESPACE))
         batch("tc", commands.host_shapes(self.cluster, host))
+        if commands.MASK in missing:
+            with contextlib.suppress(OSError):  # which the switch's ports tell of
+                steer(["eth0"], cores, self.place / f"{host.name}.sys")
+
+
+def steer(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
+    """What commands.MASK does, for interfaces that are there: how older kernels have it, for root only.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    sandbox.mount_sys(place)
+    for interface in interfaces:
+        (place / f"class/net/{interface}/queues/rx-0/rps_cpus").write_text(commands.mask_of(cores))
 
 
 def configure(settings: Mapping[str, str]) -> list[str]:

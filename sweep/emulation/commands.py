@@ -15,18 +15,27 @@ LONGEST_QUEUE = 1_000_000  # packets that netem may hold
 WINDOW = 32 << 20
 MOST_WINDOW = 512 << 20
 
+MASK = "net/core/rps_default_mask"
+"""Who takes the packets of links to come, since Linux 6.2. With none, a flow goes through the queues of whichever cores
+its sender is on, and comes out of order."""
+
 Settings = Mapping[str, str]
 """What to write into which file under /proc/sys."""
 
 
-def switch_settings(cores: Iterable[int]) -> Settings:
-    """For the switch's namespace, before any link is there."""
+def mask_of(cores: Iterable[int]) -> str:
+    """Cores as the kernel takes them: hexadecimal, in groups of 32."""
     mask = sum(1 << core for core in cores)
     groups = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(1, mask.bit_length()), 32)]
+    return ",".join(reversed(groups))
+
+
+def switch_settings(cores: Iterable[int]) -> Settings:
+    """For the switch's namespace, before any link is there."""
     return {
         "net/ipv6/conf/all/disable_ipv6": "1",  # whose announcements are traffic that nobody asked for
         "net/ipv6/conf/default/disable_ipv6": "1",
-        "net/core/rps_default_mask": ",".join(reversed(groups)),  # else the cores' queues reorder a flow's packets
+        MASK: mask_of(cores),
     }
 
 
@@ -98,7 +107,7 @@ def switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
     """For `tc -batch` in the switch's namespace: what each host is sent.
 
     Args:
-        delay: that the kernel's netem adds, in s; None: no netem. With it netem drops packets, too.
+        delay: that the kernel's netem adds, in s; None: no netem.
     """
     lines = []
     for host in cluster.hosts:
@@ -106,20 +115,19 @@ def switch_shapes(cluster: Cluster, delay: float | None = None) -> list[str]:
             lines.append(f"qdisc replace dev {host.port} root handle 1: {_bucket(cluster, host)}")
         else:
             lines += [
-                f"qdisc replace dev {host.port} root handle 1: {_netem(cluster, delay)}",
+                f"qdisc replace dev {host.port} root handle 1: {_netem(delay)}",
                 f"qdisc replace dev {host.port} parent 1:1 handle 10: {_bucket(cluster, host)}",
             ]
     return lines
 
 
-def changed_delay(cluster: Cluster, delay: float) -> list[str]:
-    """For `tc -batch` in the switch's namespace: another delay of netem."""
-    return [f"qdisc change dev {host.port} root handle 1: {_netem(cluster, delay)}" for host in cluster.hosts]
+def changed_delay(cluster: Cluster, delay: float, loss: float = 0.0) -> list[str]:
+    """For `tc -batch` in the switch's namespace: another delay of netem, in s, and what it loses."""
+    return [f"qdisc change dev {host.port} root handle 1: {_netem(delay, loss)}" for host in cluster.hosts]
 
 
-def _netem(cluster: Cluster, delay: float) -> str:
-    loss = f" loss {100 * cluster.loss:g}%" if cluster.loss else ""
-    return f"netem limit {LONGEST_QUEUE} delay {delay * 1e6:.0f}us{loss}"
+def _netem(delay: float, loss: float = 0.0) -> str:
+    return f"netem limit {LONGEST_QUEUE} delay {delay * 1e6:.0f}us" + (f" loss {100 * loss:g}%" if loss else "")
 
 
 def _bucket(cluster: Cluster, host: Host) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import statistics
@@ -17,12 +18,12 @@ from sweep.emulation.cluster import Cluster, Host
 
 PORT = 7
 BYTES = 8
-LEAST, MOST = 5, 400
+LEAST, MOST = 3, 400
 """Round trips of a measurement."""
-LONG_S = 0.08
+ENOUGH_S = 0.06
 """For a measurement, after the least."""
-SURE_S = 0.02
-"""A latency from here on is not measured again: what the machine takes is next to nothing of it."""
+LONG_S = 0.05
+"""A latency above that is not measured again."""
 ROUNDS = 3
 
 
@@ -31,8 +32,8 @@ class Delayer(Protocol):
 
     name: str
 
-    def set(self, own: float) -> None:
-        """Delay so that, with the `own` time of the machine (s), each pair of hosts has its latency."""
+    def set(self, own: float, loss: float) -> None:
+        """Delay so that, with the `own` time of the machine (s), each pair of hosts has its latency; lose so many."""
 
     def remove(self) -> None:
         """Leave the ports to the kernel's bridge, as they were."""
@@ -47,8 +48,8 @@ class Netem:
         self.cluster = built.cluster
         batch("tc", commands.switch_shapes(self.cluster, self.cluster.latency))
 
-    def set(self, own: float) -> None:
-        batch("tc", commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own)))
+    def set(self, own: float, loss: float) -> None:
+        batch("tc", commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
         batch("tc", commands.switch_shapes(self.cluster))
@@ -69,17 +70,13 @@ class Switch:
         path = native.program("switch", built.place)
         batch("ip", commands.without_bridge(self.cluster))
         ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
-        self.process = subprocess.Popen(
-            [path, repr(self.cluster.loss), *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False
-        )
+        self.process = subprocess.Popen([path, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def set(self, own: float) -> None:
+    def set(self, own: float, loss: float) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
-        try:
-            self.process.stdin.write(delays(self.cluster, own).tobytes())
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(table(self.cluster, own, loss).tobytes())
             self.process.stdin.flush()
-        except OSError:
-            pass
         if not self.process.stdout.readline():
             raise RuntimeError("the switch has ended; its reason is above")
 
@@ -90,11 +87,12 @@ class Switch:
         batch("ip", commands.with_bridge(self.cluster))
 
 
-def delays(cluster: Cluster, own: float) -> array.array[int]:
-    """What switch.c is told: ns from each port to each, the last port being that of no host.
+def table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
+    """What switch.c is told: of 2^32 packets the lost ones, then ns from each port to each; the last is no host's.
 
     Args:
         own: s that the machine takes by itself.
+        loss: share of the packets between hosts.
     """
     places = (*cluster.hosts, cluster.switch)
 
@@ -103,7 +101,7 @@ def delays(cluster: Cluster, own: float) -> array.array[int]:
             return 0  # what starts the ranks is no part of the network that is emulated
         return round(1e9 * max(0.0, cluster.latency_between(one, other) - own))
 
-    return array.array("q", [between(one, other) for one in places for other in places])
+    return array.array("q", [round(loss * 2**32), *(between(one, other) for one in places for other in places)])
 
 
 def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None]:
@@ -112,32 +110,33 @@ def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None
     What cannot be had is noted in `built.problems`.
 
     Returns:
-        what delays (None: nothing has to, or can), and the one-way time in s that was measured between the first two
-        hosts; None with a single host.
+        what delays (None: nothing has to, or can), and the one-way time in s that was measured between two hosts as far
+        apart as any; None with a single host, and where it is long.
     """
     cluster = built.cluster
     if len(cluster.hosts) < 2:
         return None, None
-    one, other = cluster.hosts[:2]
-    wanted = cluster.latency_between(one, other)
+    one, other = sorted(cluster.hosts, key=lambda host: -host.latency)[:2]
+    wanted = cluster.latency_between(one, other)  # the longest: what cannot be had for it is right for no pair
     bare = one_way(built, one, other)
-    longest = max(host.latency for host in cluster.hosts)
-    if not cluster.loss and longest <= bare:
+    if not cluster.loss and wanted <= bare:
         return None, bare
     delayer = _delayer(built, has_netem)
     if delayer is None:
         return None, bare
-    own, took = bare, wanted
-    delayer.set(own)
-    if 0 < longest < SURE_S:
-        for _ in range(ROUNDS):
-            took = one_way(built, one, other)
-            own += took - wanted
-            delayer.set(own)
-        took = one_way(built, one, other)
-    if cluster.is_uniform and not cluster.loss and abs(bare - wanted) < abs(took - wanted):
+    own = bare
+    delayer.set(own, 0.0)
+    if wanted > LONG_S:  # what the machine takes is nothing of it
+        delayer.set(own, cluster.loss)
+        return delayer, None
+    for _ in range(ROUNDS):
+        own += one_way(built, one, other) - wanted
+        delayer.set(own, 0.0)
+    took = one_way(built, one, other)
+    if cluster.is_uniform and not cluster.loss and wanted - bare < took - wanted:
         delayer.remove()  # even without a delay it takes longer than the kernel's bridge
         return None, bare
+    delayer.set(own, cluster.loss)
     return delayer, took
 
 
@@ -178,7 +177,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             times: list[float] = []
             begun = time.perf_counter()
-            while len(times) < LEAST or (len(times) < MOST and time.perf_counter() < begun + LONG_S):
+            while len(times) < LEAST or (len(times) < MOST and time.perf_counter() < begun + ENOUGH_S):
                 before = time.perf_counter()
                 link.sendall(bytes(BYTES))
                 link.recv(BYTES)

@@ -1,9 +1,9 @@
 /* An Ethernet switch in user space that delays and drops packets, where the kernel has no netem, or hosts differ.
  *
- *     switch LOSS PORT...      LOSS: share of the packets between hosts; PORT: interfaces, the last one is nobody's host
+ *     switch PORT...      the interfaces; the last one is no host's, and loses nothing
  *
- * stdin: n x n delays in ns as int64, from row to column; more of them replace the first. It answers each with a line,
- * and ends with stdin. Packets leave through the queue of their port, so that a token bucket there still shapes them.
+ * stdin, as int64: of 2^32 packets between hosts so many are lost; then n x n delays in ns, from row to column. More of
+ * all that replaces the first. It answers each with a line, and ends with stdin. Packets leave through the queue of their port, so that a token bucket there still shapes them.
  * With a vnet header a packet of many segments stays one. The last two bytes of a MAC address are the port's number. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -103,7 +103,7 @@ static int open_port(const char *name) {
 }
 
 /* Take a packet of port `from`; 0 where none is there. */
-static int take(int f, int from, const int64_t *delays, uint64_t loss) {
+static int take(int f, int from, const int64_t *delays, int64_t loss) {
     static char data[LARGEST];
     ssize_t length = recv(f, data, sizeof data, MSG_DONTWAIT);
     if (length < 0) return 0;
@@ -112,7 +112,7 @@ static int take(int f, int from, const int64_t *delays, uint64_t loss) {
     int all = to[0] & 1, port = to[4] << 8 | to[5];
     for (int i = all ? 0 : port; i < (all ? ports : port + 1) && i < ports; i++) {
         int managed = from == ports - 1 || i == ports - 1;
-        if (i == from || waiting == MOST || (!managed && loss && draw() < loss)) continue;
+        if (i == from || waiting == MOST || (!managed && (int64_t)(draw() >> 32) < loss)) continue;
         struct packet *p = malloc(sizeof *p + length);
         if (!p) continue;
         *p = (struct packet){now() + delays[from * ports + i], numbers++, i, (int)length};
@@ -135,19 +135,17 @@ static int told(char *table, char *next, size_t size, size_t *read_so_far) {
 }
 
 int main(int count, char **words) {
-    if (count < 4) return 2;
-    double share = atof(words[1]);
-    uint64_t loss = share > 0 ? (uint64_t)(share * 18446744073709549568.0) : 0;
-    ports = count - 2;
-    size_t size = sizeof(int64_t) * ports * ports, so_far = 0;
-    int64_t *delays = calloc(1, size);
+    if (count < 3) return 2;
+    ports = count - 1;
+    size_t size = sizeof(int64_t) * (1 + ports * ports), so_far = 0;
+    int64_t *table = calloc(1, size);
     char *next = malloc(size);
     struct pollfd *polled = calloc(ports + 1, sizeof *polled);
-    if (!delays || !next || !polled) fail("memory");
+    if (!table || !next || !polled) fail("memory");
     struct sched_param priority = {.sched_priority = 50};
     sched_setscheduler(0, SCHED_FIFO, &priority); /* without the right to it, packets are a little later */
     prctl(PR_SET_TIMERSLACK, 1);
-    for (int i = 0; i < ports; i++) polled[i] = (struct pollfd){open_port(words[i + 2]), POLLIN, 0};
+    for (int i = 0; i < ports; i++) polled[i] = (struct pollfd){open_port(words[i + 1]), POLLIN, 0};
     polled[ports] = (struct pollfd){0, POLLIN, 0};
     for (;;) {
         struct timespec left = {0, 0};
@@ -156,10 +154,10 @@ int main(int count, char **words) {
             if (ns > 0) left = (struct timespec){ns / 1000000000, ns % 1000000000};
         }
         if (ppoll(polled, ports + 1, waiting ? &left : NULL, NULL) < 0 && errno != EINTR) fail("ppoll");
-        if (polled[ports].revents && !told((char *)delays, next, size, &so_far)) return 0;
+        if (polled[ports].revents && !told((char *)table, next, size, &so_far)) return 0;
         for (int i = 0; i < ports; i++)
             if (polled[i].revents)
-                for (int n = 0; n < AT_A_TIME && take(polled[i].fd, i, delays, loss); n++)
+                for (int n = 0; n < AT_A_TIME && take(polled[i].fd, i, table + 1, table[0]); n++)
                     ;
         for (int64_t t = now(); waiting && heap[0]->due <= t;) {
             struct packet *p = pop();

@@ -1,0 +1,158 @@
+"""Predict the steps of a sweep's methods with other networks and more workers, from its finished runs alone.
+
+A cost model (compute, encoding, decoding, messages) is fitted to the runs and checked on each of them by the others.
+Tables and pictures go into scaling/ of the sweep's directory, of several sweeps into --into. docs/scaling.md tells what
+the model is, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.commands import choosing, comparing
+from reports.commands.build import as_typed
+from sweep.run import UsageError, bad_value
+
+if TYPE_CHECKING:
+    from reports.scaling.networks import Links  # what loads numpy comes later
+    from reports.scaling.predict import Predictor
+    from reports.table import Table
+
+PLACE = "scaling"  # below a sweep's directory
+_PICTURES = ("png", "svg", "pdf")
+_FORMATS = ("csv", "md", "tex", "html", "parquet")
+_MOST = 4_000  # predictions
+_MAP_LATENCY = "50us"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a sweep's directory, or one with sweeps")
+    parser.add_argument(
+        "--network",
+        metavar="N,N",
+        default="1gbit,10gbit,100gbit,infiniband",
+        help="bandwidths (25gbit) and names (infiniband, ethernet_1g, ethernet_10g, wan_100m); default: %(default)s",
+    )
+    parser.add_argument("--workers", metavar="N", default="2..1024", help="2..1024 (default), or 2,4,96")
+    parser.add_argument("--latency", metavar="TIME", help="one way, of all these networks: 50us")
+    parser.add_argument("--probe", metavar="FILE", type=Path, help="network.json of `python -m sweep probe`")
+    parser.add_argument("--samples", metavar="N", type=float, help="of a worker in a step; default: as in the runs")
+    parser.add_argument(
+        "--best", action="store_true", help="each collective takes its fastest algorithm, not that of our runs"
+    )
+    parser.add_argument("--into", metavar="DIR", type=Path, help="where it goes, of several sweeps")
+    parser.add_argument(
+        "--format", metavar="F,F", default="csv,md,tex", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+    )
+    parser.add_argument("--plots", metavar="F,F", default="png", help=f"of {', '.join(_PICTURES)}; default: png")
+    parser.add_argument("--no-plots", dest="plots", action="store_const", const="", help="no pictures")
+    parser.add_argument("--quiet", action="store_true", help="print only where it is")
+
+
+def run(options: argparse.Namespace) -> int:
+    from reports.scaling import networks
+
+    pictures = choosing.several("--plots", options.plots, _PICTURES)
+    formats = choosing.several("--format", options.format, _FORMATS)
+    asked = networks.asked(options.network, options.latency, options.probe)
+    workers = networks.workers(options.workers)
+    if options.samples is not None and not 0 < options.samples < 1e9:
+        raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
+    predictor, place = _fitted(options)
+    links = [*predictor.parts.networks, *asked]
+    methods = sum(len(predictor.parts.methods(workload)) for workload in predictor.parts.workloads)
+    if methods * len(links) * len(workers) > _MOST:
+        raise UsageError(
+            f"scaling: {methods} methods x {len(links)} networks x {len(workers)} numbers of workers are more than "
+            f"{_MOST} predictions; ask for fewer networks or workers"
+        )
+    if len(names := [one.name for one in links]) > len(set(names)):
+        links = list({one.name: one for one in reversed(links)}.values())[::-1]  # what was measured goes first
+    place.mkdir(parents=True, exist_ok=True)
+    latency = options.latency or _MAP_LATENCY
+    tables = _write(predictor, links, workers, latency, place, formats, pictures)
+    if not options.quiet:
+        _show(predictor, tables)
+    print(as_typed(place), flush=True)
+    return 0
+
+
+def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
+    """The model of the sweeps that were typed, and the directory of what is told of it.
+
+    Raises:
+        sweep.run.UsageError: there is nothing that a model could be fitted to, or it says nothing.
+    """
+    from reports import collect
+    from reports.build import swept
+    from reports.collect import Report
+    from reports.scaling import fit, parts
+    from reports.scaling.predict import Predictor
+
+    sweeps = collect.sweeps(*options.paths)
+    report = Report(sweeps).merged()
+    infos = [report.info(sweep) for sweep in sweeps]
+    found = parts.read(report.runs, [key for info in infos for key in swept(info)], str(infos[0].get("command", "")))
+    check = fit.check(found)
+    fit.refuse(check)
+    model = fit.fit(found.cells, found.traffic)
+    one = options.into is None and len(sweeps) == 1
+    place = sweeps[0] if one else comparing.place(options.into, sweeps)
+    return Predictor(found, model, check, options.samples, options.best), place / PLACE if one else place
+
+
+def _write(
+    predictor: Predictor,
+    links: Sequence[Links],
+    workers: Sequence[int],
+    latency: str,
+    place: Path,
+    formats: Sequence[str],
+    pictures: Sequence[str],
+) -> list[Table]:
+    """Write all tables and pictures."""
+    from reports.formats import save
+    from reports.scaling import answers, tables
+    from sweep.units import seconds
+
+    parts = predictor.parts
+    by_name = {one.name: one for one in links}
+    predictions = predictor.predict(links, workers)
+    one_way = seconds(latency) or 0.0
+    maps = {workload: answers.win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
+    evens = {workload: answers.break_even(one, parts.compressors) for workload, one in maps.items()}
+    notes = tables.notes(predictor, links)
+    made = [
+        tables.fastest(predictions, parts.compressors, notes),
+        *(tables.break_even(workload, one, latency, ()) for workload, one in evens.items() if one),
+        tables.throughput(predictions, notes),
+        tables.efficiency(predictions, notes),
+        tables.needed(answers.needed(predictor, predictions, by_name), notes),
+        tables.published(predictor, predictions, by_name),
+        tables.checked(predictor.check, ()),
+        tables.fitted(predictor),
+    ]
+    for table in made:
+        save(table, place, formats)
+    if pictures:
+        from reports.plots.picture import Drawing
+        from reports.scaling.pictures import makers
+
+        nominal = [one for one in links if one not in parts.networks]
+        makes = makers(predictor.check, predictions, parts.cells, maps, evens, nominal, latency)
+        with Drawing(makes, place, ["png", *pictures]) as drawing:
+            drawing.finish()
+    return made
+
+
+def _show(predictor: Predictor, made: Sequence[Table]) -> None:
+    from reports import terminal
+    from reports.scaling.tables import summary
+
+    out = terminal.console()
+    for line in summary(predictor.check):
+        terminal.say(out, line, style="bold")
+    terminal.show(out, [table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
+    terminal.say(out, "")

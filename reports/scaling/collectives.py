@@ -1,0 +1,250 @@
+"""What collectives cost in the alpha-beta-gamma model: latency a message, time a byte, time a summed byte.
+
+A message of n bytes takes alpha + n beta, a worker sends one and receives one at a time, both at once, and all links
+are alike and independent of each other. The forms are those of Thakur, Rabenseifner and Gropp, "Optimization of
+Collective Communication Operations in MPICH" (2005), and of Chan, Heimlich, Purkayastha and van de Geijn, "Collective
+Communication: Theory, Practice, and Experience" (2007), unless a function says otherwise. lg is log2.
+
+With a number of workers W that is no power of two, recursive doubling and halving first fold: W - 2^floor(lg W) workers
+give what they have to a neighbour (one message of n), and get the result at the end (another).
+
+What `n` is: allreduce, reduce, bcast and reduce_scatter: the bytes of one worker's own buffer; allgather, gather and
+scatter: of one worker's own contribution; alltoall: of one worker's whole send buffer; gossip: of what every neighbour
+gets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+SEGMENT = 2**17
+"""Bytes of a segment of a pipeline, as in Open MPI's own decisions for long messages."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a collective does on its critical path, and what it puts on the network altogether.
+
+    steps: messages one after another. bytes: what they carry. reduced: bytes that are summed between them.
+    wire: payload bytes that all workers together send.
+    """
+
+    steps: float = 0.0
+    bytes: float = 0.0
+    reduced: float = 0.0
+    wire: float = 0.0
+
+    def time(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
+        """Seconds, with `alpha` s a message, `beta` s a byte, `gamma` s a summed byte."""
+        return alpha * self.steps + beta * self.bytes + gamma * self.reduced
+
+
+def _lg(workers: int) -> int:
+    """ceil(lg W): the steps in which one worker's word can reach all."""
+    return (workers - 1).bit_length()
+
+
+def _folded(workers: int) -> tuple[int, int]:
+    """lg of the largest power of two that is not above W, and 1 where W is above it, else 0."""
+    power = workers.bit_length() - 1
+    return power, int(workers > 2**power)
+
+
+def _allreduce_ring(n: float, w: int) -> Cost:
+    """A reduce-scatter and an allgather round a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce", 2009)."""
+    share = n * (w - 1) / w
+    return Cost(2 * (w - 1), 2 * share, share, 2 * share * w)
+
+
+def _allreduce_doubling(n: float, w: int) -> Cost:
+    """Recursive doubling: in each of lg W steps two workers swap all they have."""
+    power, fold = _folded(w)
+    wire = 2**power * power * n + 2 * (w - 2**power) * n
+    return Cost(power + 2 * fold, (power + 2 * fold) * n, (power + fold) * n, wire)
+
+
+def _allreduce_rabenseifner(n: float, w: int) -> Cost:
+    """Recursive halving to reduce and scatter, recursive doubling to gather (Rabenseifner, 2004)."""
+    power, fold = _folded(w)
+    share = n * (1 - 2.0**-power)
+    wire = 2**power * 2 * share + 2 * (w - 2**power) * n
+    return Cost(2 * (power + fold), 2 * share + 2 * fold * n, share + fold * n, wire)
+
+
+def _reduce_scatter_ring(n: float, w: int) -> Cost:
+    """Round a ring, or pairwise: W - 1 steps of n / W."""
+    share = n * (w - 1) / w
+    return Cost(w - 1, share, share, share * w)
+
+
+def _reduce_scatter_halving(n: float, w: int) -> Cost:
+    """Recursive halving. Those who were folded get their share, n / W, at the end."""
+    power, fold = _folded(w)
+    share = n * (1 - 2.0**-power)
+    wire = 2**power * share + (w - 2**power) * (n + n / w)
+    return Cost(power + 2 * fold, share + fold * (n + n / w), share + fold * n, wire)
+
+
+def _allgather_ring(n: float, w: int) -> Cost:
+    return Cost(w - 1, (w - 1) * n, 0.0, w * (w - 1) * n)
+
+
+def _allgather_bruck(n: float, w: int) -> Cost:
+    """Bruck et al. (1997): ceil(lg W) steps, of 1, 2, 4, ... contributions, whatever W is."""
+    return Cost(_lg(w), (w - 1) * n, 0.0, w * (w - 1) * n)
+
+
+def _allgather_doubling(n: float, w: int) -> Cost:
+    """Recursive doubling, which is for powers of two; else Bruck's algorithm, as in Open MPI and MPICH."""
+    return _allgather_bruck(n, w)
+
+
+def _allgather_neighbours(n: float, w: int) -> Cost:
+    """Neighbour exchange (Chen et al., 2005), for even W: W / 2 steps; else a ring, as in Open MPI."""
+    return Cost(w // 2 if w % 2 == 0 else w - 1, (w - 1) * n, 0.0, w * (w - 1) * n)
+
+
+def _alltoall_pairwise(n: float, w: int) -> Cost:
+    return Cost(w - 1, n * (w - 1) / w, 0.0, n * (w - 1))
+
+
+def _alltoall_linear(n: float, w: int) -> Cost:
+    """All messages are posted at once: their latencies overlap, their bytes share the worker's link."""
+    return Cost(1, n * (w - 1) / w, 0.0, n * (w - 1))
+
+
+def _alltoall_bruck(n: float, w: int) -> Cost:
+    """Bruck et al. (1997): step k passes on the blocks whose distance has bit k, n / W each."""
+    blocks = sum(1 for distance in range(w) for bit in range(_lg(w)) if distance >> bit & 1)
+    return Cost(_lg(w), n * blocks / w, 0.0, n * blocks)
+
+
+def _bcast_binomial(n: float, w: int) -> Cost:
+    return Cost(_lg(w), _lg(w) * n, 0.0, (w - 1) * n)
+
+
+def _bcast_scatter_allgather(n: float, w: int) -> Cost:
+    """Van de Geijn: a binomial scatter, and an allgather round a ring."""
+    share = n * (w - 1) / w
+    return Cost(_lg(w) + w - 1, 2 * share, 0.0, n * _scattered(w) / w + share * w)
+
+
+def _bcast_pipeline(n: float, w: int) -> Cost:
+    """Along a chain, in segments of SEGMENT bytes: the last worker has the first after W - 1 steps."""
+    segments = max(1, math.ceil(n / SEGMENT))
+    steps = segments + w - 2
+    return Cost(steps, steps * n / segments, 0.0, (w - 1) * n)
+
+
+def _bcast_linear(n: float, w: int) -> Cost:
+    """The root sends to all at once: one latency, and all bytes through its link."""
+    return Cost(1, (w - 1) * n, 0.0, (w - 1) * n)
+
+
+def _reduce_binomial(n: float, w: int) -> Cost:
+    return Cost(_lg(w), _lg(w) * n, _lg(w) * n, (w - 1) * n)
+
+
+def _reduce_scatter_gather(n: float, w: int) -> Cost:
+    """Rabenseifner (2004): recursive halving, and a binomial gather at the root."""
+    power, fold = _folded(w)
+    share = n * (1 - 2.0**-power)
+    wire = 2**power * share + n * _scattered(2**power) / 2**power + (w - 2**power) * n
+    return Cost(2 * power + fold, 2 * share + fold * n, share + fold * n, wire)
+
+
+def _reduce_pipeline(n: float, w: int) -> Cost:
+    chain = _bcast_pipeline(n, w)
+    return dataclasses.replace(chain, reduced=chain.bytes)
+
+
+def _reduce_linear(n: float, w: int) -> Cost:
+    """All send to the root at once, whose link is shared (incast) and who sums what comes."""
+    return Cost(1, (w - 1) * n, (w - 1) * n, (w - 1) * n)
+
+
+def _scattered(workers: int) -> int:
+    """Contributions that a binomial scatter or gather sends altogether: its inner nodes pass on their subtrees."""
+    return sum(
+        min(2**bit, workers - start) for bit in range(_lg(workers)) for start in range(2**bit, workers, 2 ** (bit + 1))
+    )
+
+
+def _gather_linear(n: float, w: int) -> Cost:
+    """All send to the root at once, whose link is shared: the incast at a parameter server of W - 1 workers."""
+    return Cost(1, (w - 1) * n, 0.0, (w - 1) * n)
+
+
+def _gather_binomial(n: float, w: int) -> Cost:
+    return Cost(_lg(w), (w - 1) * n, 0.0, n * _scattered(w))
+
+
+def _gossip_at_once(n: float, w: int) -> Cost:
+    """A worker swaps messages with its W - 1 neighbours at once, through its one link."""
+    return Cost(1, (w - 1) * n, 0.0, w * (w - 1) * n)
+
+
+def _gossip_in_turn(n: float, w: int) -> Cost:
+    """With one neighbour after another, as Lian et al. (2017) count: the degree times the latency."""
+    return Cost(w - 1, (w - 1) * n, 0.0, w * (w - 1) * n)
+
+
+COLLECTIVES: dict[str, dict[str, Callable[[float, int], Cost]]] = {
+    "allreduce": {
+        "ring": _allreduce_ring,
+        "recursive_doubling": _allreduce_doubling,
+        "rabenseifner": _allreduce_rabenseifner,
+    },
+    "reduce_scatter": {"ring": _reduce_scatter_ring, "recursive_halving": _reduce_scatter_halving},
+    "allgather": {
+        "ring": _allgather_ring,
+        "recursive_doubling": _allgather_doubling,
+        "bruck": _allgather_bruck,
+        "neighbour_exchange": _allgather_neighbours,
+    },
+    "alltoall": {"pairwise": _alltoall_pairwise, "linear": _alltoall_linear, "bruck": _alltoall_bruck},
+    "bcast": {
+        "binomial": _bcast_binomial,
+        "scatter_allgather": _bcast_scatter_allgather,
+        "pipeline": _bcast_pipeline,
+        "linear": _bcast_linear,
+    },
+    "reduce": {
+        "binomial": _reduce_binomial,
+        "scatter_gather": _reduce_scatter_gather,
+        "pipeline": _reduce_pipeline,
+        "linear": _reduce_linear,
+    },
+    "gather": {"linear": _gather_linear, "binomial": _gather_binomial},
+    "scatter": {"linear": _gather_linear, "binomial": _gather_binomial},
+    "gossip": {"at_once": _gossip_at_once, "in_turn": _gossip_in_turn},
+}
+"""The algorithms of each collective. `workers` counts the root, and of gossip a worker with its neighbours."""
+
+DEFAULTS = {collective: next(iter(algorithms)) for collective, algorithms in COLLECTIVES.items()}
+"""The algorithm of each that runs use: conf/mpi/openmpi.yaml asks for rings."""
+
+
+def cost(collective: str, algorithm: str | None, n: float, workers: int) -> Cost:
+    """What `workers` do in a collective of `n` bytes (what n is: see the module); `algorithm` None: that of runs.
+
+    Raises:
+        ValueError: there is no such collective or algorithm, or less than one worker.
+    """
+    if collective not in COLLECTIVES:
+        raise ValueError(f"{collective}: no collective; valid is one of {', '.join(COLLECTIVES)}")
+    algorithm = DEFAULTS[collective] if algorithm is None else algorithm
+    if algorithm not in COLLECTIVES[collective]:
+        raise ValueError(f"{algorithm}: no {collective}; valid is one of {', '.join(COLLECTIVES[collective])}")
+    if workers < 1:
+        raise ValueError(f"workers={workers}: valid is 1 or more")
+    return COLLECTIVES[collective][algorithm](n, workers) if workers > 1 else Cost()
+
+
+def time(
+    collective: str, algorithm: str | None, n: float, workers: int, alpha: float, beta: float, gamma: float = 0.0
+) -> float:
+    """Seconds that a collective of `n` bytes takes; the arguments are those of `cost` and of `Cost.time`."""
+    return cost(collective, algorithm, n, workers).time(alpha, beta, gamma)

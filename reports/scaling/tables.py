@@ -1,0 +1,388 @@
+"""The tables of `python -m reports scaling`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from reports.scaling import agarwal, networks
+from reports.scaling.answers import BASELINE, BreakEven, Needed, baselines, winners
+from reports.scaling.fit import Check, Held
+from reports.scaling.networks import Links
+from reports.scaling.predict import LEVEL, Prediction, Predictor
+from reports.table import Cell, Column, Row, Table
+from reports.text import number
+from sweep.units import shown_bandwidth
+
+EXTRAPOLATED = "~"
+"""In front of what was not measured."""
+TOPIC = "Scaling"
+
+_SAID = f"{EXTRAPOLATED}: extrapolated: another network than was measured, or more or fewer workers"
+_OWN = "every worker has cores and a host of its own, and as many samples a step whatever their number (weak scaling)"
+_NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
+_INTERVALS = f"in brackets {LEVEL:.0%} intervals (jackknife+ over the cells left out)"
+
+
+class _Placed(Protocol):
+    """Something about a number of workers: a column of a table."""
+
+    @property
+    def workers(self) -> int: ...
+
+
+T = TypeVar("T", bound=_Placed)
+
+
+def _by_workers(
+    name: str,
+    title: str,
+    unit: str,
+    headers: Sequence[str],
+    found: Sequence[T],
+    of: Callable[[T], Sequence[str]],
+    cell: Callable[[T], tuple[float, str]],
+    record: Callable[[T], Mapping[str, Any]],
+    remarks: Sequence[str],
+) -> Table:
+    """A row for each of what `of` says (as many words as `headers`), a column for each number of workers.
+
+    `cell`: the value and the text of each; `record`: what programs read of it besides.
+    """
+    counts = sorted({one.workers for one in found})
+    rows: dict[tuple[str, ...], dict[int, Cell]] = {}
+    records = []
+    for one in found:
+        names = tuple(of(one))
+        value, text = cell(one)
+        rows.setdefault(names, {})[one.workers] = Cell(value, text)
+        records.append({**dict(zip(headers, names, strict=True)), "workers": one.workers, **record(one)})
+    keep = [
+        place for place, header in enumerate(headers) if header != "workload" or any(names[place] for names in rows)
+    ]
+    empty = Cell("", "–")
+    return Table(
+        name,
+        title,
+        (*(Column(headers[place]) for place in keep), *(Column(str(count), unit) for count in counts)),
+        len(keep),
+        tuple(
+            Row((*(Cell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts)))
+            for names, row in rows.items()
+        ),
+        remarks=tuple(remarks),
+        records=tuple(records),
+        topic=TOPIC,
+    )
+
+
+_HEADERS = ("workload", "network", "compressor")
+
+
+def _names(one: Prediction) -> tuple[str, str, str]:
+    return one.workload, one.network, one.method
+
+
+def _mark(one: Prediction) -> str:
+    return "" if one.is_measured else EXTRAPOLATED
+
+
+def _full(one: Prediction) -> dict[str, Any]:
+    """A prediction for programs."""
+    step = one.step
+    return {
+        "iterations_per_second": one.iterations_per_second,
+        "iterations_per_second_low": 1 / one.high,
+        "iterations_per_second_high": 1 / one.low,
+        "efficiency": one.efficiency,
+        "step_s": float(step.total),
+        "compute_s": step.compute,
+        "encode_s": step.encode,
+        "communicate_s": float(step.communicate),
+        "decode_s": step.decode,
+        "extrapolated": not one.is_measured,
+    }
+
+
+def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+    return _by_workers(
+        "scaling_throughput",
+        "Predicted throughput [it/s] by workers",
+        "it/s",
+        _HEADERS,
+        found,
+        _names,
+        lambda one: (
+            one.iterations_per_second,
+            f"{_mark(one)}{number(one.iterations_per_second)} ({number(1 / one.high)} to {number(1 / one.low)})",
+        ),
+        _full,
+        [_SAID, _INTERVALS, _OWN, *remarks],
+    )
+
+
+def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+    return _by_workers(
+        "scaling_efficiency",
+        "Predicted efficiency [%] by workers",
+        "fraction",
+        _HEADERS,
+        found,
+        _names,
+        lambda one: (one.efficiency, f"{_mark(one)}{number(100 * one.efficiency)}"),
+        _full,
+        [_SAID, "samples/s over W times those of one worker alone, who sends nothing", _OWN, *remarks],
+    )
+
+
+def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]) -> Table:
+    """Who wins, and how many times as fast as without compression."""
+    bases = baselines(found, compressors)
+
+    def gain(one: Prediction) -> float:
+        base = bases.get((one.workload, one.network, one.workers))
+        return float(base.step.total / one.step.total) if base else math.nan
+
+    def text(one: Prediction) -> str:
+        is_base = compressors[one.method] == BASELINE or math.isnan(gain(one))
+        return f"{_mark(one)}{one.method}" + ("" if is_base else f" ({number(gain(one))} x)")
+
+    return _by_workers(
+        "scaling_fastest",
+        "Which compressor is predicted to be fastest, by workers",
+        "it/s",
+        ("workload", "network"),
+        list(winners(found).values()),
+        lambda one: (one.workload, one.network),
+        lambda one: (one.iterations_per_second, text(one)),
+        lambda one: {"compressor": one.method, "over_none": gain(one), **_full(one)},
+        [_SAID, f"in brackets: times as fast as compressor={BASELINE}", _NO_ACCURACY, *remarks],
+    )
+
+
+def break_even(workload: str, found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> Table:
+    def text(one: BreakEven) -> str:
+        if one.bandwidth == 0:
+            return "never"
+        return "always" if math.isinf(one.bandwidth) else shown_bandwidth(float(f"{one.bandwidth:.2g}"))
+
+    return _by_workers(
+        "scaling_break_even",
+        f"Bandwidth below which a compressor is predicted to beat compressor={BASELINE}, by workers",
+        "bit/s",
+        ("workload", "compressor"),
+        found,
+        lambda one: (workload, one.method),
+        lambda one: (one.bandwidth, text(one)),
+        lambda one: {
+            "bandwidth_bit_s": None if math.isinf(one.bandwidth) else one.bandwidth,
+            "always": math.isinf(one.bandwidth),
+        },
+        [
+            f"all of it is extrapolated; nominal bit/s of Ethernet, and {latency} one way",
+            "never: not from 1 Mbit/s up; always: up to 1 Tbit/s",
+            _NO_ACCURACY,
+            *remarks,
+        ],
+    )
+
+
+def _times(value: float) -> str:
+    return f"{number(value, 2)} x"
+
+
+def needed(found: Sequence[Needed], remarks: Sequence[str]) -> Table:
+    """What would have to be faster for a method to win where it does not."""
+
+    def text(one: Needed) -> str:
+        choices = [("codec", one.codec), ("payload", one.payload), ("both", one.both)]
+        possible = [(value, what) for what, value in choices if math.isfinite(value)]
+        alone = [pair for pair in possible if pair[1] != "both"] or possible
+        return f"{min(alone)[1]} {_times(min(alone)[0])}" if alone else "neither"
+
+    return _by_workers(
+        "scaling_needed",
+        "What would have to be faster for a compressor to win, by workers",
+        "x",
+        _HEADERS,
+        [_At(one) for one in found],
+        lambda one: _names(one.needed.prediction),
+        lambda one: (min(one.needed.codec, one.needed.payload, one.needed.both), text(one.needed)),
+        lambda one: {
+            "winner": one.needed.winner.method,
+            "codec": _finite(one.needed.codec),
+            "payload": _finite(one.needed.payload),
+            "both": _finite(one.needed.both),
+        },
+        [
+            "codec: encoding and decoding together, so many times as fast as now; payload: messages so many times as "
+            "short; both: each so many times; neither: not even both",
+            "–: it wins",
+            *remarks,
+        ],
+    )
+
+
+class _At:
+    def __init__(self, needed: Needed) -> None:
+        self.needed, self.workers = needed, needed.prediction.workers
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> Table:
+    """What the model of Agarwal et al. says of the same parts."""
+    model = predictor.model
+    compressors = predictor.parts.compressors
+    shown = [one for one in found if model.methods[one.workload, one.method].traffic.pattern == "lanes"]
+
+    def theirs(one: Prediction) -> float:
+        work, traffic = model.works[one.workload], model.methods[one.workload, one.method].traffic
+        compute = one.alone
+        if compressors[one.method] == BASELINE:
+            size = traffic.summed + traffic.gathered
+            return agarwal.uncompressed(compute, compute * work.backward, size, one.workers, links[one.network])
+        return agarwal.compressed(compute, one.step.encode + one.step.decode, traffic, one.workers, links[one.network])
+
+    return _by_workers(
+        "scaling_published",
+        "Throughput [it/s] by the model of Agarwal et al. (2022), by workers",
+        "it/s",
+        _HEADERS,
+        shown,
+        _names,
+        lambda one: (1 / theirs(one), f"{EXTRAPOLATED}{number(1 / theirs(one))} ({theirs(one) / one.step.total:.2f})"),
+        lambda one: {"iterations_per_second": 1 / theirs(one), "step_s": theirs(one), "ours_s": float(one.step.total)},
+        [
+            "in brackets: their time of a step over ours; they let uncompressed gradients overlap with backward, and "
+            "compressed ones never, and count no work of MPI itself",
+        ],
+    )
+
+
+def checked(check: Check, remarks: Sequence[str]) -> Table:
+    """Every cell that was left out, and what the model of the others said of it."""
+    headers = ["workload", "network", "compressor", "workers"]
+    has_workloads = any(one.cell.workload for one in check.held)
+    keep = headers if has_workloads else headers[1:]
+    rows, records = [], []
+    for kind, held in (("left out alone", check.held), ("with all of its number of workers", check.beyond)):
+        for one in held:
+            names = dict(
+                zip(headers, (one.cell.workload, one.cell.network, one.cell.method, one.cell.workers), strict=True)
+            )
+            records.append({**names, "left_out": kind, **_errors(one)})
+            if kind == "left out alone":
+                figures = (1e3 * one.cell.step_s, 1e3 * float(one.predicted.total))
+                rows.append(
+                    Row(
+                        (
+                            *(Cell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
+                            *(Cell(value / 1e3, number(value)) for value in figures),
+                            Cell(one.error, f"{100 * one.error:+.1f}"),
+                        )
+                    )
+                )
+    return Table(
+        "scaling_check",
+        "Step time of each cell, by a model that was fitted without it",
+        (
+            *map(Column, keep),
+            Column("measured", "s", "ms"),
+            Column("predicted", "s", "ms"),
+            Column("error", "fraction", "%"),
+        ),
+        len(keep),
+        tuple(rows),
+        remarks=(*summary(check), *remarks),
+        records=tuple(records),
+        topic=TOPIC,
+    )
+
+
+def _errors(one: Held) -> dict[str, Any]:
+    cell, found = one.cell, one.predicted
+    return {
+        "measured_s": cell.step_s,
+        "predicted_s": float(found.total),
+        "error": float(one.error),
+        "compute_s": cell.compute_s,
+        "compute_predicted_s": found.compute,
+        "encode_s": cell.encode_s,
+        "encode_predicted_s": found.encode,
+        "communicate_s": cell.communicate_s,
+        "communicate_predicted_s": float(found.communicate),
+        "decode_s": cell.decode_s,
+        "decode_predicted_s": found.decode,
+    }
+
+
+def summary(check: Check) -> list[str]:
+    """The errors in a sentence or two."""
+    said = [
+        f"{len(check.held)} cells left out one by one: the step's time is off by {check.median:.1%} (median), "
+        f"{check.p90:.1%} (90th percentile)"
+    ]
+    if check.beyond:
+        most = check.beyond[0].cell.workers
+        said.append(f"fitted without any run of {most} workers, those are off by {check.beyond_median:.1%} (median)")
+    return said
+
+
+def fitted(predictor: Predictor) -> Table:
+    """What was fitted."""
+    model = predictor.model
+    k_a, k_b, per_message, per_byte, spread = model.shared
+    shared = [
+        ("latency, times what was measured", k_a, "1"),
+        ("bandwidth: a byte's time, times what was measured", k_b, "1"),
+        ("MPI's own work for a message", per_message * 1e6, "us"),
+        ("MPI's own work for a byte", per_byte * 1e9, "ns"),
+        ("spread of the workers' compute", spread, "1"),
+        ("exponent of threads a core", model.kappa, "1"),
+    ]
+    rows: list[tuple[str, str, float, str]] = [("", what, value, unit) for what, value, unit in shared]
+    for workload, work in model.works.items():
+        rows += [(workload, "compute of a worker alone, a step", 1e3 * work.fixed, "ms")]
+        rows += [(workload, "compute of a worker alone, a sample", 1e3 * work.each, "ms")]
+    for (workload, method), one in model.methods.items():
+        traffic = one.traffic
+        rows += [(workload, f"{method}: encode", 1e3 * one.encode, "ms")]
+        rows += [(workload, f"{method}: decode", 1e3 * one.decode, "ms")]
+        rows += [(workload, f"{method}: decode each payload", 1e3 * one.decode_each, "ms")] if one.decode_each else []
+        rows += [(workload, f"{method}: summed by the network", traffic.summed / 1e6, "MB")] if traffic.summed else []
+        rows += [(workload, f"{method}: sent to others", traffic.gathered / 1e6, "MB")] if traffic.gathered else []
+    keep = 0 if any(row[0] for row in rows) else 1
+    return Table(
+        "scaling_model",
+        "What was fitted",
+        (Column("workload"), Column("part"), Column("value", "number"), Column("unit"))[keep:],
+        2 - keep,
+        tuple(
+            Row((Cell(name, name), Cell(what, what), Cell(value, number(value)), Cell(unit, unit))[keep:])
+            for name, what, value, unit in rows
+        ),
+        remarks=(
+            "compute, encoding and decoding are those of a worker with cores of its own; where all runs had more "
+            "threads than cores they follow from those with the fewest threads a core and the exponent",
+        ),
+        records=tuple(
+            {"workload": name, "part": what, "value": float(value), "unit": unit} for name, what, value, unit in rows
+        ),
+        topic=TOPIC,
+    )
+
+
+def notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
+    """What has to be known of all predictions."""
+    said = ["; ".join(networks.shown(links))]
+    for workload in predictor.parts.workloads:
+        samples = number(predictor.samples_of(workload))
+        said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
+    said += [f"not modelled: {line}" for line in predictor.parts.left_out]
+    if predictor.best:
+        said.append("each collective takes its fastest algorithm; our runs take rings")
+    return [line for line in said if line]
