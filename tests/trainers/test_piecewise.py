@@ -59,6 +59,15 @@ def test_outliers_are_named_and_bend_nothing() -> None:
     assert line.residual < 0.03
 
 
+def test_the_largest_size_is_no_outlier() -> None:
+    """Where a protocol changes at the last point but one, larger sizes are predicted from what is there."""
+    times = truth((0, ALPHA, 0.0))
+    times[-2:] *= [4, 8]
+    (*_, last) = fit(SIZES, noisy(times, 0.01, 3), np.full(25, 0.01))
+    assert last.last == 24 and 24 not in last.outliers
+    assert last.alpha + last.beta * SIZES[-1] == pytest.approx(times[-1], rel=0.25)
+
+
 def test_a_scatter_that_the_errors_do_not_tell_of_makes_no_lines() -> None:
     found = [len(fit(SIZES, noisy(truth((0, ALPHA, BETA)), 0.06, seed), np.zeros(25))) for seed in range(10)]
     assert found.count(1) >= 7
