@@ -149,7 +149,7 @@ def estimated(points: Points, directory: Path) -> tuple[list[Row], Cost]:
     found = rows(points, directory, Estimator(directory))
     launcher = points.configs[0]["launcher"]
     machine = _cores_to_share(points.configs[0]) if launcher["cluster"] == "local" else None
-    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in found if row.standing == RUN]
+    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in _runs(found)]
     return found, Cost.of(wanted, machine, points.settings.max_parallel)
 
 
@@ -157,7 +157,11 @@ def _packed(points: Points, found: Sequence[Row]) -> list[packing.Pack] | None:
     """What the runs are trained in together; None where each is started by itself."""
     if not points.settings.pack:
         return None
-    return packing.packs([row for row in found if row.standing == RUN], points.settings, points.mpi)
+    return packing.packs(_runs(found), points.settings, points.mpi)
+
+
+def _runs(found: Sequence[Row]) -> list[Row]:
+    return [row for row in found if row.standing == RUN]
 
 
 def tell(points: Points, directory: Path) -> None:
@@ -230,7 +234,7 @@ def show(points: Points, directory: Path, console: Console) -> None:
     for line in corners.lines([each for each in points.taken_out if each.impossible], len(found)):
         say(console, line)
     if packed := _packed(points, found):
-        say(console, packing.line(packed, points.configs[0]["launcher"]["cluster"]))
+        say(console, packing.line(packed, points.configs[0]["launcher"]["cluster"], packing.alone(_runs(found))))
     for line in cost.lines(places.roots_of(directory)):
         say(console, line)
 

@@ -25,6 +25,9 @@ ROOM = 64 * 1024
 """Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
+LOST_CONNECTION = 14
+"""Exit status of Open MPI's mpirun (MPI_ERR_UNKNOWN) where ranks on other hosts were the first to see one end."""
+
 ANYTHING = (KILLED, UNKNOWN)
 """Causes that say how something ended, not why: a node may have been lost, too."""
 
@@ -51,6 +54,10 @@ def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tu
         if name == "SIGKILL" and out_of_memory:
             return f"{whom} was killed by the kernel: no memory was left", MEMORY
         return f"{whom} was killed by {name}", KILLED
+    if exit_code == LOST_CONNECTION:
+        if out_of_memory:
+            return "a rank was killed by the kernel: no memory was left", MEMORY
+        return "a rank was killed: the others lost their connections to it", KILLED
     if exit_code == 0:
         reason = "the MPI launcher exited with 0, but rank 0 left no result"
     else:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweep import cores, gpus
+from sweep import run as names
+from sweep.emulation import emulated
 from sweep.run import UsageError, bad_value
+from sweep.settings import MpiSettings
 
 if TYPE_CHECKING:
     from sweep.directory import Sweep
@@ -60,9 +63,14 @@ class LocalOptions:
         """Hold the options against a run; one that is too large for this machine's cores is oversubscribed.
 
         Raises:
-            UsageError: there are not so many GPUs, or no place for what a packed sweep needs.
+            UsageError: there are not so many GPUs, no place for what a packed sweep needs, or the network cannot be
+                emulated.
         """
         self.gpus_of(config)
+        if (network := emulated(config)) is not None:
+            from sweep.emulation.possible import check
+
+            check(network, names.ranks(config), MpiSettings(**config["mpi"]).program())
         if settings.pack:
             from sweep.door import check_place
 

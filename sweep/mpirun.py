@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from sweep import gpus, provenance, signals
+from sweep import emulation, gpus, provenance, signals
 from sweep import run as names
 from sweep.allocation import Allocation
 from sweep.attempt import AGAIN_S, Try, job_environment
@@ -62,6 +62,10 @@ class MpiRun:
     """Nothing may run beside it: no memory was left when something may have."""
     launcher: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The options of hydra/launcher for this run."""
+    module: list[str] = dataclasses.field(default_factory=lambda: ["trainers"])
+    """What Python runs as each rank, with arguments before the directory."""
+    network: dict[str, Any] | None = None
+    """The config's section of that name where it is to be emulated."""
 
     @property
     def run(self) -> Run:
@@ -75,7 +79,10 @@ class MpiRun:
     def arguments(self) -> list[str]:
         """The full command line of the job."""
         words = [word.replace("{workers}", str(self.workers)) for word in self.command]
-        return [*words, sys.executable, "-m", "trainers", self.directory]
+        job = [*words, sys.executable, "-m", *self.module, self.directory]
+        if self.network is None:
+            return job
+        return emulation.command(self.network, self.workers, self.threads_per_worker, job)
 
     def start(self, cores: Sequence[int], lease: Lease | None = None, allocation: Allocation | None = None) -> Attempt:
         """Start a new attempt on `cores` of this machine, or in the `allocation` around us, and write that it runs.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep import cores
 from sweep import run as names
+from sweep.emulation import emulated
 from sweep.member import key_of, world_size
 from sweep.mpirun import MpiRun
 from sweep.scheduling import places
@@ -31,8 +32,8 @@ class Pack:
 
 
 def packs(rows: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> list[Pack]:
-    """What the runs of a dry run would be trained in, as long as nothing fails."""
-    known = {str(row.directory): (row.config, row.estimate) for row in rows if row.config}
+    """What the runs of a dry run would be trained in, as long as nothing fails; those that `alone` counts are not."""
+    known = {str(row.directory): (row.config, row.estimate) for row in rows if row.config and not emulated(row.config)}
     tasks = [
         MpiRun(
             directory,
@@ -90,11 +91,19 @@ def _allocations(
     ]
 
 
-def line(found: Sequence[Pack], cluster: str) -> str:
-    """Worlds or allocations for people, those that are alike together."""
+def alone(rows: Sequence[Row]) -> int:
+    """How many runs of a dry run start by themselves although it is packed: those with hosts of their own."""
+    return sum(row.config is not None and emulated(row.config) is not None for row in rows)
+
+
+def line(found: Sequence[Pack], cluster: str, alone: int = 0) -> str:
+    """Worlds or allocations for people, those that are alike together, and how many runs are in none."""
     what = "MPI world" if cluster == "local" else "allocation"
-    return "packed: " + ", ".join(
+    words = [
         f"{plural(count, what)} of {plural(pack.ranks, 'rank')} for {plural(pack.runs, 'run')}"
         + (" each" if count > 1 else "")
         for pack, count in collections.Counter(found).items()
-    )
+    ]
+    if alone:
+        words.append(f"not {plural(alone, 'run')} on an emulated network")
+    return "packed: " + ", ".join(words)

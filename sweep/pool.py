@@ -211,6 +211,8 @@ class PackedExecutor(SlotExecutor):
         return "packed"
 
     def _begin(self, job: SlotJob, lease: Lease) -> Try:
+        if job.mpi_run.network is not None:  # its hosts are its own
+            return super()._begin(job, lease)
         before = job.attempt
         suspect = isinstance(before, PackedAttempt) and before.again and before.suspect
         numbers = [self.slots.gpus.index(name) for name in lease.gpus]  # as the ranks of the world see them
@@ -235,7 +237,9 @@ class PackedExecutor(SlotExecutor):
         return World(task, size, directory, self.slots.cores, seen, nursery, runs=runs)
 
     def _tasks(self) -> Iterator[MpiRun]:
-        return itertools.chain((job.mpi_run for job in self.running), (entry.item.mpi_run for entry in self.backlog))
+        """The runs that worlds are for."""
+        jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
+        return (job.mpi_run for job in jobs if job.mpi_run.network is None)
 
     def _attempts(self) -> list[tuple[SlotJob, PackedAttempt]]:
         return [(job, job.attempt) for job in self.running if isinstance(job.attempt, PackedAttempt)]

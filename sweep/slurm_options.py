@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sweep import redact
 from sweep import run as names
+from sweep.emulation import emulated
 from sweep.run import UsageError, bad_value
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ class SlurmOptions:
         Raises:
             UsageError: they do not fit.
         """
+        if (network := emulated(config)) is not None:
+            valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
+            raise bad_value("network", network["name"], valid)
         self.request(names.ranks(config), config["threads_per_worker"])
         for key in ("allocations", "side_by_side"):
             if not settings.pack and getattr(self, key) != 1:

@@ -1,4 +1,4 @@
-"""Bandwidths and times with their units, as networks are described: `1gbit`, `50us`. Standard library only."""
+"""Bandwidths, times and sizes with their units: `1gbit`, `50us`, `44MB`. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 _BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_BYTES = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]+)\s*")
 
 
@@ -24,6 +25,11 @@ def bits_per_second(text: object) -> float | None:
 def seconds(text: object) -> float | None:
     """The time that a text such as `50us`, `1.5 ms` or `0s` names, in seconds; None where it names none."""
     return _quantity(str(text).lower(), _SECONDS)
+
+
+def byte_count(text: object) -> float | None:
+    """The size that a text such as `44MB`, `64 KiB` or `8B` names, in bytes; None where it names none."""
+    return _quantity(str(text).lower(), _BYTES)
 
 
 def _quantity(text: str, units: dict[str, float]) -> float | None:

@@ -1,0 +1,173 @@
+"""Simulate steps of training with up to thousands of workers, of a network and times that are typed.
+
+    python -m reports simulate --workers 2..1024 --exchange ring,gossip_ring,server --network 10gbit \\
+        --bytes 44MB --compute 100ms --stragglers 0.1
+
+docs/networks.md tells what is simulated, and how far it can be trusted."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reports.commands import choosing
+from sweep import units
+from sweep.run import UsageError, bad_value
+
+if TYPE_CHECKING:
+    from reports.scaling.simulated import Asked  # what loads numpy comes later
+
+_EXCHANGES = (
+    "ring",
+    "doubling",
+    "rabenseifner",
+    "allgather",
+    "hierarchical",
+    "server",
+    "asynchronous",
+    "gossip_ring",
+    "gossip_torus",
+    "gossip_exponential",
+    "gossip_one_peer",
+)
+_FORMATS = ("csv", "md", "tex", "html", "parquet")
+_LONGEST_S = 3600.0
+_LARGEST = 1e13
+_MOST_WORKERS = 16384
+_TIMES = {
+    "compute": "of a gradient, in the mean",
+    "encode": "before the exchange",
+    "decode": "of one payload, after it",
+    "update": "of the parameters",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", metavar="N", default="2..1024", help="2..1024 (default), or 2,4,96")
+    parser.add_argument(
+        "--exchange", metavar="E,E", default="ring", help=f"of {', '.join(_EXCHANGES)}; default: %(default)s"
+    )
+    parser.add_argument(
+        "--network", metavar="N,N", default="10gbit", help="as of python -m reports scaling; default: %(default)s"
+    )
+    parser.add_argument("--latency", metavar="TIME", help="one way, of all these networks: 50us")
+    parser.add_argument("--bytes", metavar="SIZE", default="44MB", help="of a worker's message; default: %(default)s")
+    parser.add_argument(
+        "--dense", metavar="SIZE", help="of sums within nodes and answers of servers; default: as --bytes"
+    )
+    for name, what in _TIMES.items():
+        default = "100ms" if name == "compute" else "0s"
+        parser.add_argument(f"--{name}", metavar="TIME", default=default, help=f"{what}; default: %(default)s")
+    parser.add_argument(
+        "--stragglers",
+        metavar="S",
+        type=float,
+        default=0.1,
+        help="standard deviation of the logarithm of the times to compute; default: %(default)s",
+    )
+    parser.add_argument("--slow", metavar="TIMES", type=float, help="worker 0 takes so many times as long, always")
+    nodes = parser.add_argument_group("nodes")
+    nodes.add_argument("--per-node", metavar="N", type=int, default=1, help="workers of a node; default: %(default)s")
+    nodes.add_argument(
+        "--inner", metavar="NETWORK", default="infiniband", help="within nodes, as --network; default: %(default)s"
+    )
+    nodes.add_argument(
+        "--oversubscription",
+        metavar="F",
+        type=float,
+        default=1.0,
+        help="the nodes' bandwidths over the core's; default: 1",
+    )
+    more = parser.add_argument_group("more")
+    more.add_argument(
+        "--eager", metavar="SIZE", help="longer messages are announced first, as 64KiB in Open MPI on TCP"
+    )
+    more.add_argument("--staleness", metavar="N", type=int, default=4, help="of asynchronous; default: %(default)s")
+    more.add_argument("--steps", metavar="N", type=int, help="default: 10 to 100, more with few workers")
+    more.add_argument("--seed", metavar="N", type=int, default=0, help="of the times; default: %(default)s")
+    more.add_argument("--into", metavar="DIR", type=Path, help="write the table there, too")
+    more.add_argument(
+        "--format", metavar="F,F", default="csv,md,tex", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    exchanges = choosing.several("--exchange", options.exchange, _EXCHANGES)
+    formats = choosing.several("--format", options.format, _FORMATS)
+    asked = _asked(options)
+    from reports import terminal
+    from reports.formats import save
+    from reports.scaling import networks, simulated
+
+    links = networks.asked(options.network, options.latency, None)
+    counts = networks.workers(options.workers)
+    if counts[-1] > _MOST_WORKERS:
+        raise bad_value("--workers", options.workers, f"numbers up to {_MOST_WORKERS}")
+    found = []
+    for one in links:
+        for exchange in exchanges:
+            for workers in counts:
+                if exchange == "hierarchical" and workers % min(options.per_node, workers):
+                    raise UsageError(f"--workers {workers}: valid with hierarchical is a multiple of --per-node")
+                found.append(simulated.simulated(asked, one, exchange, workers))
+    table = simulated.table(found)
+    if options.into is not None:
+        options.into.mkdir(parents=True, exist_ok=True)
+        save(table, options.into, formats)
+    terminal.show(terminal.console(), [table])
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    """What is alike in all simulations.
+
+    Raises:
+        sweep.run.UsageError: something is not possible.
+    """
+    times = {
+        name: _quantity(f"--{name}", getattr(options, name), units.seconds, _LONGEST_S, "100ms") for name in _TIMES
+    }
+    size = _quantity("--bytes", options.bytes, units.byte_count, _LARGEST, "44MB")
+    dense = size if options.dense is None else _quantity("--dense", options.dense, units.byte_count, _LARGEST, "44MB")
+    eager = math.inf
+    if options.eager is not None:
+        eager = _quantity("--eager", options.eager, units.byte_count, _LARGEST, "64KiB")
+    _number("--stragglers", options.stragglers, 0, 3)
+    _number("--oversubscription", options.oversubscription, 1, 1000)
+    _number("--per-node", options.per_node, 1, 1024)
+    _number("--staleness", options.staleness, 0, 1000)
+    _number("--seed", options.seed, 0, 2**63)
+    if options.steps is not None:
+        _number("--steps", options.steps, 1, 10_000)
+    if options.slow is not None:
+        _number("--slow", options.slow, 0, 1000)
+    if times["compute"] + times["update"] <= 0:
+        raise bad_value("--compute", options.compute, "a time above 0, or one of --update")
+    from reports.scaling import networks
+    from reports.scaling.simulated import Asked
+    from reports.scaling.simulator import Compute
+    from reports.scaling.simulator.exchanges import Training
+
+    compute = Compute(times["compute"], options.stragglers, {} if options.slow is None else {0: options.slow})
+    training = Training(
+        compute, size, dense, times["encode"], times["decode"], times["update"], staleness=options.staleness
+    )
+    inner = networks.nominal(options.inner)
+    return Asked(
+        training, options.per_node, inner, options.oversubscription, eager, steps=options.steps, seed=options.seed
+    )
+
+
+def _quantity(name: str, text: str, read: Callable[[object], float | None], most: float, example: str) -> float:
+    value = read(text)
+    if value is None or value > most:
+        raise bad_value(name, text, f"a number with its unit, such as {example}")
+    return value
+
+
+def _number(name: str, value: Any, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise bad_value(name, value, f"{low:,} to {high:,}")

@@ -1,0 +1,80 @@
+"""Asynchronous training against a dedicated server, as discrete events."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from reports.scaling.simulator.cluster import Cluster
+from reports.scaling.simulator.course import Course
+from reports.scaling.simulator.events import Events
+from reports.scaling.simulator.step import Asynchronous
+
+
+class _Player:
+    def __init__(self, cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> None:
+        self.workers, self.step, self.steps = cluster.workers, step, steps
+        self.server = cluster.workers
+        self.events = Events(cluster)
+        self.times = np.zeros((3, steps, cluster.workers))  # ready, exchanged, finished
+        self.before = [step.before(cluster.workers, number, seed) for number in range(steps)]
+        self.taken = [0] * cluster.workers  # gradients of each that the server has taken
+        self.queue: deque[int] = deque()  # whose gradients have come
+        self.held: list[int] = []  # who is too far ahead to be answered
+        self.is_busy = False
+
+    def course(self) -> Course:
+        for worker in range(self.workers):
+            self._begin(worker, 0)
+        self.events.run()
+        ready, exchanged, finished = self.times
+        return Course(ready, exchanged, finished, "events", exact=True)
+
+    def _begin(self, worker: int, step: int) -> None:
+        if step == self.steps:
+            return
+        ready = self.times[0, step, worker] = self.events.now + self.before[step][worker]
+        self.events.at(ready, lambda: self._push(worker))
+
+    def _push(self, worker: int) -> None:
+        self.events.send(worker, self.server, self.step.push_bytes, _nothing, lambda: self._come(worker))
+
+    def _come(self, worker: int) -> None:
+        self.queue.append(worker)
+        if not self.is_busy:
+            self._take()
+
+    def _take(self) -> None:
+        self.is_busy = bool(self.queue)
+        if self.is_busy:
+            worker = self.queue.popleft()
+            self.events.at(self.events.now + self.step.server_s, lambda: self._taken(worker))
+
+    def _taken(self, worker: int) -> None:
+        self.taken[worker] += 1
+        self.held.append(worker)
+        slowest = min(self.taken)
+        answered = [one for one in self.held if self.taken[one] - slowest <= self.step.staleness]
+        self.held = [one for one in self.held if one not in answered]
+        for one in answered:
+            self._answer(one)
+        self._take()
+
+    def _answer(self, worker: int) -> None:
+        self.events.send(self.server, worker, self.step.pull_bytes, _nothing, lambda: self._answered(worker))
+
+    def _answered(self, worker: int) -> None:
+        step = self.taken[worker] - 1
+        self.times[1, step, worker] = self.events.now
+        finished = self.times[2, step, worker] = self.events.now + self.step.after_s
+        self.events.at(finished, lambda: self._begin(worker, step + 1))
+
+
+def _nothing() -> None:
+    pass
+
+
+def play(cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> Course:
+    """All steps, from a start at the same time."""
+    return _Player(cluster, step, steps, seed).course()

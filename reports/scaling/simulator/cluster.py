@@ -1,0 +1,122 @@
+"""Who is where, and which links a message goes through."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_AT_ONCE = 1e-30
+"""s a byte of a link that is no limit: a capacity that is a number, so that shares of it are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A full-duplex link.
+
+    Args:
+        latency_s: one way, of an empty message between two ends that have such links.
+        s_per_byte: seconds a byte, each way; 0: no limit.
+    """
+
+    latency_s: float
+    s_per_byte: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}={value}: valid is 0 or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Workers on nodes, each node with a link to one core; servers have nodes of their own behind those of the workers.
+
+    Endpoints are numbered: workers from 0 on, then servers. Neighbouring workers are on one node.
+
+    Args:
+        workers: how many.
+        link: of each node; that of a worker where `per_node` is 1.
+        per_node: workers of a node, which share its link when they send to other nodes.
+        inner: of each worker, for messages within its node; to be given where `per_node` is above 1.
+        servers: endpoints that do not train.
+        links: those that are different, by number of the node. The latency between two nodes is the mean of theirs.
+        oversubscription: the core carries the sum of all nodes' bandwidths, each way, over this; 1 or less: no limit.
+        eager_bytes: longer messages are announced, and begin when their receiver is there and has said so: that takes
+            two more latencies (Open MPI over TCP: 65536). Without: every message begins when its sender is ready.
+        summing_s_per_byte: what a worker takes to add what it has received to what it has.
+
+    Raises:
+        ValueError: a number is not possible.
+    """
+
+    workers: int
+    link: Link
+    per_node: int = 1
+    inner: Link | None = None
+    servers: int = 0
+    links: Mapping[int, Link] = dataclasses.field(default_factory=dict, hash=False)
+    oversubscription: float = 1.0
+    eager_bytes: float = math.inf
+    summing_s_per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("workers", 1), ("per_node", 1), ("servers", 0)):
+            if getattr(self, name) < lowest:
+                raise ValueError(f"{name}={getattr(self, name)}: valid is {lowest} or more")
+        if self.per_node > 1 and self.inner is None:
+            raise ValueError(f"per_node={self.per_node}: wants inner, the link between workers of a node")
+        if not 0 < self.oversubscription < math.inf:
+            raise ValueError(f"oversubscription={self.oversubscription}: valid is above 0")
+        if unknown := [node for node in self.links if not 0 <= node < self.nodes]:
+            raise ValueError(f"links: node {unknown[0]}: valid is 0 to {self.nodes - 1}")
+
+    @property
+    def endpoints(self) -> int:
+        return self.workers + self.servers
+
+    @property
+    def nodes(self) -> int:
+        return math.ceil(self.workers / self.per_node) + self.servers
+
+    def node_of(self, endpoints: Ints) -> Ints:
+        """Numbers of the nodes of endpoints."""
+        servers = self.nodes - self.servers + endpoints - self.workers
+        return np.where(endpoints < self.workers, endpoints // self.per_node, servers)
+
+    def s_per_byte(self) -> Floats:
+        """Seconds a byte of every way that messages share, in the order of `paths`: (2 endpoints + 2 nodes + 2,)."""
+        inner = np.full(2 * self.endpoints, self.inner.s_per_byte if self.inner else 0.0)
+        nodes = np.array([self.links.get(node, self.link).s_per_byte for node in range(self.nodes)])
+        with np.errstate(divide="ignore"):
+            core = self.oversubscription / np.sum(1 / nodes) if self.oversubscription > 1 else 0.0
+        return np.maximum(np.concatenate([inner, nodes, nodes, [core, 0.0]]), _AT_ONCE)
+
+    def paths(self, sources: Ints, targets: Ints) -> Ints:
+        """The ways that messages between endpoints take: (messages, 3), places in `s_per_byte`, whose last is free.
+
+        Within a node: out of the sender, into the receiver. Else: out of its node, through the core, into the other.
+        """
+        out, into = 2 * self.endpoints, 2 * self.endpoints + self.nodes
+        core, free = into + self.nodes, into + self.nodes + 1
+        of, to = self.node_of(sources), self.node_of(targets)
+        within = np.stack([sources, self.endpoints + targets, np.full_like(sources, free)], axis=1)
+        between = np.stack([out + of, into + to, np.full_like(sources, core)], axis=1)
+        return np.where((of == to)[:, None], within, between)
+
+    def latencies(self, sources: Ints, targets: Ints) -> Floats:
+        """Seconds, one way: (messages,)."""
+        of, to = self.node_of(sources), self.node_of(targets)
+        own = self._latencies
+        return np.where(of == to, self.inner.latency_s if self.inner else 0.0, (own[of] + own[to]) / 2)
+
+    @functools.cached_property
+    def _latencies(self) -> Floats:
+        return np.array([self.links.get(node, self.link).latency_s for node in range(self.nodes)])

@@ -1,0 +1,123 @@
+"""Discrete events: a clock, and messages that share links by max-min fairness from one event to the next."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from reports.scaling.simulator.cluster import Cluster, Ints
+from reports.scaling.simulator.sharing import fair_rates
+
+_SAME = 1 + 1e-12
+"""Times so near each other are one: they are sums of the same parts in another order."""
+
+Action = Callable[[], None]
+
+
+class Events:
+    """A heap of what is to happen, and all messages that are under way.
+
+    Attributes:
+        now: seconds.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.now = 0.0
+        self._cluster = cluster
+        s_per_byte = cluster.s_per_byte()
+        self._capacities, self._is_limited = 1 / s_per_byte, s_per_byte > s_per_byte[-1]
+        self._heap: list[tuple[float, int, Action]] = []
+        self._numbers = itertools.count()  # what is due at the same time happens in the order in which it was asked for
+        self._ways: dict[tuple[int, int], tuple[Ints, float]] = {}
+        self._paths = np.zeros((0, 3), np.int64)
+        self._rates = self._ends = np.zeros(0)
+        self._left = np.zeros(0, object)  # what to do when the last byte of each message has left
+        self._new: list[tuple[Ints, float, Action]] = []
+        self._changed = np.zeros(len(s_per_byte), bool)  # links whose messages are others since rates were given
+        self._has_changed = False
+        self._places = np.zeros(len(s_per_byte), np.int64)  # of links among those that are looked at
+
+    def at(self, time: float, action: Action) -> None:
+        """Do it then."""
+        heapq.heappush(self._heap, (time, next(self._numbers), action))
+
+    def latency(self, source: int, target: int) -> float:
+        """Seconds, one way."""
+        return self._way(source, target)[1]
+
+    def send(self, source: int, target: int, n: float, left: Action, come: Action) -> None:
+        """Begin to send n bytes now; `left` is done when the last byte has left, `come` a latency later."""
+        path, latency = self._way(source, target)
+
+        def gone() -> None:
+            self.at(self.now + latency, come)
+            left()
+
+        self._new.append((path, n, gone))
+        self._has_changed = True
+
+    def run(self) -> None:
+        """Until nothing is left to happen."""
+        while True:
+            due = self._heap[0][0] if self._heap else np.inf
+            if self._has_changed and due > self.now * _SAME:  # what happens at the same time is shared once
+                self._share()
+            end = self._ends.min() if len(self._ends) else np.inf
+            if due <= end and due < np.inf:
+                self.now = max(self.now, due)
+                heapq.heappop(self._heap)[2]()
+            elif end < np.inf:
+                self.now = max(self.now, float(end))
+                self._finish()
+            else:
+                return
+
+    def _way(self, source: int, target: int) -> tuple[Ints, float]:
+        if (source, target) not in self._ways:
+            ends = np.array([source]), np.array([target])
+            self._ways[source, target] = self._cluster.paths(*ends), float(self._cluster.latencies(*ends)[0])
+        return self._ways[source, target]
+
+    def _finish(self) -> None:
+        """Take away the messages that have left."""
+        stay = self._ends > self.now * _SAME
+        gone, self._left = self._left[~stay], self._left[stay]
+        self._changed[self._paths[~stay]] = self._has_changed = True
+        self._paths, self._rates, self._ends = self._paths[stay], self._rates[stay], self._ends[stay]
+        for action in gone:
+            action()
+
+    def _share(self) -> None:
+        """Let what is new begin, and give their rates to all messages whose links have others now."""
+        remaining = (self._ends - self.now) * self._rates
+        if self._new:
+            paths = np.concatenate([path for path, _, _ in self._new])
+            self._changed[paths] = True
+            self._paths = np.concatenate([self._paths, paths])
+            self._rates, self._ends = (np.append(each, np.zeros(len(paths))) for each in (self._rates, self._ends))
+            remaining = np.append(remaining, [n for _, n, _ in self._new])
+            self._left = np.append(self._left, [action for _, _, action in self._new])
+            self._new = []
+        places = self._concerned()
+        paths = self._paths[places]
+        self._changed[paths] = True
+        links = np.flatnonzero(self._changed)
+        self._places[links] = np.arange(len(links))
+        rates = fair_rates(self._places[paths], self._capacities[links])
+        self._rates[places] = rates
+        self._ends[places] = self.now + np.maximum(remaining[places], 0.0) / rates
+        self._changed[:] = self._has_changed = False
+
+    def _concerned(self) -> Ints:
+        """Places of the messages on a changed link, of those who share any link with them, and so on."""
+        found = np.zeros(0, np.int64)
+        while True:
+            self._changed &= self._is_limited
+            concerned = np.flatnonzero(self._changed[self._paths].any(axis=1))
+            if len(concerned) == len(found):
+                return concerned
+            found = concerned
+            self._changed[self._paths[found]] = True

@@ -1,0 +1,127 @@
+"""The exchanges of training by name, as clusters and steps to simulate: docs/networks.md#the-simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from reports.scaling.simulator import graphs, schedules
+from reports.scaling.simulator.cluster import Cluster
+from reports.scaling.simulator.schedules import Schedule
+from reports.scaling.simulator.step import Asynchronous, Compute, Step
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A step, whatever the exchange and the number of workers.
+
+    Args:
+        compute: of the gradient.
+        payload_bytes: of a worker's message.
+        dense_bytes: of what is not compressed: sums within nodes, what an asynchronous server answers.
+        encode_s, decode_s: of one payload.
+        update_s: of the parameters.
+        staleness: of `asynchronous`.
+    """
+
+    compute: Compute
+    payload_bytes: float
+    dense_bytes: float
+    encode_s: float = 0.0
+    decode_s: float = 0.0
+    update_s: float = 0.0
+    staleness: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """How payloads travel.
+
+    Args:
+        summary: what it is.
+        schedule: of a cluster and a training; not asked for where it is asynchronous.
+        payloads: how many a worker decodes.
+        servers: dedicated ones.
+    """
+
+    summary: str
+    schedule: Callable[[Cluster, Training], Schedule | list[Schedule]]
+    payloads: Callable[[Cluster], int] = lambda cluster: 1
+    servers: int = 0
+    is_asynchronous: bool = False
+
+    def step(self, cluster: Cluster, training: Training) -> Step | Asynchronous:
+        """What `simulate` takes.
+
+        Raises:
+            ValueError: the cluster has no room for it.
+        """
+        work = {
+            "encode_s": training.encode_s,
+            "decode_s": training.decode_s * self.payloads(cluster),
+            "update_s": training.update_s,
+        }
+        if not self.is_asynchronous:
+            return Step(training.compute, self.schedule(cluster, training), **work)
+        # the server decodes and updates; what it answers are parameters
+        return Asynchronous(
+            training.compute,
+            push_bytes=training.payload_bytes,
+            pull_bytes=training.dense_bytes,
+            staleness=training.staleness,
+            encode_s=training.encode_s,
+            server_s=training.decode_s + training.update_s,
+        )
+
+
+_Made = Callable[[int, float], Schedule]
+
+
+def _of_all(make: _Made) -> Callable[[Cluster, Training], Schedule]:
+    return lambda cluster, training: make(cluster.workers, training.payload_bytes)
+
+
+def _gossip(graph: Callable[[int], graphs.Neighbours]) -> Exchange:
+    return Exchange(
+        f"messages to the neighbours in a graph: {graph.__name__}",
+        lambda cluster, training: schedules.gossip(graph(cluster.workers), training.payload_bytes),
+        lambda cluster: len(graph(cluster.workers)[0]),
+    )
+
+
+def _one_peer(cluster: Cluster, training: Training) -> list[Schedule]:
+    turns = graphs.one_peer_exponential(cluster.workers)
+    return [schedules.gossip(one, training.payload_bytes) for one in turns] or [Schedule()]
+
+
+def _hierarchical(cluster: Cluster, training: Training) -> Schedule:
+    leaders = schedules.allgather_ring(cluster.workers // cluster.per_node, training.payload_bytes)
+    return schedules.hierarchical(cluster.workers, cluster.per_node, training.dense_bytes, leaders)
+
+
+def _server(cluster: Cluster, training: Training) -> Schedule:
+    return schedules.server(cluster.workers, training.payload_bytes, training.dense_bytes, dedicated=True)
+
+
+EXCHANGES: dict[str, Exchange] = {
+    "ring": Exchange("an allreduce round a ring", _of_all(schedules.allreduce_ring)),
+    "doubling": Exchange("an allreduce by recursive doubling", _of_all(schedules.allreduce_doubling)),
+    "rabenseifner": Exchange("an allreduce by Rabenseifner's algorithm", _of_all(schedules.allreduce_rabenseifner)),
+    "allgather": Exchange(
+        "every payload to all, round a ring", _of_all(schedules.allgather_ring), lambda cluster: cluster.workers
+    ),
+    "hierarchical": Exchange(
+        "dense sums in nodes, their leaders' payloads to all leaders", _hierarchical, lambda cluster: cluster.nodes
+    ),
+    "server": Exchange("a synchronous parameter server, which answers with dense means", _server, servers=1),
+    "asynchronous": Exchange(
+        "a server that takes one gradient after another (stale synchronous parallel)",
+        lambda cluster, training: Schedule(),
+        servers=1,
+        is_asynchronous=True,
+    ),
+    "gossip_ring": _gossip(graphs.ring),
+    "gossip_torus": _gossip(graphs.torus),
+    "gossip_exponential": _gossip(graphs.exponential),
+    "gossip_one_peer": Exchange("the exponential graph, one neighbour a step", _one_peer),
+}

@@ -1,0 +1,202 @@
+"""Steps of schedules as recurrences over arrays: a round of all workers is a few operations, however many there are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from reports.scaling.simulator.cluster import Cluster, Floats, Ints
+from reports.scaling.simulator.course import Course
+from reports.scaling.simulator.schedules import Round, Schedule
+from reports.scaling.simulator.sharing import fair_rates
+from reports.scaling.simulator.step import Step
+
+_SAME = 1e-9
+"""Relative: times and rates so near each other are one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Planned:
+    """A round with the times of its messages, (messages,), as if all were under way at once.
+
+    Attributes:
+        wire_s: from the first byte's leaving to the last one's.
+        sums_s: of every endpoint, what it takes to add up.
+        shift: every endpoint up to `members` sends a message like all others so far ahead; None where it is not so.
+    """
+
+    round: Round
+    paths: Ints
+    rates: Floats
+    latency_s: Floats
+    wire_s: Floats
+    is_announced: np.ndarray
+    sums_s: Floats
+    shift: int | None
+    members: int
+
+    def after(self, times: Floats) -> tuple[Floats, Floats, Floats]:
+        """When endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
+        of, to = self.round.sources, self.round.targets
+        begun = times[of]
+        heard = np.maximum(begun + self.latency_s, times[to]) + self.latency_s
+        begun = np.where(self.is_announced, heard, begun)
+        left = begun + self.wire_s
+        after = times.copy()
+        np.maximum.at(after, of, left)
+        np.maximum.at(after, to, left + self.latency_s)
+        return after + self.sums_s, begun, left
+
+
+def _planned(one: Round, cluster: Cluster) -> _Planned:
+    paths = cluster.paths(one.sources, one.targets)
+    rates = fair_rates(paths, 1 / cluster.s_per_byte())
+    bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
+    latency, wire = cluster.latencies(one.sources, one.targets), one.bytes / rates
+    is_announced = one.bytes > cluster.eager_bytes
+    sums_s = np.asarray(bytes_come * (cluster.summing_s_per_byte * one.sums), np.float64)
+    members = len(one.sources)
+    shift = int(one.targets[0]) % members
+    is_ring = np.array_equal(one.sources, np.arange(members)) and np.array_equal(
+        one.targets, (one.sources + shift) % members
+    )
+    alike = all(np.ptp(each) <= _SAME * each.max() for each in (latency, wire, one.bytes))
+    ring = shift if is_ring and alike else None
+    return _Planned(one, paths, rates, latency, wire, is_announced, sums_s, ring, members)
+
+
+def _never_meet(rounds: list[_Planned], cluster: Cluster) -> bool:
+    """No link can be full because of messages of several workers, whenever they are late.
+
+    A worker has the messages of one round only under way, and these begin together. If they also end together, and what
+    all workers could ever send through a link fits into it, each message has the same rate from beginning to end.
+    """
+    capacities = 1 / cluster.s_per_byte()
+    most: dict[int, float] = {}  # of a link and a sender, as one number: the most bytes a second
+    for one in rounds:
+        of = one.round.sources
+        keys, places = np.unique(one.paths * cluster.endpoints + of[:, None], return_inverse=True)
+        paths = places.reshape(one.paths.shape)
+        alone = fair_rates(paths, capacities[keys // cluster.endpoints])  # a sender has all links for itself
+        if not _end_together(of, one.round.bytes / alone, one.is_announced):
+            return False
+        loads = np.bincount(paths.ravel(), weights=np.repeat(alone, paths.shape[1]))
+        for key, load in zip(keys.tolist(), loads.tolist(), strict=True):
+            most[key] = max(most.get(key, 0.0), load)
+    links = np.array(list(most), np.int64) // cluster.endpoints
+    loads = np.bincount(links, weights=list(most.values()), minlength=len(capacities))
+    is_limited = capacities < capacities[-1]
+    return bool(np.all((loads <= capacities * (1 + _SAME))[is_limited]))
+
+
+def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bool:
+    """Of each sender all messages do, or it has one only."""
+    if len(np.unique(senders)) == len(senders):
+        return True
+    order = np.argsort(senders, kind="stable")
+    is_next = np.diff(senders[order]) == 0
+    sorted_s = wire_s[order]
+    is_alike = np.abs(np.diff(sorted_s)) <= _SAME * sorted_s[1:]
+    return not is_announced.any() and bool(np.all(is_alike[is_next]))
+
+
+class _Watch:
+    """Looks whether messages that could meet have met in a way that changes their rates.
+
+    They have not where those that together fill a link begin and end together, and where a link is free again before
+    the next round wants it.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.s_per_byte = cluster.s_per_byte()
+        self.is_limited = self.s_per_byte > self.s_per_byte[-1]
+        self.busy = np.full(len(self.s_per_byte), -np.inf)  # until when, of each link
+        self.exact = True
+
+    def see(self, one: _Planned, begun: Floats, left: Floats) -> None:
+        links, width = one.paths.ravel(), one.paths.shape[1]
+        load = np.bincount(links, weights=np.repeat(one.rates, width), minlength=len(self.busy))
+        count = np.bincount(links, minlength=len(self.busy))
+        is_full = (count > 1) & (load * self.s_per_byte > 1 - _SAME)
+        first_begun, last_begun = self._extremes(links, np.repeat(begun, width))
+        first_left, last_left = self._extremes(links, np.repeat(left, width))
+        slack = _SAME * left.max()
+        is_together = (last_begun - first_begun <= slack) & (last_left - first_left <= slack)
+        is_as_planned = (is_together | ~is_full) & (self.busy <= first_begun + slack)
+        self.exact &= bool(np.all(is_as_planned[self.is_limited & (count > 0)]))
+        self.busy = np.maximum(self.busy, last_left)
+
+    def _extremes(self, links: Ints, times: Floats) -> tuple[Floats, Floats]:
+        """Of each link the first and the last of its messages' times."""
+        first, last = np.full(len(self.busy), np.inf), np.full(len(self.busy), -np.inf)
+        np.minimum.at(first, links, times)
+        np.maximum.at(last, links, times)
+        return first, last
+
+
+def _windowed(times: Floats, shift: int, low: int, high: int, slope: float) -> Floats:
+    """max over j from low to high of times[i - j shift] + j slope, by doubling the window."""
+    best, span = times, 1
+    while span <= high - low:
+        more = min(span, high - low + 1 - span)
+        best = np.maximum(best, np.roll(best, more * shift) + more * slope)
+        span += more
+    return np.roll(best, low * shift) + low * slope
+
+
+def _around(one: _Planned, times: Floats) -> Floats:
+    """All repeats of a round in which everyone sends equally much so far ahead, at once.
+
+    A round is max(t[i] + w, t[i - s] + l + w) with w for the bytes and l for the latency. Repeated k times, it is the
+    maximum over j of t[i - j s] + j l + k w for j up to k. Of announced messages it is, for the same reason,
+    max(t[i + s] + l, t[i] + 2 l, t[i - s] + 3 l) + w, and j goes from -k to k.
+    """
+    assert one.shift is not None
+    repeats, latency = one.round.repeats, float(one.latency_s[0])
+    is_announced = bool(one.is_announced[0])
+    each = one.wire_s[0] + one.sums_s[0] + 2 * latency * is_announced
+    after = times.copy()
+    ring = _windowed(times[: one.members], one.shift, -repeats * is_announced, repeats, latency)
+    after[: one.members] = ring + repeats * each
+    return after
+
+
+class _Course:
+    """The rounds of a step's schedules on a cluster, and how they are played."""
+
+    def __init__(self, cluster: Cluster, schedules: tuple[Schedule, ...]) -> None:
+        self.plans = [[_planned(one, cluster) for one in schedule.rounds] for schedule in schedules]
+        is_safe = _never_meet([one for plan in self.plans for one in plan], cluster)
+        self.watch = None if is_safe else _Watch(cluster)
+
+    def exchanged(self, times: Floats, step: int) -> Floats:
+        """When endpoints are through with the exchange of a step that they begin at `times`."""
+        for one in self.plans[step % len(self.plans)]:
+            if self.watch is None and one.shift is not None:
+                times = _around(one, times)
+                continue
+            for _ in range(one.round.repeats):
+                times, begun, left = one.after(times)
+                if self.watch is not None:
+                    self.watch.see(one, begun, left)
+        return times
+
+    @property
+    def exact(self) -> bool:
+        return self.watch is None or self.watch.exact
+
+
+def play(cluster: Cluster, step: Step, steps: int, seed: int) -> Course:
+    """All steps, from a start at the same time."""
+    course = _Course(cluster, step.schedules)
+    ready, exchanged, finished = np.zeros((3, steps, cluster.endpoints))
+    workers = cluster.workers
+    now = np.zeros(cluster.endpoints)
+    for number in range(steps):
+        now[:workers] += step.before(workers, number, seed)
+        ready[number] = now
+        now = exchanged[number] = course.exchanged(now, number)
+        now = now + np.where(np.arange(cluster.endpoints) < workers, step.after_s, 0.0)
+        finished[number] = now
+    return Course(ready[:, :workers], exchanged[:, :workers], finished[:, :workers], "rounds", course.exact)

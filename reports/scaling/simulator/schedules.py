@@ -1,0 +1,234 @@
+"""Collectives as rounds of messages, for any number of workers where nothing else is said.
+
+Names and sizes are those of the closed forms in reports/scaling/collectives.py: n is the bytes of one worker's own
+buffer for allreduce, reduce and bcast, of its own contribution for allgather, of its whole send buffer for alltoall,
+and of what every neighbour gets for gossip. Where W is no power of two, recursive doubling and halving first fold:
+those above it give what they have to a neighbour, and get the result at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from reports.scaling.simulator.cluster import Floats, Ints
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Round:
+    """Messages of which nobody waits for another.
+
+    Attributes:
+        sources, targets: endpoints, (messages,).
+        bytes: of each message, (messages,).
+        repeats: so many such rounds follow each other.
+        sums: receivers add up what has come.
+    """
+
+    sources: Ints
+    targets: Ints
+    bytes: Floats
+    repeats: int = 1
+    sums: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schedule:
+    """Rounds; an endpoint comes to the next when its own messages of the last have left and come."""
+
+    rounds: tuple[Round, ...] = ()
+
+    def __add__(self, other: Schedule) -> Schedule:
+        return Schedule(self.rounds + other.rounds)
+
+    @property
+    def messages(self) -> int:
+        return sum(one.repeats * len(one.sources) for one in self.rounds)
+
+    @property
+    def endpoints(self) -> int:
+        """How many there must be: one more than the highest number."""
+        ends = [end for one in self.rounds for end in (one.sources, one.targets) if len(end)]
+        return max((int(end.max()) + 1 for end in ends), default=0)
+
+
+def messages(
+    sources: Sequence[int] | Ints, targets: Sequence[int] | Ints, n: float, repeats: int = 1, sums: bool = False
+) -> Schedule:
+    """One round, or `repeats` of them, of messages of n bytes each."""
+    of, to = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
+    if repeats < 1 or not len(of):
+        return Schedule()
+    return Schedule((Round(of, to, np.full(len(of), float(n)), repeats, sums),))
+
+
+def grouped(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Schedule:
+    """The schedule in several groups of endpoints at the same time.
+
+    Args:
+        groups: (groups, members): who the schedule's endpoints 0, 1, ... are.
+    """
+    members = np.asarray(groups, np.int64)
+    return Schedule(
+        tuple(
+            dataclasses.replace(
+                one,
+                sources=members[:, one.sources].ravel(),
+                targets=members[:, one.targets].ravel(),
+                bytes=np.tile(one.bytes, len(members)),
+            )
+            for one in schedule.rounds
+        )
+    )
+
+
+def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool = False) -> Schedule:
+    """Everyone sends to who is so far ahead."""
+    all_ = np.arange(workers)
+    return messages(all_, (all_ + distance) % workers, n, repeats if workers > 1 else 0, sums)
+
+
+def _swap(power: int, bit: int, n: float, sums: bool = False) -> Schedule:
+    """Of 2^power workers, those whose numbers differ in one bit swap."""
+    all_ = np.arange(2**power)
+    return messages(all_, all_ ^ (1 << bit), n, sums=sums)
+
+
+def _joined(schedules: Sequence[Schedule]) -> Schedule:
+    return Schedule(tuple(one for schedule in schedules for one in schedule.rounds))
+
+
+def _folded(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
+    """`inside` for the largest power of two that is not above W, given its exponent."""
+    power = workers.bit_length() - 1
+    above = np.arange(2**power, workers)
+    return messages(above, above - 2**power, n, sums=True) + inside(power) + messages(above - 2**power, above, n)
+
+
+def allreduce_ring(workers: int, n: float) -> Schedule:
+    """A reduce-scatter and an allgather round a ring (Patarasuk and Yuan, 2009): 2 (W - 1) rounds of n / W."""
+    return reduce_scatter_ring(workers, n) + _shift(workers, 1, n / workers, workers - 1)
+
+
+def allreduce_doubling(workers: int, n: float) -> Schedule:
+    """Recursive doubling: lg W rounds of n (Thakur, Rabenseifner and Gropp, 2005)."""
+    return _folded(workers, n, lambda power: _joined([_swap(power, bit, n, True) for bit in range(power)]))
+
+
+def allreduce_rabenseifner(workers: int, n: float) -> Schedule:
+    """Recursive halving, then doubling (Rabenseifner, 2004): n / 2, n / 4, ... and back."""
+
+    def inside(power: int) -> Schedule:
+        parts = [(bit, n / 2 ** (power - bit)) for bit in reversed(range(power))]
+        halving = [_swap(power, bit, part, True) for bit, part in parts]
+        return _joined(halving + [_swap(power, bit, part) for bit, part in reversed(parts)])
+
+    return _folded(workers, n, inside)
+
+
+def reduce_scatter_ring(workers: int, n: float) -> Schedule:
+    """W - 1 rounds of n / W."""
+    return _shift(workers, 1, n / workers, workers - 1, sums=True)
+
+
+def allgather_ring(workers: int, n: float) -> Schedule:
+    """W - 1 rounds of n."""
+    return _shift(workers, 1, n, workers - 1)
+
+
+def allgather_bruck(workers: int, n: float) -> Schedule:
+    """Bruck et al. (1997): ceil(lg W) rounds, of 1, 2, 4, ... contributions; any number of workers."""
+    hops = [2**bit for bit in range((workers - 1).bit_length())]
+    return _joined([_shift(workers, -hop, min(hop, workers - hop) * n) for hop in hops])
+
+
+def alltoall_pairwise(workers: int, n: float) -> Schedule:
+    """W - 1 rounds of n / W, each with another partner."""
+    return _joined([_shift(workers, distance, n / workers) for distance in range(1, workers)])
+
+
+def alltoall_linear(workers: int, n: float) -> Schedule:
+    """All messages at once."""
+    of, to = np.nonzero(~np.eye(workers, dtype=bool))
+    return messages(of, to, n / workers)
+
+
+def bcast_binomial(workers: int, n: float) -> Schedule:
+    """From worker 0, to whom is farthest first, as Open MPI and MPICH do."""
+    hops = [2**bit for bit in reversed(range((workers - 1).bit_length()))]
+    return _joined([_tree(workers, hop, n) for hop in hops])
+
+
+def reduce_binomial(workers: int, n: float) -> Schedule:
+    """To worker 0: a broadcast backwards."""
+    parts = bcast_binomial(workers, n).rounds
+    return _joined([messages(one.targets, one.sources, n, sums=True) for one in reversed(parts)])
+
+
+def _tree(workers: int, hop: int, n: float) -> Schedule:
+    """Those who have it, every (2 hop)-th, send to who is a hop ahead."""
+    of = np.arange(0, workers - hop, 2 * hop)
+    return messages(of, of + hop, n)
+
+
+def bcast_linear(workers: int, n: float) -> Schedule:
+    """Worker 0 sends to all at once."""
+    return messages([0] * (workers - 1), np.arange(1, workers), n)
+
+
+def gather_linear(workers: int, n: float) -> Schedule:
+    """All send to worker 0 at once, whose link is shared: incast."""
+    return messages(np.arange(1, workers), [0] * (workers - 1), n)
+
+
+def server(workers: int, n: float, answer: float | None = None, dedicated: bool = False) -> Schedule:
+    """A synchronous parameter server: all send n bytes, it sums them and answers all.
+
+    Args:
+        answer: bytes of an answer; None: n.
+        dedicated: the server is the first endpoint behind the workers; else it is worker 0.
+    """
+    place = workers if dedicated else 0
+    of = np.arange(0 if dedicated else 1, workers)
+    at = np.full_like(of, place)
+    return messages(of, at, n, sums=True) + messages(at, of, n if answer is None else answer)
+
+
+def hierarchical(workers: int, per_node: int, n: float, leaders: Schedule) -> Schedule:
+    """Sums of n bytes within nodes, an exchange of their first workers, and its result to all of a node.
+
+    Args:
+        leaders: the exchange between nodes, with the numbers of nodes as endpoints.
+
+    Raises:
+        ValueError: nodes would not be full.
+    """
+    if workers % per_node:
+        raise ValueError(f"workers={workers}: valid is a multiple of per_node={per_node}")
+    nodes = np.arange(workers).reshape(-1, per_node)
+    inner = grouped(reduce_binomial(per_node, n), nodes), grouped(bcast_binomial(per_node, n), nodes)
+    return inner[0] + grouped(leaders, nodes[None, :, 0]) + inner[1]
+
+
+def gossip(neighbours: Sequence[Sequence[int]], n: float) -> Schedule:
+    """Everyone sends n bytes to its neighbours, all at once; `neighbours[i]` are those to whom i sends."""
+    of = np.repeat(np.arange(len(neighbours)), [len(each) for each in neighbours])
+    return messages(of, [to for each in neighbours for to in each], n)
+
+
+SCHEDULES: dict[str, dict[str, Callable[[int, float], Schedule]]] = {
+    "allreduce": {
+        "ring": allreduce_ring,
+        "recursive_doubling": allreduce_doubling,
+        "rabenseifner": allreduce_rabenseifner,
+    },
+    "reduce_scatter": {"ring": reduce_scatter_ring},
+    "allgather": {"ring": allgather_ring, "bruck": allgather_bruck},
+    "alltoall": {"pairwise": alltoall_pairwise, "linear": alltoall_linear},
+    "bcast": {"binomial": bcast_binomial, "linear": bcast_linear},
+    "reduce": {"binomial": reduce_binomial},
+    "gather": {"linear": gather_linear},
+}
+"""Algorithms of collectives, by the names of reports/scaling/collectives.py: functions of workers and n."""

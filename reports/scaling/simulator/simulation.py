@@ -1,0 +1,46 @@
+"""Which engine simulates what."""
+
+from __future__ import annotations
+
+from reports.scaling.simulator import asynchronous, playing, rounds
+from reports.scaling.simulator.cluster import Cluster
+from reports.scaling.simulator.course import Course
+from reports.scaling.simulator.step import Asynchronous, Step
+
+MOST_EVENTS = 50_000
+"""Messages of all steps that `auto` hands to the discrete events."""
+
+
+def simulate(cluster: Cluster, step: Step | Asynchronous, steps: int, seed: int = 0, engine: str = "auto") -> Course:
+    """What workers do when, for so many steps from a start at the same time.
+
+    Args:
+        steps: how many, 1 or more.
+        seed: of the times to compute; the same gives the same.
+        engine: `rounds`, `events`, or `auto`: rounds where they are exact, else events up to MOST_EVENTS messages,
+            and beyond that rounds, whose course then says that it is not exact.
+
+    Raises:
+        ValueError: endpoints are missing that the exchange needs, or a number is not possible.
+    """
+    if steps < 1:
+        raise ValueError(f"steps={steps}: valid is 1 or more")
+    if engine not in ("auto", "rounds", "events"):
+        raise ValueError(f"engine={engine}: valid is one of auto, rounds, events")
+    if isinstance(step, Asynchronous):
+        if not cluster.servers or step.staleness < 0:
+            raise ValueError(
+                f"staleness={step.staleness}, servers={cluster.servers}: valid is 0 or more, and 1 or more"
+            )
+        return asynchronous.play(cluster, step, steps, seed)
+    needed = max(schedule.endpoints for schedule in step.schedules)
+    if needed > cluster.endpoints:
+        raise ValueError(f"the exchange is one of {needed} endpoints, the cluster has {cluster.endpoints}")
+    if engine == "events":
+        return playing.play(cluster, step, steps, seed)
+    course = rounds.play(cluster, step, steps, seed)
+    schedules = step.schedules
+    events = sum(schedules[number % len(schedules)].messages for number in range(steps))
+    if engine == "rounds" or course.exact or events > MOST_EVENTS:
+        return course
+    return playing.play(cluster, step, steps, seed)

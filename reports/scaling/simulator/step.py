@@ -1,0 +1,104 @@
+"""What a worker does in a step beside its messages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from reports.scaling.simulator.cluster import Floats
+from reports.scaling.simulator.schedules import Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Compute:
+    """Times to compute a gradient: log-normal, drawn for every worker and step.
+
+    Args:
+        mean_s: their mean, in seconds.
+        sigma: standard deviation of their logarithm; 0: all are alike. The median is mean_s exp(-sigma^2 / 2).
+        slow: workers that are slower in all steps, by their number: how many times as long they take.
+
+    Raises:
+        ValueError: a time is negative.
+    """
+
+    mean_s: float
+    sigma: float = 0.0
+    slow: Mapping[int, float] = dataclasses.field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.mean_s < 0 or self.sigma < 0 or any(factor < 0 for factor in self.slow.values()):
+            raise ValueError(f"{self}: valid are times of 0 or more")
+
+    def times(self, workers: int, step: int, seed: int) -> Floats:
+        """Seconds, (workers,): a function of its arguments. With more workers, the first ones have the same times."""
+        normal = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step])).standard_normal(workers)
+        times = self.mean_s * np.exp(self.sigma * normal - self.sigma**2 / 2)
+        for worker, factor in self.slow.items():
+            if worker < workers:
+                times[worker] *= factor
+        return times
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """Args:
+    compute: of the gradient.
+    encode_s, decode_s: before and after the exchange: of the worker's own message, of all that it gets.
+    update_s: of the parameters, after that.
+    """
+
+    compute: Compute
+    encode_s: float = dataclasses.field(default=0.0, kw_only=True)
+    decode_s: float = dataclasses.field(default=0.0, kw_only=True)
+    update_s: float = dataclasses.field(default=0.0, kw_only=True)
+
+    def before(self, workers: int, step: int, seed: int) -> Floats:
+        """Seconds until the exchange, (workers,)."""
+        return self.compute.times(workers, step, seed) + self.encode_s
+
+    @property
+    def after_s(self) -> float:
+        return self.decode_s + self.update_s
+
+    @property
+    def alone_s(self) -> float:
+        """A step of one worker that has nobody to exchange with."""
+        return self.compute.mean_s + self.update_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Step(_Work):
+    """Compute, encode, exchange, decode, update.
+
+    Args:
+        exchange: a schedule, or several that take turns.
+    """
+
+    exchange: Schedule | Sequence[Schedule] = Schedule()
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """What takes turns."""
+        return (self.exchange,) if isinstance(self.exchange, Schedule) else tuple(self.exchange)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asynchronous(_Work):
+    """Steps against a dedicated server by stale synchronous parallel (Ho et al., NeurIPS 2013): docs/servers.md.
+
+    The server takes one gradient after another and answers its sender with the parameters, but not a worker that is
+    more than `staleness` steps ahead of the slowest: that one is answered when the slowest has caught up.
+
+    Args:
+        push_bytes, pull_bytes: of a gradient's message, and of the parameters.
+        staleness: how many steps.
+        server_s: what the server takes for a gradient.
+    """
+
+    push_bytes: float = 0.0
+    pull_bytes: float = 0.0
+    staleness: int = 4
+    server_s: float = 0.0

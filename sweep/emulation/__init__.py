@@ -1,0 +1,34 @@
+"""A cluster's network on one Linux machine, for the time of one MPI job (docs/networks.md).
+
+`possible` says before a start whether this machine can do it; `command` is what starts a job in it. The program behind
+that, `python -m sweep.emulation`, lives in throw-away namespaces: whatever ends it takes hosts, links and ranks along.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+RECORD = "emulation.json"
+"""In the attempt's directory: what is emulated, and what could not be."""
+
+
+def emulated(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The section `network` of a run's config where it asks for emulation: only then it names a bandwidth."""
+    network = config.get("network") or {}
+    return dict(network) if "bandwidth" in network else None
+
+
+def command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
+    """What to type instead of `job`, a full command line of Open MPI's mpirun, to have it run on emulated hosts.
+
+    The environment must have ATTEMPT_VARIABLE, the directory for RECORD, and TMPDIR, a directory of the job's own.
+
+    Args:
+        network: the section of the config.
+        threads: of each rank, to give each host its cores.
+    """
+    asked = {"network": dict(network), "ranks": ranks, "threads": threads}
+    return [sys.executable, "-m", "sweep.emulation", json.dumps(asked), *job]

@@ -1,0 +1,129 @@
+"""`python -m sweep.emulation ASKED MPIRUN ...`: an MPI job on emulated hosts; its exit status is the job's.
+
+ASKED is JSON, as `sweep.emulation.command` writes it. SIGUSR1, SIGUSR2 and SIGTERM go on to mpirun. What cannot be made
+ends it with 1, and a failure-*.json in the attempt's directory says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from sweep import run as names
+from sweep.emulation import RECORD, commands, delay, native, sandbox
+from sweep.emulation.building import Built
+from sweep.emulation.cluster import Cluster, Shape, packet_bytes
+from sweep.emulation.possible import has_netem
+from sweep.failures import START
+
+ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+
+
+class Job:
+    """An MPI job in a sandbox, from the first process of that."""
+
+    def __init__(self, asked: dict[str, Any], words: Sequence[str]) -> None:
+        self.cluster = Cluster.of(asked["network"], asked["ranks"])
+        self.threads, self.words = int(asked["threads"]), list(words)
+        self.attempt = Path(os.environ[names.ATTEMPT_VARIABLE])
+        self.place = Path(os.environ["TMPDIR"]) / "emulation"
+
+    def run(self, begun: Callable[[], None]) -> int:
+        """Make the cluster and take the job to its end; its exit status, negative for a signal."""
+        try:
+            sandbox.isolate(self.place)
+            cores = sorted(os.sched_getaffinity(0))
+            built = Built(self.cluster, self.place, cores)
+            delayer, took = delay.delayed(built, has_netem())
+            command = self._command(built)
+            names.write_json(self.attempt / RECORD, self._record(built, delayer, took), durable=False)
+        except (OSError, RuntimeError) as error:
+            return fail(self.attempt, str(error))
+        environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+        listen(process)
+        begun()
+        switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
+        while True:
+            ended, status = os.wait()  # as first process, of all that nobody else waits for
+            if ended == process.pid:
+                return os.waitstatus_to_exitcode(status)
+            if ended == switch:
+                return fail(self.attempt, f"the switch has ended with {os.waitstatus_to_exitcode(status)}")
+
+    def _command(self, built: Built) -> list[str]:
+        leased = [int(core) for core in os.environ.get(names.CORES_VARIABLE, "").split(",") if core]
+        hosts, agent = self.place / "hosts", self.place / "agent"
+        hosts.write_text(commands.slots(self.cluster))
+        agent.write_text(commands.agent(self.cluster, leased, self.threads, str(self.place)))
+        agent.chmod(0o700)
+        preload = None
+        try:
+            preload = delay.preload(self.place)
+        except native.NotCompiled as error:
+            built.problems.append(f"ranks that wait take CPU time: {error}")
+        added = commands.mpi_arguments(str(hosts), str(agent), preload)
+        return [self.words[0], *added, *self.words[1:]]
+
+    def _record(self, built: Built, delayer: delay.Delayer | None, took: float | None) -> dict[str, Any]:
+        cluster = self.cluster
+        packet = packet_bytes(cluster)
+        is_there = delayer is not None or not any("latency is not" in each for each in built.problems)
+        return {
+            "format": names.FORMAT,
+            "delay": "none" if delayer is None else delayer.name,
+            "latency_s": cluster.latency if is_there else None,
+            "small_message_s": took,
+            "bandwidth": cluster.bandwidth,
+            "loss": cluster.loss,
+            "hosts": len(cluster.hosts),
+            "workers_per_host": cluster.workers_per_host,
+            "own": {
+                host.name: {"bandwidth": host.bandwidth, "latency_s": host.latency}
+                for host in cluster.hosts
+                if (host.bandwidth, host.latency) != (cluster.bandwidth, cluster.latency)
+            },
+            "packet_bytes": packet,
+            "burst_bytes": Shape.of(cluster.bandwidth, packet).burst,
+            "kernel": os.uname().release,
+            "problems": built.problems,
+        }
+
+
+def listen(process: subprocess.Popen[bytes]) -> None:
+    """Pass signals on to mpirun."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    import signal
+
+    for number in sandbox.PASSED_ON:
+        signal.signal(number, pass_on)
+
+
+def fail(attempt: Path, reason: str) -> int:
+    """Leave why nothing was computed where the launcher looks for it."""
+    reason = f"the network could not be emulated: {reason}"
+    print(reason, file=sys.stderr)
+    report = {"rank": None, "reason": reason, "cause": START, "time": names.now()}
+    names.write_json(attempt / names.FAILURE.format(rank="network"), report)
+    return 1
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    job = Job(json.loads(arguments[0]), arguments[1:])
+    try:
+        sandbox.contain(job.run)
+    except OSError as error:
+        sys.exit(fail(job.attempt, f"{error.strerror}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

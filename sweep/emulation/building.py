@@ -1,0 +1,116 @@
+"""The namespaces and links of a cluster, made for real, in the first process of a sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sweep.emulation import commands, sandbox
+from sweep.emulation.cluster import Cluster, Host
+
+OF_ROOT = "/usr/sbin:/sbin"
+"""Where `ip` and `tc` are, which is not on everybody's PATH."""
+SWITCH_NAMESPACE = "/proc/1/ns/net"
+MAY_BE_MISSING = (commands.MASK, "net/ipv6")
+"""Of kernels before 6.2, or without IPv6."""
+
+
+def found(program: str) -> str | None:
+    """The path of a program of the system."""
+    return shutil.which(program) or shutil.which(program, path=OF_ROOT)
+
+
+class Built:
+    """A cluster that is there, in this process's namespaces, with the kernel's bridge as its switch.
+
+    Args:
+        place: an empty directory of a file system that ends with the sandbox.
+        cores: that the cluster may use.
+
+    Raises:
+        RuntimeError: a command or the kernel refuses; `str()` says what.
+    """
+
+    def __init__(self, cluster: Cluster, place: Path, cores: Sequence[int]) -> None:
+        self.cluster, self.place = cluster, place
+        self.problems: list[str] = []
+        sandbox.set_name("switch")
+        missing = configure(commands.switch_settings(cores))
+        begun = [sandbox.start(lambda host=host: self._make(host, cores)) for host in cluster.hosts]  # type: ignore[misc]
+        for wait in begun:
+            wait()
+        batch("ip", commands.switch_links(cluster))
+        batch("tc", commands.switch_shapes(cluster))
+        if commands.MASK in missing:
+            try:
+                steer([host.port for host in cluster.hosts], cores, place / "switch.sys")
+            except OSError as error:
+                self.problems.append(f"packets may come out of order: no {commands.MASK}, and {error.strerror}")
+        if os.path.exists("/etc/hosts"):
+            (place / "names").write_text(commands.names(cluster))
+            sandbox.bind(place / "names", Path("/etc/hosts"))
+
+    def net(self, host: Host) -> Path:
+        """The file of a host's network namespace."""
+        return self.place / f"{host.name}.net"
+
+    def _make(self, host: Host, cores: Sequence[int]) -> None:
+        sandbox.new_host(host.name, self.net(host), self.place / f"{host.name}.uts")
+        missing = configure(commands.host_settings(self.cluster, cores))
+        batch("ip", commands.host_links(self.cluster, host, SWITCH_NAMESPACE))
+        batch("tc", commands.host_shapes(self.cluster, host))
+        if commands.MASK in missing:
+            with contextlib.suppress(OSError):  # which the switch's ports tell of
+                steer(["eth0"], cores, self.place / f"{host.name}.sys")
+
+
+def steer(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
+    """What commands.MASK does, for interfaces that are there: how older kernels have it, for root only.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    sandbox.mount_sys(place)
+    for interface in interfaces:
+        (place / f"class/net/{interface}/queues/rx-0/rps_cpus").write_text(commands.mask_of(cores))
+
+
+def configure(settings: Mapping[str, str]) -> list[str]:
+    """Write settings of the kernel for this network namespace; returns those that this kernel does not know.
+
+    Raises:
+        RuntimeError: it refuses one.
+    """
+    missing = []
+    for name, value in settings.items():
+        try:
+            Path("/proc/sys", name).write_text(value)
+        except FileNotFoundError:
+            if not name.startswith(MAY_BE_MISSING):
+                raise RuntimeError(f"the kernel has no setting {name}") from None
+            missing.append(name)
+        except OSError as error:
+            raise RuntimeError(f"{name}={value}: {error.strerror}") from error
+    return missing
+
+
+def batch(program: str, lines: Sequence[str]) -> None:
+    """Have `ip` or `tc` do what the lines say, in this network namespace.
+
+    Raises:
+        RuntimeError: with what it says of the first that fails, and that line.
+    """
+    path = found(program)
+    if path is None:
+        raise RuntimeError(f"no program {program} (package iproute2)")
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run([path, "-batch", "-"], input=text, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        where = next((line.rsplit(":", 1)[-1] for line in said if line.startswith("Command failed")), "")
+        line = lines[int(where) - 1] if where.isdigit() and 0 < int(where) <= len(lines) else ""
+        raise RuntimeError(f"{program} {line}: {said[0] if said else f'it exited with {done.returncode}'}")

@@ -1,0 +1,147 @@
+"""The hosts of an emulated cluster and their links, by the numbers. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from sweep import units
+
+SUBNET = "10.77.0.0/16"
+PREFIX = 16
+MTU = 1500
+FRAME_BYTES = 1514
+"""Of a full Ethernet frame, as the kernel's shapers count it: without preamble, checksum and gap."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """One host, which has a network namespace with one interface, `eth0`.
+
+    Attributes:
+        number: from 0; the last number is that of the switch's own port, from where the ranks are started.
+        bandwidth: of its link, each way, in bit/s.
+        latency: its own, one way, in s.
+    """
+
+    number: int
+    bandwidth: float = 0.0
+    latency: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"host{self.number}"
+
+    @property
+    def port(self) -> str:
+        """The switch's end of the link."""
+        return f"port{self.number}"
+
+    @property
+    def address(self) -> str:
+        return f"10.77.{self.number // 250}.{self.number % 250 + 1}"
+
+    @property
+    def mac(self) -> str:
+        """Its last two bytes are the host's number: the switch need not learn who is where."""
+        return f"02:00:0a:4d:{self.number >> 8:02x}:{self.number & 255:02x}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """All hosts that some ranks need: rank r is on host r // workers_per_host.
+
+    Attributes:
+        bandwidth: of a host's link where the host has none of its own, in bit/s.
+        latency: likewise, one way between two hosts, in s.
+        loss: share of the packets between hosts that the switch drops.
+    """
+
+    hosts: tuple[Host, ...]
+    bandwidth: float
+    latency: float
+    loss: float
+    workers_per_host: int
+
+    @classmethod
+    def of(cls, network: Mapping[str, Any], ranks: int) -> Cluster:
+        """The cluster that the section `network` of a config describes, as far as so many ranks fill it."""
+        bandwidth, latency = _bandwidth(network), _latency(network)
+        own = network.get("hosts") or {}
+        hosts = []
+        for number in range(hosts_of(network, ranks)):
+            differing = {**network, **own.get(number, own.get(str(number), {}))}  # JSON makes texts of numbers
+            hosts.append(Host(number, _bandwidth(differing), _latency(differing)))
+        return cls(tuple(hosts), bandwidth, latency, float(network["loss"]), int(network["workers_per_host"]))
+
+    @property
+    def switch(self) -> Host:
+        """The switch's own place, which is on no shaped link."""
+        return Host(len(self.hosts))
+
+    def latency_between(self, one: Host, other: Host) -> float:
+        """One way, in s: the mean of the two hosts'."""
+        return (one.latency + other.latency) / 2
+
+    @property
+    def has_latency(self) -> bool:
+        """Whether two hosts are to be apart at all."""
+        return len(self.hosts) > 1 and any(host.latency > 0 for host in self.hosts)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all pairs of hosts have the same latency."""
+        return len({host.latency for host in self.hosts}) == 1
+
+
+def hosts_of(network: Mapping[str, Any], ranks: int) -> int:
+    """How many hosts so many ranks fill."""
+    return -(-ranks // int(network["workers_per_host"]))
+
+
+def _bandwidth(section: Mapping[str, Any]) -> float:
+    rate = units.bits_per_second(section["bandwidth"])
+    assert rate is not None, section  # trainers/options/networks.py has checked it
+    return rate
+
+
+def _latency(section: Mapping[str, Any]) -> float:
+    time = units.seconds(section["latency"])
+    assert time is not None, section
+    return time
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A token bucket (tc-tbf) for a link.
+
+    Attributes:
+        rate: bit/s.
+        burst: bytes that an idle link sends at once.
+        limit: bytes that may wait; more are dropped.
+    """
+
+    rate: float
+    burst: int
+    limit: int
+
+    @classmethod
+    def of(cls, rate: float, packet: int) -> Shape:
+        """For packets of up to `packet` bytes: a larger one than the bucket would be cut up, at ten times the CPU.
+
+        Beyond that the bucket has room for what a timer that is 150 us late has missed. 100 ms of the rate or 4 MB may
+        wait, as in a switch with deep buffers: nothing is lost unless many send to one.
+        """
+        return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), round(max(rate / 8 * 0.1, 4e6)))
+
+
+def packet_bytes(cluster: Cluster) -> int:
+    """The largest packet that the kernel may hand over at once instead of frames: 500 us of the slowest link.
+
+    Where packets get lost it is one frame, so that frames are what is lost.
+    """
+    if cluster.loss:
+        return FRAME_BYTES
+    slowest = min(host.bandwidth for host in cluster.hosts)
+    return int(min(max(slowest / 8 * 500e-6, 2 * MTU), 65536))

@@ -1,0 +1,214 @@
+"""How long packets take between two hosts: measured, and delayed until it is what the network is to have."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from typing import Protocol
+
+from sweep.emulation import commands, native, sandbox
+from sweep.emulation.building import Built, batch
+from sweep.emulation.cluster import Cluster, Host
+
+PORT = 7
+BYTES = 8
+LEAST, MOST = 3, 400
+"""Round trips of a measurement."""
+ENOUGH_S = 0.06
+"""For a measurement, after the least."""
+LONG_S = 0.05
+"""A latency above that is not measured again."""
+ROUNDS = 3
+
+
+class Delayer(Protocol):
+    """What delays the packets between the hosts."""
+
+    name: str
+
+    def set(self, own: float, loss: float) -> None:
+        """Delay so that, with the `own` time of the machine (s), each pair of hosts has its latency; lose so many."""
+
+    def remove(self) -> None:
+        """Leave the ports to the kernel's bridge, as they were."""
+
+
+class Netem:
+    """The kernel's own, at the switch's ports: the same for all pairs of hosts."""
+
+    name = "netem"
+
+    def __init__(self, built: Built) -> None:
+        self.cluster = built.cluster
+        batch("tc", commands.switch_shapes(self.cluster, self.cluster.latency))
+
+    def set(self, own: float, loss: float) -> None:
+        batch("tc", commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own), loss))
+
+    def remove(self) -> None:
+        batch("tc", commands.switch_shapes(self.cluster))
+
+
+class Switch:
+    """Ours (switch.c), in the place of the kernel's bridge.
+
+    Raises:
+        NotCompiled: it cannot be had.
+        RuntimeError: it does not start.
+    """
+
+    name = "switch"
+
+    def __init__(self, built: Built) -> None:
+        self.cluster = built.cluster
+        path = native.program("switch", built.place)
+        batch("ip", commands.without_bridge(self.cluster))
+        ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
+        self.process = subprocess.Popen([path, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def set(self, own: float, loss: float) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(table(self.cluster, own, loss).tobytes())
+            self.process.stdin.flush()
+        if not self.process.stdout.readline():
+            raise RuntimeError("the switch has ended; its reason is above")
+
+    def remove(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+        batch("ip", commands.with_bridge(self.cluster))
+
+
+def table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
+    """What switch.c is told: of 2^32 packets the lost ones, then ns from each port to each; the last is no host's.
+
+    Args:
+        own: s that the machine takes by itself.
+        loss: share of the packets between hosts.
+    """
+    places = (*cluster.hosts, cluster.switch)
+
+    def between(one: Host, other: Host) -> int:
+        if cluster.switch in (one, other):
+            return 0  # what starts the ranks is no part of the network that is emulated
+        return round(1e9 * max(0.0, cluster.latency_between(one, other) - own))
+
+    return array.array("q", [round(loss * 2**32), *(between(one, other) for one in places for other in places)])
+
+
+def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None]:
+    """Set up what delays and drops packets, where the network asks for that; the time that a small message takes then.
+
+    What cannot be had is noted in `built.problems`.
+
+    Returns:
+        what delays (None: nothing has to, or can), and the one-way time in s that was measured between two hosts as far
+        apart as any; None with a single host, and where it is long.
+    """
+    cluster = built.cluster
+    if len(cluster.hosts) < 2:
+        return None, None
+    one, other = sorted(cluster.hosts, key=lambda host: -host.latency)[:2]
+    wanted = cluster.latency_between(one, other)  # the longest: what cannot be had for it is right for no pair
+    bare = one_way(built, one, other)
+    if not cluster.loss and wanted <= bare:
+        return None, bare
+    delayer = _delayer(built, has_netem)
+    if delayer is None:
+        return None, bare
+    own = bare
+    delayer.set(own, 0.0)
+    if wanted > LONG_S:  # what the machine takes is nothing of it
+        delayer.set(own, cluster.loss)
+        return delayer, None
+    for _ in range(ROUNDS):
+        own += one_way(built, one, other) - wanted
+        delayer.set(own, 0.0)
+    took = one_way(built, one, other)
+    if cluster.is_uniform and not cluster.loss and wanted - bare < took - wanted:
+        delayer.remove()  # even without a delay it takes longer than the kernel's bridge
+        return None, bare
+    delayer.set(own, cluster.loss)
+    return delayer, took
+
+
+def _delayer(built: Built, has_netem: bool) -> Delayer | None:
+    cluster = built.cluster
+    if has_netem and cluster.is_uniform and not cluster.loss:
+        return Netem(built)
+    try:
+        return Switch(built)
+    except native.NotCompiled as error:
+        if has_netem:
+            if not cluster.is_uniform:
+                built.problems.append(f"network.hosts: latency is that of the others: {error}")
+            return Netem(built)
+        if cluster.has_latency:
+            built.problems.append(f"latency is not emulated: {error}, and the kernel has no netem (sch_netem)")
+        if cluster.loss:
+            built.problems.append(f"loss is not emulated: {error}, and the kernel has no netem (sch_netem)")
+        return None
+
+
+def one_way(built: Built, one: Host, other: Host) -> float:
+    """Seconds that a small message takes from one host to another: half a round trip of TCP, the median of many."""
+    results, into = os.pipe()
+
+    def answer() -> None:
+        sandbox.enter(built.net(other))
+        with socket.create_server((other.address, PORT)) as server:
+            link, _ = server.accept()
+            with link:
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while message := link.recv(BYTES):
+                    link.sendall(message)
+
+    def ask() -> None:
+        sandbox.enter(built.net(one))
+        with _connected(other.address) as link:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            times: list[float] = []
+            begun = time.perf_counter()
+            while len(times) < LEAST or (len(times) < MOST and time.perf_counter() < begun + ENOUGH_S):
+                before = time.perf_counter()
+                link.sendall(bytes(BYTES))
+                link.recv(BYTES)
+                times.append(time.perf_counter() - before)
+        os.write(into, repr(statistics.median(times) / 2).encode())
+
+    waits = [sandbox.start(answer), sandbox.start(ask)]
+    os.close(into)
+    with os.fdopen(results) as file:
+        text = file.read()
+    for wait in waits:
+        wait()
+    return float(text)
+
+
+def _connected(address: str) -> socket.socket:
+    """A connection to a server that may not listen yet."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection((address, PORT), timeout=10)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.002)
+
+
+def preload(place: Path) -> str:
+    """The library that lets ranks wait asleep (idle.c).
+
+    Raises:
+        NotCompiled: it cannot be had.
+    """
+    return str(native.program("idle", place))

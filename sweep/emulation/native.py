@@ -1,0 +1,68 @@
+"""Our C programs, compiled once for a user: kept by the hash of source and machine, whoever compiles them first."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent
+FLAGS = {"switch": ["-O2"], "idle": ["-O2", "-shared", "-fPIC"]}
+LIBRARIES = {"switch": [], "idle": ["-ldl"]}
+COMPILERS = ("cc", "gcc", "clang")
+
+
+class NotCompiled(Exception):
+    """A program cannot be had; `str()` says why, and which package helps."""
+
+
+def compiler() -> str | None:
+    """The C compiler of this machine."""
+    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+
+
+def store() -> Path:
+    """Where compiled programs are kept: the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradsweep"
+
+
+def program(name: str, scratch: Path) -> Path:
+    """The compiled program or library of `name`.c.
+
+    Args:
+        scratch: a directory for it where the user's cache cannot be written.
+
+    Raises:
+        NotCompiled: there is no compiler, or it fails.
+    """
+    source = SOURCES / f"{name}.c"
+    key = hashlib.sha256(source.read_bytes() + repr((FLAGS[name], platform.machine(), platform.libc_ver())).encode())
+    kept = store() / f"{name}-{key.hexdigest()[:16]}"
+    if kept.exists():
+        return kept
+    found = compiler()
+    if found is None:
+        raise NotCompiled("no C compiler (package gcc)")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, partial = tempfile.mkstemp(dir=kept.parent, prefix=f".{kept.name}.")
+    except OSError:
+        kept = scratch / kept.name
+        descriptor, partial = tempfile.mkstemp(dir=scratch, prefix=f".{kept.name}.")
+    os.close(descriptor)
+    try:
+        command = [found, *FLAGS[name], "-o", partial, str(source), *LIBRARIES[name]]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            lines = [line.strip() for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+            reason = lines[0] if lines else f"it exited with {done.returncode}"
+            raise NotCompiled(f"{found} cannot compile {name}.c: {reason} (packages gcc and libc6-dev)")
+        os.chmod(partial, 0o755)
+        os.replace(partial, kept)  # as a whole: another process may compile it at the same time
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return kept
