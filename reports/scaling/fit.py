@@ -342,9 +342,12 @@ def _quantile(held: Sequence[Held], share: float) -> float:
 
 
 def check(parts: Parts) -> Check:
-    """Leave out one cell after the other, of methods that have others."""
+    """Leave out one cell after the other, of methods that have others.
+
+    Those whose communication tells of the CPUs are not predicted, unless there are no others.
+    """
     held = []
-    for cell in parts.cells:
+    for cell in [cell for cell in parts.cells if cell.is_fair] or parts.cells:
         others = [other for other in parts.cells if other is not cell]
         if any((other.workload, other.method) == (cell.workload, cell.method) for other in others):
             model = fit(others, parts.traffic)
@@ -354,7 +357,7 @@ def check(parts: Parts) -> Check:
     if len(counts) > 2:
         few = [cell for cell in parts.cells if cell.workers < counts[-1]]
         model = fit(few, parts.traffic)
-        last = [cell for cell in parts.cells if cell.workers == counts[-1]]
+        last = [cell for cell in parts.cells if cell.workers == counts[-1] and cell.is_fair]
         beyond = [Held(cell, model.of(cell), model) for cell in last if (cell.workload, cell.method) in model.methods]
     return Check(held, beyond)
 

@@ -106,6 +106,8 @@ def test_runs_that_the_cpu_has_limited_tell_nothing_of_the_network(made: Made) -
     fair = [cell for cell in parts.cells if cell.workers < 8]
     both = fit.fit([*fair, *limited], parts.traffic)
     assert both.shared == pytest.approx(fit.fit(fair, parts.traffic).shared)
+    held = check(dataclasses.replace(parts, cells=[*fair, *limited])).held
+    assert {one.cell.workers for one in held} == {2, 4}, "nor are they predicted"
     told = fit.fit([*fair, *(dataclasses.replace(cell, is_fair=True) for cell in limited)], parts.traffic)
     assert told.shared != pytest.approx(model.shared, rel=0.01)
 
