@@ -67,6 +67,15 @@ def test_a_global_batch_tells_the_fixed_part_of_a_step_from_that_of_a_sample(mad
     assert check(parts).p90 < 0.1
 
 
+def test_a_few_samples_less_tell_nothing_of_the_fixed_part(made: Made) -> None:
+    """The last batch of an epoch may be shorter."""
+    parts = made(noise=0.1, networks=["none"])
+    cells = [
+        dataclasses.replace(cell, samples=cell.samples * 0.95) if cell.workers == 8 else cell for cell in parts.cells
+    ]
+    assert fit.fit(cells, parts.traffic).works[""].fixed == 0.0
+
+
 def test_overlap_hides_what_backward_takes(made: Made) -> None:
     parts = made(overlap=True, noise=0.02)
     assert all(cell.overlaps for cell in parts.cells) and check(parts).p90 < 0.15
