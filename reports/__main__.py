@@ -23,6 +23,7 @@ COMMANDS = {
     "logs": "the end of a run's output",
     "watch": "follow a sweep in the terminal, with its tables so far",
     "serve": "a page that follows a sweep, for a browser",
+    "network": "what a probe of a network has found",
     "scaling": "predict other networks and more workers from a sweep's runs",
     "simulate": "steps of thousands of workers: stragglers, parameter servers, nodes, gossip",
     "prune": "delete checkpoints, or what failed attempts have left",

@@ -179,4 +179,7 @@ def _version() -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
-_READERS = ("cache", "columns", "configs", "files", "machines", "profiles", "rows", "runs", "gather", "text")
+_READERS = (
+    *("cache", "columns", "configs", "files", "gather", "machines", "networks"),
+    *("profiles", "rows", "runs", "text"),
+)

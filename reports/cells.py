@@ -14,7 +14,7 @@ import pandas as pd
 from reports.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, of_method
 from reports.measures import Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
-from reports.table import LEVEL, MARKS, MISSING, STAR, Cell
+from reports.table import LEVEL, MARKS, MISSING, STAR, Cell, is_true, marking
 from reports.text import setting, settings, some, spread
 from sweep import run as rundir
 
@@ -34,7 +34,7 @@ class Figures:
         best: of the `summary`'s values, the one that is better.
         absent: by word (`failed`, `missing`, `not measured`), how many of its runs are not in the summary.
         difference: from the baseline; None for the baseline itself and where there is none.
-        marked: by the columns in `MARKS`, of how many of its runs they are true.
+        marked: by the columns in `MARKS` that are known of some run, of how many of its runs they are true.
     """
 
     summary: Summary
@@ -110,7 +110,7 @@ class Cells:
         self.missing = np.maximum(self._seeds - sizes, 0)
         self.partner = _baseline(grid, runs, against)
         self._marked = {
-            mark: np.bincount(self.numbers, runs[mark].to_numpy(bool), len(self.places)).astype(int) for mark in MARKS
+            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int) for mark in marking(runs)
         }
 
     def figures(self, measure: Measure) -> list[Figures]:
@@ -143,7 +143,7 @@ class Cells:
     @functools.cached_property
     def nothing(self) -> Figures:
         """The figures of a cell without any run."""
-        return Figures(summaries([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(MARKS, 0))
+        return Figures(summaries([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked, 0))
 
     def shown(self, figures: Figures, measure: Measure, with_count: bool = True) -> Cell:
         """What a person reads: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
@@ -153,7 +153,7 @@ class Cells:
         summary = figures.summary
         words = [f"{count} {word}" for word, count in figures.absent.items()] if with_count else []
         marks = [STAR] if figures.is_significant else []
-        marks += [mark for column, mark in MARKS.items() if figures.marked[column]]
+        marks += [MARKS[column] for column, count in figures.marked.items() if count]
         if not summary.n:
             only = list(figures.absent)
             is_plain = len(only) == 1 and (self.expected == 1 or only[0] == MISSING)

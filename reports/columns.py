@@ -29,6 +29,11 @@ RUN_COLUMNS = {
     "cpu": "string",  # models of the machines that started its attempts (of several nodes the first), by semicolons
     "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
     **dict.fromkeys(machines.RATES, "float64"),  # of one core there, before the run or its sweep (docs/provenance.md)
+    "network_latency_s": "float64",  # one way, of 8 bytes between its first two hosts, measured before the first step
+    "network_bandwidth": "float64",  # then: bit/s of the slowest host when all send to the next at once
+    "network_off": "boolean",  # by more than 10 % not what the network's options say; NA where nothing was measured
+    "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
+    "network_problems": "string",  # what of it could not be emulated
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",
@@ -57,6 +62,9 @@ RUN_COLUMNS = {
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
+ADDED = {key: section["name"] for key, section in rundir.ADDED.items()}
+"""Keys that the runs of earlier versions lack, and what they have by that, beside runs that have such a key."""
+
 _NAMES = {"sweep": "category", "run": "category"}
 _COUNTS = ("step", "epoch", "samples")
 
@@ -77,6 +85,7 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 def frame_of_runs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
     frame = pd.DataFrame(rows)
+    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
     keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
     frame = frame.reindex(columns=[*RUN_COLUMNS, *keys])
     columns = {}

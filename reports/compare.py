@@ -14,7 +14,9 @@ from typing import Any
 
 import pandas as pd
 
+from reports import networks
 from reports.collect import RUN_COLUMNS
+from reports.columns import ADDED
 from reports.grid import SEED, lay_out
 from reports.machines import remarks
 from reports.measures import ACCURACY, THROUGHPUT, Measure
@@ -128,6 +130,9 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     Raises:
         UsageError: an ignored key is in no config, or no cell is in both.
     """
+    for key, value in ADDED.items():
+        if key in before or key in after:
+            before, after = (runs if key in runs else runs.assign(**{key: value}) for runs in (before, after))
     keys = [[key for key in runs.columns if key not in RUN_COLUMNS and key != SEED] for runs in (before, after)]
     if unknown := [key for key in ignored if key not in {*keys[0], *keys[1]}]:
         raise UsageError(f"--ignore {unknown[0]}: no config has this key")
@@ -147,7 +152,8 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
         measure: [_judged(dataclasses.replace(change, difference=next(tested)), measure) for change in found]
         for measure, found in changes.items()
     }
-    said = [*remarks(pd.concat([before, after], ignore_index=True)), *_tests(changes)]
+    both_sides = pd.concat([before, after], ignore_index=True)
+    said = [*remarks(both_sides), *networks.remarks(both_sides), *_tests(changes)]
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.table import DAGGER, DOUBLE_DAGGER, STAR, Column, Table
+from reports.table import DAGGER, DOUBLE_DAGGER, PILCROW, SECTION, STAR, Column, Table
 from reports.text import setting
 
 
@@ -188,6 +188,8 @@ _LATEX = str.maketrans(
         STAR: r"\textsuperscript{*}",
         DAGGER: r"\textsuperscript{$\dagger$}",
         DOUBLE_DAGGER: r"\textsuperscript{$\ddagger$}",
+        SECTION: r"\textsuperscript{\S}",
+        PILCROW: r"\textsuperscript{\P}",
     }
 )
 

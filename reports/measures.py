@@ -269,10 +269,14 @@ def _amount(value: float, by: str) -> str:
     return f"{number(value / size)} {unit}"
 
 
+_RATES = (*RATES, "network_bandwidth")
+"""Of which more is better."""
+
 _UNITS = {
     **{column: "s" for column in RUN_COLUMNS if column.endswith("_s")},
     **dict(zip(RATES, ("GFLOP/s", "GB/s", "million/s"), strict=True)),
     **dict.fromkeys(("loss", "train_loss"), "nats"),
+    "network_bandwidth": "bit/s",
 }
 """Of columns of `Report.runs` that no other measure is made of."""
 
@@ -283,7 +287,7 @@ def choices(targets: Sequence[float]) -> dict[str, Measure]:
     step = dataclasses.replace(STEP, title="Time of a step")
     known = [*MEASURES, *(measure for target in targets for measure in of_target(target)), *shares, step]
     others = {
-        column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in RATES)
+        column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in _RATES)
         for column, dtype in RUN_COLUMNS.items()
         if dtype in ("float64", "Int64")
     }

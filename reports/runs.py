@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reports import machines, rows
+from reports import machines, networks, rows
 from reports.columns import RUN_COLUMNS
 from reports.configs import Configs
 from reports.files import NO_FILE, Files
@@ -56,6 +56,7 @@ def _results(files: Files, warmup: Any) -> dict[str, Any]:
         "hosts": ",".join(filter(None, map(_word, hosts))) or None,
         **measured,
         **machines.columns_of(_records(files, run, attempts, result)),
+        **networks.columns_of((result or {}).get("network")),
         "started": _word(attempts[0].get("started")) if attempts else None,
         "ended": _word(attempts[-1].get("ended")) if attempts else None,
     }

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reports.grid import BASELINE
 from sweep import run as rundir
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
 MISSING = "missing"
 NOT_MEASURED = "not measured"
@@ -22,10 +26,12 @@ NOT_REACHED = "not reached"
 ONE_MODEL = "one model"
 
 LEVEL = 0.05
-STAR, DAGGER, DOUBLE_DAGGER = "*", "†", "‡"
+STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW = "*", "†", "‡", "§", "¶"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
+    "network_off": SECTION,
+    "network_cpu_limited": PILCROW,
 }
 """What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
 
@@ -35,6 +41,10 @@ MEANINGS = {
     DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
     DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "
     "it/s and times are not comparable with any",
+    SECTION: "the network was not as it is described: latency or bandwidth, measured before the first step, was off by "
+    "more than 10 %",
+    PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
+    "such a network",
     rundir.PENDING: "not started",
     rundir.RUNNING: "not finished when this report was written",
     rundir.DIVERGED: "the loss was no longer a finite number",
@@ -46,6 +56,16 @@ MEANINGS = {
     NOT_REACHED: "the run was done before it got there",
     ONE_MODEL: "all workers have the same model, or their own ones were not judged (algorithm.evaluate_local=false)",
 }
+
+
+def marking(runs: pd.DataFrame) -> list[str]:
+    """The columns in `MARKS` that are known of some of the runs: those of the network, where one was measured."""
+    return [column for column in MARKS if runs[column].notna().any()]
+
+
+def is_true(marked: pd.Series) -> np.ndarray:
+    """Of a column of flags; what is not known is not true."""
+    return marked.fillna(False).to_numpy(bool)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,12 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from reports import measures, progress
+from reports import machines, measures, networks, progress
 from reports.cells import AGAINST, NUMBERS, Cells, Figures
 from reports.grid import ALGORITHM, Grid
-from reports.machines import remarks
 from reports.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
-from reports.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Row, Table
+from reports.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Row, Table, is_true, marking
 from reports.text import counted, listed, number, order, setting, settings, some, spread
 from sweep import run as rundir
 
@@ -40,6 +39,11 @@ _RUN_LOCAL = (
     Measure("", "spectral gap", "spectral_gap", "1 - rho", absent=ONE_MODEL),
 )
 """Where some run has local models."""
+_RUN_NETWORK = (
+    Measure("", "one way", "network_latency_s", "s", 1e3, "ms"),
+    Measure("", "link", "network_bandwidth", "bit/s", 1e-6, "Mbit/s"),
+)
+"""Where the network of some run was measured."""
 
 
 def tables(
@@ -61,7 +65,7 @@ def tables(
         targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
     cells.runs, notes = measures.derive(grid, cells.partner, epochs, targets)
     shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
-    said = tuple(remarks(grid.runs))
+    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs))
     made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks(), *table.remarks]) for table in made]
     phases, runs = _phases(grid, cells), _runs(grid)
@@ -226,18 +230,18 @@ def _phases(grid: Grid, cells: Cells) -> Table:
 def _runs(grid: Grid) -> Table:
     """One row per run: what it is, its status, the measures, and why it is not done."""
     runs = grid.runs
-    local = [measure for measure in _RUN_LOCAL if runs[measure.column].notna().any()]
-    shown = [measure.scaled(runs[measure.column]) for measure in (*_RUN_MEASURES, *local)]
+    some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
+    shown = [measure.scaled(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
     names = ("label", *grid.run_keys, "workers")
     columns: dict[str, Sequence[Any]] = {column_name(name): settings(runs[name]) for name in names}
     columns["status"] = settings(runs["status"])
     columns |= {measure.column: _known(runs[measure.column]) for measure in shown}
-    columns |= {mark: runs[mark].to_numpy(bool).tolist() for mark in MARKS}
+    columns |= {mark: is_true(runs[mark]).tolist() for mark in marking(runs)}
     columns |= {name: settings(runs[name]) for name in ("reason", "run")}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     lines = []
     for run in records:
-        marks = tuple(mark for column, mark in MARKS.items() if run[column])
+        marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
         before = [_text(run[column_name(name)]) for name in names[:-1]]
         workers = Cell(run["workers"], run["workers"] + "".join(marks), said=marks)
         cells = [_run_cell(run["status"], run[measure.column], measure) for measure in shown]

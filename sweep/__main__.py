@@ -22,6 +22,7 @@ COMMANDS = {
     "cancel": "end a sweep, or some of its runs",
     "resume": "compute what is missing, or what failed",
     "logs": "the end of a run's output",
+    "probe": "measure the network that training would use",
 }
 DIRECTORY = """
 DIR is the directory of a sweep, output/<date>/<time>; `last`, and nothing, is the one below output/ that was started or
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     module = importlib.import_module(f"sweep.commands.{command}")
     parser = Parser(
         prog=f"python -m sweep {command}",
-        description=f"{(module.__doc__ or '').strip()}\n{DIRECTORY}",
+        description="\n".join([(module.__doc__ or "").strip(), *([DIRECTORY] if command != "probe" else [])]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.arguments(parser)

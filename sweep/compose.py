@@ -18,7 +18,7 @@ from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from sweep import quick, search
+from sweep import flags, quick, search
 from sweep.grammar import as_typed
 from sweep.places import last_sweep, root_of
 from sweep.run import UsageError, bad_value
@@ -114,7 +114,8 @@ def sweep_directory(resume: str | None, fresh: str, name: str | None) -> str:
         return str(last_sweep(root) or root / "last")
     if resume is not None:
         return resume
-    directory = f"{fresh}-{name}" if name else fresh
+    words = [fresh, *([name] if name else []), *(["probe"] if flags.probe_seconds() is not None else [])]
+    directory = "-".join(words)
     _fresh.add(os.path.abspath(directory))
     return directory
 

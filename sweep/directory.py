@@ -21,7 +21,7 @@ from sweep import run as names
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
 
-OURS = (names.RUNS, "slurm", "worlds", snapshot.STORE, requests.FOLDER, names.EVENTS, names.SWEEP)
+OURS = (names.RUNS, names.PROBES, "slurm", "worlds", snapshot.STORE, requests.FOLDER, names.EVENTS, names.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
 LAYING_OUT = "laying_out"  # in sweep.yaml, as long as not all points have a directory: how many there are
 

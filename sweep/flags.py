@@ -1,10 +1,12 @@
-"""--quiet and --json: words of a command line that Hydra knows nothing of."""
+"""--quiet, --json and --probe=SECONDS: words of a command line that Hydra knows nothing of."""
 
 from __future__ import annotations
 
 from collections.abc import MutableSequence
 
 QUIET, JSON = "--quiet", "--json"
+PROBE = "--probe"
+"""With seconds, as `python -m sweep probe` types it: the network is measured, and nothing is trained."""
 
 _typed: set[str] = set()
 
@@ -18,11 +20,19 @@ def take(arguments: MutableSequence[str]) -> None:
         while flag in arguments:
             arguments.remove(flag)
             _typed.add(flag)
+    for word in [word for word in arguments if word.startswith(f"{PROBE}=")]:
+        arguments.remove(word)
+        note(word)
 
 
 def note(flag: str) -> None:
     """Take a flag as typed: another parser has found it."""
     _typed.add(flag)
+
+
+def probe_seconds() -> float | None:
+    """How long a probe is to measure; None where none was asked for."""
+    return next((float(word.partition("=")[2]) for word in _typed if word.startswith(f"{PROBE}=")), None)
 
 
 def typed(flag: str) -> bool:

@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
         from sweep.share_job import ShareInAllocation
 
         return ShareInAllocation(path, index, mine, allocation, signals).compute()
-    run = Run(path.parent.parent / names.RUNS / mine)
+    run = Run(path.parent.parent / batch.get("folder", names.RUNS) / mine)
     job = names.read_json(run.path(names.JOB))
     if job is None or job.get("batch") != path.stem:
         print(f"{run.name}: has been submitted anew, or is gone", file=sys.stderr)

@@ -62,6 +62,8 @@ class MpiRun:
     """Nothing may run beside it: no memory was left when something may have."""
     launcher: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The options of hydra/launcher for this run."""
+    module: list[str] = dataclasses.field(default_factory=lambda: ["trainers"])
+    """What Python runs as each rank, with arguments before the directory."""
     network: dict[str, Any] | None = None
     """The config's section of that name where it is to be emulated."""
 
@@ -77,7 +79,7 @@ class MpiRun:
     def arguments(self) -> list[str]:
         """The full command line of the job."""
         words = [word.replace("{workers}", str(self.workers)) for word in self.command]
-        job = [*words, sys.executable, "-m", "trainers", self.directory]
+        job = [*words, sys.executable, "-m", *self.module, self.directory]
         if self.network is None:
             return job
         return emulation.command(self.network, self.workers, self.threads_per_worker, job)

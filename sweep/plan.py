@@ -39,7 +39,7 @@ class Point:
 
 def signature(config: Mapping[str, Any]) -> str:
     """SHA-256 of the resolved config without places, in hex: what makes two runs the same run."""
-    kept = dict(config)
+    kept = {key: value for key, value in config.items() if key not in names.ADDED or value != names.ADDED[key]}
     for place in names.PLACES:
         take_out(kept, place)
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -128,12 +128,15 @@ def load_config(run: Run) -> dict[str, Any]:
     return config
 
 
-def lay_out(sweep: Path, points: Iterable[Point]) -> list[Run]:
+def lay_out(sweep: Path, points: Iterable[Point], folder: str = names.RUNS) -> list[Run]:
     """Give every point its run directory with config.yaml and state.json, and return the runs in order.
 
     Directories of earlier runs with the same signature are kept as they are; equal points share one.
+
+    Args:
+        folder: of the sweep, that they are in.
     """
-    places = place(sweep, points)
+    places = place(sweep, points, folder)
     for run, entry in {each.run: each for each in places}.items():
         if not entry.known:
             _create(run, entry)
@@ -156,9 +159,9 @@ class Place:
     """Whether the run is there already."""
 
 
-def place(sweep: Path, points: Iterable[Point]) -> list[Place]:
+def place(sweep: Path, points: Iterable[Point], folder: str = names.RUNS) -> list[Place]:
     """The run directory of every point: that of the run with its signature, or a new name. Writes nothing."""
-    existing = {known: run for run in names.runs_of(sweep) if (known := full_signature(run)) is not None}
+    existing = {known: run for run in names.runs_of(sweep, folder) if (known := full_signature(run)) is not None}
     new: dict[str, Run] = {}
     taken = {run.directory for run in existing.values()}
     places = []
@@ -166,7 +169,7 @@ def place(sweep: Path, points: Iterable[Point]) -> list[Place]:
         full = signature(point.config)
         run = existing.get(full) or new.get(full)
         if run is None:
-            run = new[full] = _new_run(sweep / names.RUNS, point, full, taken)
+            run = new[full] = _new_run(sweep / folder, point, full, taken)
         places.append(Place(point, run, full, full in existing))
     return places
 

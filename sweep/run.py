@@ -35,11 +35,17 @@ FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that 
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
 CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
+EMULATION = (
+    "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
+)
+NETWORK = "network.json"  # likewise, by rank 0 where the network is measured, before its first step; a probe's is in
+# the probe's directory
 PROVENANCE = "provenance.json"  # likewise, before it starts: command, commit, packages, machine, environment
 OTHER_NODES = "other_nodes"  # in it, by name: what is not as on the first one of an allocation
 STDOUT = "stdout.log"
 STDERR = "stderr.log"
 RUNS = "runs"  # in the sweep's directory: one directory a run
+PROBES = "probes"  # instead of it, of `python -m sweep probe`: what measures a network only, and is no run
 SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
@@ -47,6 +53,10 @@ EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/e
 
 PLACES = ("sweep", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
+
+ADDED = {"network": {"name": "none"}}
+"""Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
+so that runs are still the runs that they were."""
 
 ATTEMPT_VARIABLE = "GRADSWEEP_ATTEMPT"
 """Environment variable of all processes of an attempt: the path of its directory, by which they can be found."""
@@ -397,9 +407,9 @@ def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**record, **node} for node in ({}, *said)]
 
 
-def runs_of(sweep: Path) -> list[Run]:
-    """The runs of a sweep directory, sorted by name."""
-    directory = sweep / RUNS
+def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:
+    """The runs of a sweep directory, sorted by name; in another `folder` its probes."""
+    directory = sweep / folder
     if not directory.is_dir():
         return []
     return [Run(path) for path in sorted(directory.iterdir()) if (path / CONFIG).is_file()]

@@ -45,7 +45,7 @@ UNHEARD = f"trap '' USR1 USR2; export {CAME}"  # from here until the job's Pytho
 class Batch:
     """A job array: for each of its tasks the names of the runs that it computes. `id` is SLURM's, None until known.
 
-    `packed`: a task trains its runs in an MPI world; else it has one.
+    `packed`: a task trains its runs in an MPI world; else it has one. `folder`: of the sweep, that they are in.
     """
 
     path: Path
@@ -54,20 +54,21 @@ class Batch:
     resources: dict[str, Any]
     packed: bool = False
     id: str | None = None
+    folder: str = names.RUNS
 
     def task_id(self, index: int) -> str | None:
         return None if self.id is None else f"{self.id}_{index}"
 
     def write(self) -> None:
         runs = self.tasks if self.packed else [name for task in self.tasks for name in task]
-        about = {"name": self.name, "id": self.id, "resources": self.resources, "runs": runs}
+        about = {"name": self.name, "id": self.id, "resources": self.resources, "folder": self.folder, "runs": runs}
         names.write_json(self.path, {"format": names.FORMAT, **about})
 
     def note_id(self, id: str) -> None:
         """Remember SLURM's id of the array, here and with each of its runs."""
         self.id = id
         self.write()
-        folder = self.path.parent.parent / names.RUNS
+        folder = self.path.parent.parent / self.folder
         for index, runs in enumerate(self.tasks):
             for name in runs:
                 known = names.read_json(folder / name / JOB)
@@ -83,7 +84,8 @@ def read(path: Path) -> Batch | None:
         return None
     packed = any(isinstance(each, list) for each in runs)
     tasks = [[str(run) for run in (each if isinstance(each, list) else [each])] for each in runs]
-    return Batch(path, name, tasks, known.get("resources") or {}, packed, None if id is None else str(id))
+    folder = str(known.get("folder", names.RUNS))
+    return Batch(path, name, tasks, known.get("resources") or {}, packed, None if id is None else str(id), folder)
 
 
 def place_of(run: Run) -> tuple[Path, int] | None:
@@ -164,7 +166,8 @@ def _create(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[Mpi
     numbers = [int(path.stem[6:]) for path in folder.glob("batch-*.json") if path.stem[6:].isdigit()]
     path = folder / f"batch-{max(numbers, default=0) + 1:04}.json"
     members = [[task.run.name for task in share] for share in shares]
-    batch = Batch(path, f"gradsweep-{uuid.uuid4().hex[:12]}", members, request, packed)
+    inside = shares[0][0].run.directory.parent.name
+    batch = Batch(path, f"gradsweep-{uuid.uuid4().hex[:12]}", members, request, packed, folder=inside)
     batch.write()
     return batch
 

@@ -24,21 +24,22 @@ class Tasks:
     Args:
         directory: of the sweep.
         keep_code: runs start from a copy of the code, which is made where it is not there yet (sweep.snapshot).
+        about: what is known of the sweep; None: what its sweep.yaml says.
 
     Raises:
         UsageError: the copy cannot be written.
     """
 
-    def __init__(self, directory: Path, *, keep_code: bool) -> None:
+    def __init__(self, directory: Path, *, keep_code: bool, about: Mapping[str, Any] | None = None) -> None:
         code = snapshot.current()
         self.version = code.version
         self.code = str(snapshot.take(code, snapshot.store_for(directory))) if keep_code else None
-        self._directory = directory
+        self._directory, self._given = directory, about
 
     @functools.cached_property
-    def _about(self) -> dict[str, Any]:
+    def _about(self) -> Mapping[str, Any]:
         """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
-        return described(self._directory)
+        return described(self._directory) if self._given is None else self._given
 
     def __call__(self, run: Run, config: Mapping[str, Any]) -> MpiRun:
         """The task of one run."""

@@ -1,6 +1,7 @@
 """`mpirun -n W python -m trainers RUN_DIR`: one rank of a run.
 
-Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json; goes on from RUN_DIR/checkpoint where
+Reads RUN_DIR/config.yaml and leaves steps.csv, epochs.csv and result.json, and where the network is to be measured
+network.json in the attempt's directory; goes on from RUN_DIR/checkpoint where
 an earlier attempt has left one. The launcher sets GRADSWEEP_ATTEMPT (directory of the attempt, for failure-R.json,
 stopped.json and stacks-R.txt) and GRADSWEEP_CORES (to pin ranks to); both may be missing. SIGUSR1 to any rank, or to
 mpirun, which passes it on, has the run saved and ended. Exit status 0 when result.json says done or diverged or
@@ -16,8 +17,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainers import stopping
 
@@ -88,14 +90,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
 
     from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
 
-    if comm.size != config.ranks:
-        raise UsageError(
-            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
-            f"{config.ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
-        )
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    pin(node.rank, config.threads_per_worker)
-    node.Free()
+    settle_in(config, comm, config.ranks)
 
     import torch
 
@@ -108,6 +103,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
             f"{directory / RESULT}: the run is finished; remove the file, and {CHECKPOINT} where there is one, to "
             f"compute it again"
         )
+    network = measured(config, comm, directory)
     result = train(config, comm, directory)
     if result["status"] == PREEMPTED:
         if comm.rank == 0:
@@ -117,9 +113,47 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         result["hosts"] = sorted(set(hosts or []))
+        if network is not None:
+            result["network"] = network
         result["versions"] = versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
+
+
+def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
+    """See that `comm` has so many ranks, and give each its cores. All of them call this.
+
+    Raises:
+        UsageError: it has not.
+    """
+    from mpi4py import MPI
+
+    from sweep.run import UsageError
+
+    if comm.size != ranks:
+        raise UsageError(
+            f"workers={config.workers}: the MPI world has {comm.size} rank(s); valid is an mpi.command that starts "
+            f"{ranks} of the MPI that mpi4py uses ({MPI.Get_library_version().splitlines()[0].strip(chr(0))})"
+        )
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    pin(node.rank, config.threads_per_worker)
+    node.Free()
+
+
+def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:
+    """What network.json of this attempt says, on rank 0; None on others, or where nothing is to be measured."""
+    if not config.network.measured:
+        return None
+    from sweep.run import EMULATION, NETWORK, read_json, write_json
+    from trainers import links
+
+    hosts, found = links.measure(comm)
+    if comm.rank:
+        return None
+    folder = attempt_directory(directory)
+    network = links.described(config.network, hosts, found, read_json(folder / EMULATION))
+    write_json(folder / NETWORK, network)
+    return network
 
 
 def attempt_directory(directory: Path) -> Path:
@@ -199,16 +233,20 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def main(arguments: list[str]) -> NoReturn:
+def main(
+    arguments: list[str], work: Callable[..., None] = run, module: str = "trainers", words: str = "RUN_DIR"
+) -> NoReturn:
+    """Do a rank's `work`, whose last argument, of those in `words`, is the directory of the run; never returns."""
     stopping.listen()  # first of all: a signal that nobody listens to would end this rank
     die_with_parent()
-    if len(arguments) != 1:
-        print("usage: mpirun -n WORKERS python -m trainers RUN_DIR", file=sys.stderr)
+    if len(arguments) != len(words.split()):
+        print(f"usage: mpirun -n WORKERS python -m {module} {words}", file=sys.stderr)
         leave(2)
-    directory = Path(arguments[0])
+    *options, last = arguments
+    directory = Path(last)
     stopping.stacks_into(attempt_directory(directory), rank_by_environment())
     try:
-        run(directory)
+        work(*options, directory)
     except BaseException as error:
         let_mpirun_end(error)
         report_failure(directory, error, rank_by_environment())

@@ -20,7 +20,7 @@ from compressors import memory as memories
 from compressors.base import Cooperative
 from compressors.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
 from compressors.policy import Policy
-from sweep.run import UsageError, bad_value
+from sweep.run import ADDED, UsageError, bad_value
 from trainers.epochs import Epochs
 from trainers.machine import TRACKERS, is_gpu
 from trainers.options.algorithms import ALGORITHMS, Decentralised
@@ -148,6 +148,8 @@ def _sections_of(cls: type) -> Mapping[str, type]:
     }
 
 
+MISSING = object()
+
 SECTIONS = _sections_of(RunConfig)
 """Parts of a run that every run has, and that have no name."""
 
@@ -194,6 +196,8 @@ def _build_section(prefix: str, cls: type, values: Any) -> Any:
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """The typed form of a resolved config; keys that no rank needs (`sweep`, `mpi`) are ignored.
 
+    A section that earlier versions had not may be missing (`sweep.run.ADDED`).
+
     Raises:
         UsageError: one line with the key, its value and what is valid.
     """
@@ -204,9 +208,9 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
     values: dict[str, Any] = {}
     for field in dataclasses.fields(RunConfig):
         key = field.name
-        if key not in config:
+        value = config.get(key, ADDED.get(key, MISSING))
+        if value is MISSING:
             raise UsageError(f"{key}: missing from the config")
-        value = config[key]
         if key in GROUPS:
             values[key] = _build_member(key, value)
         elif key in SECTIONS:

@@ -10,6 +10,7 @@ import torch
 from sweep.run import GPUS_VARIABLE, UsageError, bad_value
 from trainers import staging
 from trainers.config import RunConfig
+from trainers.options.networks import Emulated
 from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def gpu_of(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
     """The number of the GPU that a rank works on.
 
     An explicit list gives the GPU of each rank, as the `world` of ChocoSGD's launcher does (there, too, it may be
-    longer than there are ranks). Else the ranks of a node take its GPUs in turn.
+    longer than there are ranks). Else the ranks of a node take its GPUs in turn; emulated hosts are one node.
 
     Args:
         rank: of all.
@@ -38,7 +39,7 @@ def gpu_of(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
     per_node = visible if config.gpus_per_node is None else config.gpus_per_node
     if per_node > visible:
         raise bad_value("gpus_per_node", per_node, f"an integer from 1 to {visible}, the GPUs that torch sees here")
-    return node_rank % per_node
+    return (rank if isinstance(config.network, Emulated) else node_rank) % per_node
 
 
 def own_gpus(visible: int) -> list[int]:

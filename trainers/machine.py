@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.run import UsageError, bad_value
+from trainers.options.networks import Emulated
 
 if TYPE_CHECKING:
     from trainers.config import RunConfig
@@ -80,8 +81,14 @@ def _check_device(run: RunConfig) -> None:
         raise bad_value("gpus", list(run.gpus), f"at least as many numbers as workers={run.workers}, one for each rank")
     if run.device == "cuda" and not has_gpu_driver():
         raise bad_value("device", "cuda", "cpu or auto on this machine, which has no driver of a GPU")
-    if run.device == "cuda" and getattr(run.exchange, "transport", "mpi") == "torch" and not torch_has_gpus():
+    torch_transport = getattr(run.exchange, "transport", "mpi") == "torch"
+    if run.device == "cuda" and torch_transport and not torch_has_gpus():
         raise bad_value("exchange.transport", "torch", "mpi with device=cuda where torch was built without NCCL")
+    if torch_transport and isinstance(run.network, Emulated) and run.device != "cpu" and has_gpu_driver():
+        raise UsageError(
+            f"exchange.transport=torch with an emulated network and device={run.device}: NCCL may go from GPU to "
+            f"GPU of this machine, past the emulated links; valid is exchange.transport=mpi, or device=cpu"
+        )
     if run.kernels == "triton" and run.device != "cuda":
         raise bad_value(
             "kernels", run.kernels, "auto, numba or torch where training is on the CPU, or with device=cuda"

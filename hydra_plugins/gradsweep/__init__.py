@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,16 +37,22 @@ def run_points(
         compose_them: gives their configs as sweep.composing has them, or raises.
         overrides: of each point, as typed.
     """
-    from sweep import compose, launch  # not at the top: Hydra imports this file for every command
-    from trainers.config import resolve
+    from sweep import compose, flags, launch, probing  # not at the top: Hydra imports this file for every command
+    from trainers.config import parse, resolve
+
+    def checked(config: Mapping[str, Any]) -> dict[str, Any]:
+        parse(config)  # what goes together in training makes no difference to a probe
+        return dict(config)
 
     fresh = compose.is_fresh(str(directory))
+    probes = flags.probe_seconds() is not None
+    execute = probing.execute if probes else launch.execute
     with launch.forgetting(directory):
-        return launch.execute(
+        return execute(
             compose_them(),
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,
-            resolve,
+            checked if probes else resolve,
             fresh=fresh,
             whole=whole,
         )

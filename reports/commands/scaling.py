@@ -93,7 +93,8 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
 
     sweeps = collect.sweeps(*options.paths)
     report = Report(sweeps).merged()
-    found = parts.read(report.runs, [key for sweep in sweeps for key in swept(report.info(sweep))])
+    infos = [report.info(sweep) for sweep in sweeps]
+    found = parts.read(report.runs, [key for info in infos for key in swept(info)], str(infos[0].get("command", "")))
     check = fit.check(found)
     fit.refuse(check)
     model = fit.fit(found.cells, found.traffic)

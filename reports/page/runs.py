@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports import networks
 from reports.collect import RUN_COLUMNS
 from reports.grid import BASELINE, Grid
 from reports.page.assets import coded
@@ -58,7 +59,9 @@ def facts(grid: Grid) -> dict[str, Any]:
     runs = grid.runs
     instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
     plain = ("status", "hosts", "cpu", "gpu", "attempts", "steps_done", "epochs_done")
-    return {key: coded(settings(values)) for key, values in (*((key, runs[key]) for key in plain), *instants.items())}
+    found = {key: coded(settings(values)) for key, values in (*((key, runs[key]) for key in plain), *instants.items())}
+    measured = zip(runs["network_latency_s"], runs["network_bandwidth"], strict=True)
+    return found | {"network measured": coded([networks.shown(*values) for values in measured])}
 
 
 def details(grid: Grid, directory: Path) -> list[dict[str, str]]:

@@ -29,7 +29,12 @@ from reports.text import counted, order, setting
 from sweep import run as rundir
 
 GREY = "#666666"
-UNFAIR = {"oversubscribed": "more workers than cores", "shared_cores": "cores shared with other runs"}
+UNFAIR = {
+    "oversubscribed": "more workers than cores",
+    "shared_cores": "cores shared with other runs",
+    "network_off": "network not as described",
+    "network_cpu_limited": "CPUs slower than the network",
+}
 """Why times cannot be compared, by the column of `Report.runs` that says so."""
 COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
 LEGEND = 0.4  # inches above all panels

@@ -38,7 +38,7 @@ Array = npt.NDArray[np.float64]
 
 PRIOR = np.array([1.0, 1.0, 2e-6, 2e-10, 0.02])
 """k_a, k_b, m in s a message, b in s a byte, s: what a cluster with TCP usually has."""
-SPREAD = np.array([0.5, 0.1, 2e-5, 1e-9, 0.1])
+SPREAD = np.array([0.2, 0.1, 2e-5, 1e-9, 0.1])
 """How far from these is not surprising."""
 _NOISE = 0.03  # of a step: what a deviation of SPREAD counts as much as
 _HUBER = 0.05  # of a step: residuals above count less

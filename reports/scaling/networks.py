@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,11 @@ def measured(content: Mapping[str, Any], name: str) -> Links | None:
     rate = next((value for value in rates if _is_positive(value)), None)
     latency = figures.get("latency_s")
     return Links(name, float(latency), 8 / float(rate)) if rate and _is_positive(latency) else None  # type: ignore[arg-type]
+
+
+def median(name: str, links: Sequence[Links]) -> Links:
+    """Of latencies and of bandwidths; there is at least one."""
+    return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
 
 
 def _is_positive(value: object) -> bool:

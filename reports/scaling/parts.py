@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from reports.grid import lay_out
@@ -112,19 +111,20 @@ class Parts:
         found = []
         for name in dict.fromkeys(cell.network for cell in self.cells):
             links = [cell.links for cell in self.cells if cell.network == name and cell.links.beta]
-            if links:
-                alpha, beta = (
-                    statistics.median(values) for values in zip(*((x.alpha, x.beta) for x in links), strict=True)
-                )
-                found.append(Links(name, alpha, beta))
+            found += [networks.median(name, links)] if links else []
         return found
 
 
-def read(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Parts:
+Row = Mapping[str, Any]
+"""A run, by the columns of `Report.runs` and the keys of its config."""
+
+
+def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Parts:
     """The parts of the finished runs among `Report.runs`.
 
     Args:
         swept: the keys that were swept, as far as they are known.
+        command: what the sweep was started by, to say how more of it can be had.
 
     Raises:
         sweep.run.UsageError: no run has finished, or all have the same number of workers.
@@ -134,16 +134,16 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Parts:
     if done.empty:
         raise rundir.UsageError(f"scaling: none of {len(runs)} runs has finished with a measured step; nothing to fit")
     grid = lay_out(done, swept)
-    runs = _named(grid.runs, grid.keys)
-    there = sorted(runs["workers"].astype(int).unique())
+    rows = _named(grid.runs.to_dict("records"), grid.keys)
+    there = sorted({int(row["workers"]) for row in rows})
     if len(there) < 2:
         raise rundir.UsageError(
             f"scaling: all finished runs have workers={there[0]}, which tells nothing of other numbers; "
-            f"run the sweep once more with workers={_others(there[0])}, and give both directories"
+            f"run {_with_others(command, there[0])} and give both directories"
         )
     traffic: dict[tuple[str, str], Traffic] = {}
     left_out = []
-    for (workload, method), group in runs.groupby(["workload", "method"], sort=False):
+    for (workload, method), group in _groups(rows, "workload", "method").items():
         found = _traffic(group)
         if isinstance(found, Traffic):
             traffic[workload, method] = found
@@ -151,111 +151,131 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Parts:
             left_out.append(f"{method}: {found}")
     cells = [
         cell
-        for (workload, method, _, _), group in runs.groupby(["workload", "method", NETWORK, "workers"], sort=False)
+        for (workload, method, *_), group in _groups(rows, "workload", "method", NETWORK, "workers").items()
         if (workload, method) in traffic and (cell := _cell(group)) is not None
     ]
     if len({cell.workers for cell in cells}) < 2:
         reasons = "; ".join(left_out) or "their phases were not measured"
         raise rundir.UsageError(f"scaling: no method is left with two numbers of workers: {reasons}")
-    compressors = dict(zip(runs["method"], map(setting, runs["compressor"]), strict=True))
-    return Parts(cells, traffic, compressors, left_out)
+    return Parts(cells, traffic, {row["method"]: setting(row["compressor"]) for row in rows}, left_out)
 
 
-def _others(workers: int) -> str:
-    return ",".join(str(count) for count in (2, 4, 8) if count != workers)
+def _groups(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
 
 
-def _named(runs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Runs with the columns `method`, `workload` and `network`."""
+def _with_others(command: str, workers: int) -> str:
+    """The command for other numbers of workers."""
+    others = f"workers={','.join(str(count) for count in (2, 4, 8) if count != workers)}"
+    if "multirun.py" not in command:
+        return f"the sweep once more with {others}"
+    words = [word for word in command.split() if not word.lstrip("+").startswith("workers=")]
+    return f"`{' '.join([*words, others])}`"
+
+
+def _named(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+    """Runs with `method`, `workload` and `network`."""
     by_root = {key: key.partition(".")[0] for key in keys}
     told = [key for key, root in by_root.items() if root in _OF_METHOD]
     others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]
-    columns: dict[str, list[str]] = {"method": [], "workload": [], NETWORK: []}
-    options = [key for key in runs if str(key).startswith(f"{NETWORK}.")]
-    names = [setting(name) or "none" for name in runs[NETWORK]] if NETWORK in runs else ["none"] * len(runs)
-    telling = {
-        name: [key for key in options if runs[[other == name for other in names]][key].nunique() > 1]
-        for name in dict.fromkeys(names)
-    }
-    for name, (_, run) in zip(names, runs.iterrows(), strict=True):
-        columns["method"].append(" ".join([run["label"], *_settings(run, told)]))
-        columns["workload"].append(", ".join(_settings(run, others)))
-        columns[NETWORK].append(" ".join([name, *_settings(run, telling[name])]))
-    return runs.assign(**columns)
-
-
-def _settings(run: pd.Series, keys: Sequence[str]) -> list[str]:
-    return [f"{key.removeprefix('network.')}={text}" for key in keys if (text := setting(run[key]))]
-
-
-def _traffic(group: pd.DataFrame) -> Traffic | str:
-    first = group.iloc[0]
-    means = group.groupby("workers")[["payload_bytes", "sent_bytes"]].mean().sort_index()
-    counted = [
-        Counted(int(str(count)), *map(float, row)) for count, row in zip(means.index, means.to_numpy(), strict=True)
+    rows = [{**row, NETWORK: setting(row.get(NETWORK)) or "none"} for row in rows]
+    telling = {}
+    for (name,), group in _groups(rows, NETWORK).items():
+        options = [key for key in group[0] if str(key).startswith(f"{NETWORK}.")]
+        telling[name] = [key for key in options if len({setting(row[key]) for row in group}) > 1]
+    return [
+        {
+            **row,
+            "method": " ".join([row["label"], *_settings(row, told)]),
+            "workload": ", ".join(_settings(row, others)),
+            NETWORK: " ".join([row[NETWORK], *_settings(row, telling[row[NETWORK]])]),
+        }
+        for row in rows
     ]
-    exchange, topology = setting(first.get("exchange")), setting(first.get("topology"))
-    degree = 0.0 if topology == "complete" else _float(group["messages_per_step"].max())
-    is_local = setting(first.get("algorithm")) == "local_sgd"
-    every = int(_float(first.get("algorithm.steps")) or 1) if is_local else 1
+
+
+def _settings(row: Row, keys: Sequence[str]) -> list[str]:
+    return [f"{key.removeprefix('network.')}={text}" for key in keys if (text := setting(row[key]))]
+
+
+def _traffic(group: Sequence[Row]) -> Traffic | str:
+    counted = [
+        Counted(int(workers), *(_mean(same, column) for column in ("payload_bytes", "sent_bytes")))
+        for (workers,), same in sorted(_groups(group, "workers").items())
+    ]
+    first = group[0]
+    topology = setting(first.get("topology"))
     is_gossip = bool(topology) and topology != "none"
+    degree = 0.0 if topology == "complete" else max(_float(row.get("messages_per_step")) for row in group)
+    is_local = setting(first.get("algorithm")) == "local_sgd"
     return of_runs(
-        setting(first["compressor"]), "gossip" if is_gossip else exchange, counted, degree=degree, every=every
+        setting(first["compressor"]),
+        "gossip" if is_gossip else setting(first.get("exchange")),
+        counted,
+        degree=degree,
+        every=int(_float(first.get("algorithm.steps")) or 1) if is_local else 1,
     )
 
 
-def _cell(group: pd.DataFrame) -> Cell | None:
+def _mean(group: Sequence[Row], column: str) -> float:
+    return statistics.fmean(_float(row[column]) for row in group)
+
+
+def _cell(group: Sequence[Row]) -> Cell | None:
     """Nothing where no run has measured its phases."""
-    times = group[[*(f"{phase}_s" for phase in rundir.PHASES), "step_s"]].to_numpy("float64", na_value=math.nan)
-    is_measured = ~np.isnan(times).any(axis=1)
-    if not is_measured.any():
+    names = [f"{phase}_s" for phase in rundir.PHASES]
+    group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
+    if not group:
         return None
-    group = group[is_measured]
-    first = group.iloc[0]
-    median = dict(zip((*rundir.PHASES, "step"), map(float, np.median(times[is_measured], axis=0)), strict=True))
-    found = [_of_run(run) for _, run in group.iterrows()]
-    name, count = str(first[NETWORK]), int(first["workers"])
+    first = group[0]
+    median = {name: statistics.median(row[name] for row in group) for name in (*names, "step_s")}
+    moved = sum(median[f"{phase}_s"] for phase in ("encode", "communicate", "decode"))
+    found = [_of_run(row) for row in group]
     links = [links for links, _, _ in found if links is not None]
-    moved = sum(median[phase] for phase in ("encode", "communicate", "decode"))
+    workers = int(first["workers"])
+    each = [_float(row["samples_per_second"]) * row["step_s"] / workers for row in group]
     return Cell(
         workload=first["workload"],
         method=first["method"],
-        workers=count,
-        network=name,
-        links=links[0] if links else networks.MEMORY,
+        workers=workers,
+        network=first[NETWORK],
+        links=networks.median(first[NETWORK], links) if links else networks.MEMORY,
         load=statistics.median(load for _, load, _ in found),
-        samples=float((group["samples_per_second"] / group["iterations_per_second"]).median()) / count,
-        compute_s=max(median["step"] - moved, 1e-9),
-        encode_s=median["encode"],
-        communicate_s=median["communicate"],
-        decode_s=median["decode"],
-        backward_s=median["backward"],
+        samples=statistics.median(each),
+        compute_s=max(median["step_s"] - moved, 1e-9),
+        encode_s=median["encode_s"],
+        communicate_s=median["communicate_s"],
+        decode_s=median["decode_s"],
+        backward_s=median["backward_s"],
         overlaps=setting(first.get("exchange.overlap")) == "true",
         is_fair=not any("cpu" in marks for _, _, marks in found),
     )
 
 
-def _of_run(run: pd.Series) -> tuple[Links | None, float, Sequence[str]]:
+def _of_run(row: Row) -> tuple[Links | None, float, Sequence[str]]:
     """The links of a run, how many threads there are for a core, and how its network is marked."""
-    place = rundir.Run(Path(run["directory"]))
+    place = rundir.Run(Path(row["directory"]))
     content = (place.result() or {}).get(NETWORK)
     content = content if isinstance(content, Mapping) else {}
     state = place.state()
     cores = [attempt.get("cores") for attempt in state["attempts"]]
     count = len(cores[-1]) if cores and isinstance(cores[-1], list) else 0
-    threads = int(run["workers"]) * int(_float(run.get("threads_per_worker")) or 1)
+    threads = int(row["workers"]) * int(_float(row.get("threads_per_worker")) or 1)
     load = threads / count if count else 1.0
     marks = content.get("marks")
-    links = networks.measured(content, str(run[NETWORK])) or _as_configured(run)
+    links = networks.measured(content, row[NETWORK]) or _as_configured(row)
     return links, load if state.get("oversubscribed") else min(load, 1.0), marks if isinstance(marks, list) else []
 
 
-def _as_configured(run: pd.Series) -> Links | None:
+def _as_configured(run: Row) -> Links | None:
     """Of an emulated network that was not measured."""
     rate = units.bits_per_second(setting(run.get("network.bandwidth")))
     latency = units.seconds(setting(run.get("network.latency")))
     share = networks.PAYLOAD_SHARE
-    return None if not rate or latency is None else Links(str(run[NETWORK]), latency, 8 / (rate * share))
+    return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * share))
 
 
 def _float(value: Any) -> float:

@@ -285,3 +285,12 @@ def test_frames_of_several_sweeps_have_all_their_keys(tmp_path: Path) -> None:
     runs = reports.load(tmp_path / "all").runs.set_index("sweep")
     assert runs["compressor.rank"]["all/a"] == 3 and runs["compressor.levels"]["all/b"] == 7
     assert runs["compressor.rank"]["all/b"] is pd.NA
+
+
+def test_runs_of_an_earlier_version_have_no_network_beside_others_that_may(tmp_path: Path) -> None:
+    earlier, later = fabricate.config("none"), {**fabricate.config("qsgd"), "network": {"name": "real"}}
+    alone = fabricate.sweep(tmp_path / "a", [earlier])
+    assert "network" not in reports.load(alone).runs
+    fabricate.run(alone, later)
+    runs = reports.load(alone).runs.set_index("compressor")
+    assert runs["network"].to_dict() == {"none": "none", "qsgd": "real"}

@@ -254,3 +254,13 @@ def test_many_long_names_are_a_short_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert main([*map(str, places), "--no-plots", "--quiet"]) == 0
     (made,) = Path("output/compared").iterdir()
     assert len(made.name) < 150 and "+3-more-" in made.name
+
+
+def test_runs_of_an_earlier_version_are_compared_with_those_without_a_network(tmp_path: Path) -> None:
+    before = fabricate.sweep(tmp_path / "a", grid("none"))
+    networks = [{"name": "none"}, {"name": "real"}]
+    after = fabricate.sweep(tmp_path / "b", [{**one, "network": name} for one in grid("none") for name in networks])
+    for pair in ((before, after), (after, before)):
+        found = compared(*pair)
+        (change,) = found.changes[THROUGHPUT]
+        assert change.before.n == change.after.n == SEEDS

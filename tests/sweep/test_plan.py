@@ -46,6 +46,12 @@ def test_everything_else_is(path: str, value: Any) -> None:
     assert plan.signature(changed(path, value)) != plan.signature(CONFIG)
 
 
+def test_a_section_that_came_later_is_in_the_signature_where_it_changes_something() -> None:
+    assert plan.signature({**CONFIG, "network": {"name": "none"}}) == plan.signature(CONFIG)
+    for network in ({"name": "real"}, {"name": "none", "more": 1}):
+        assert plan.signature({**CONFIG, "network": network}) != plan.signature(CONFIG)
+
+
 def test_the_order_of_keys_is_not() -> None:
     assert plan.signature(dict(reversed(CONFIG.items()))) == plan.signature(CONFIG)
 

@@ -21,7 +21,8 @@ from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
-from trainers.config import resolve
+from trainers.checkpoint.state import described
+from trainers.config import parse, resolve
 
 PROGRAM = "tests.trainers.ranks_checkpoint"
 GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compressor=topk", "memory=residual")
@@ -123,6 +124,13 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
 def test_settings_out_of_range(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         resolve(composed(**changes))
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_network() -> None:
+    """So it fits a run with network=none, and no other."""
+    assert not [key for key in described(parse(composed())) if key.startswith("network")]
+    other = described(parse(composed(network="ethernet_1g")))
+    assert other["network"] == "ethernet_1g" and other["network.latency"] == "200us"
 
 
 def test_rows_are_cut(tmp_path: Path) -> None:

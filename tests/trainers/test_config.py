@@ -9,6 +9,7 @@ import pytest
 
 from sweep.run import UsageError
 from trainers import config
+from trainers.options.networks import NoNetwork
 
 NO_MOMENTUM = {"momentum": 0.0, "nesterov": False}
 
@@ -25,6 +26,7 @@ def composed(**changes: Any) -> dict[str, Any]:
         "exchange": "auto",
         "compressor": "none",
         "memory": "none",
+        "network": "none",
     }
     found = dataclasses.asdict(config.RunConfig())
     for group, default in parts.items():
@@ -35,6 +37,14 @@ def composed(**changes: Any) -> dict[str, Any]:
     for section, values in changes.items():
         found[section] = {**found[section], **values} if isinstance(values, dict) else values
     return found
+
+
+def test_a_config_of_an_earlier_version_has_no_network() -> None:
+    resolved = config.resolve(composed())
+    earlier = {key: value for key, value in resolved.items() if key != "network"}
+    assert config.parse(earlier) == config.parse(resolved) and config.parse(earlier).network == NoNetwork()
+    with pytest.raises(UsageError, match="^memory: missing from the config$"):
+        config.parse({key: value for key, value in resolved.items() if key != "memory"})
 
 
 @pytest.mark.parametrize(

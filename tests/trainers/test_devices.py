@@ -44,6 +44,7 @@ class Ranks:
         ({"gpus_per_node": 2}, [0, 1, 0, 1, 0, 1]),
         ({"gpus_per_node": 1}, [0] * 6),
         ({"gpus": [0, 0, 1, 1, 2, 0, 2]}, [0, 0, 1, 1, 2, 0]),
+        ({"network": "ethernet_1g"}, [0, 1, 2, 0, 1, 2]),  # whose hosts are all this machine
     ],
 )
 def test_ranks_get_gpus(changes: dict[str, Any], expected: list[int]) -> None:
@@ -89,6 +90,11 @@ def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch)
         ({"gpus": [-1, 0]}, True, "gpus=[-1, 0]: valid is a list of numbers of GPUs, from 0 up"),
         ({"gpus_per_node": 0}, True, "gpus_per_node=0: valid is an integer from 1 up or null"),
         ({"compile": True, "batch_norm": "synchronised"}, True, "compile=true with batch_norm=synchronised"),
+        (
+            {"device": "auto", "network": "wan_100m", "exchange": {"transport": "torch"}},
+            True,
+            "exchange.transport=torch with an emulated network and device=auto: NCCL may go",
+        ),
         ({"precision": "fp8"}, True, "precision=fp8: valid is one of fp32, bf16, fp16"),
         ({"loss_scale": {"initial": 0}}, True, "loss_scale.initial=0: valid is a number above 0"),
         ({"batch_norm": "sync"}, True, "batch_norm=sync: valid is one of averaged, local, synchronised"),

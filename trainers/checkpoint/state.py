@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from compressors import states
-from sweep.run import PLACES
+from sweep.run import ADDED, PLACES
 from trainers.algorithms.base import Algorithm
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.recorder import Recorder
@@ -111,11 +111,14 @@ def plain(value: Any) -> Any:
 
 
 def described(config: RunConfig) -> dict[str, str]:
-    """What decides the numbers of a run, in words by dotted key; without places."""
+    """What decides the numbers of a run, in words by dotted key; without places, and without what says no more than
+    its absence from the checkpoint of an earlier version."""
     keys: dict[str, str] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name in GROUPS:
+            if ADDED.get(field.name) == {"name": name_of(value)}:
+                continue
             keys[field.name] = name_of(value)
         is_part = dataclasses.is_dataclass(value) and not isinstance(value, type)
         _flatten(field.name, dataclasses.asdict(value) if is_part else value, keys)

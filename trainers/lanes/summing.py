@@ -11,16 +11,11 @@ from compressors.decoding import Message
 from trainers import sizes, staging
 from trainers.lanes.base import MessageLane, Parcel, Part
 from trainers.lanes.courier import Courier
-from trainers.sizes import allreduce_bytes, countable
+from trainers.sizes import SEGMENT_BYTES, allreduce_bytes, countable
 from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-
-SEGMENT_BYTES = 2**21
-"""The network adds at most this much at a time: what goes round in a ring then stays in the caches of the processors,
-which makes sums of tens of MiB two to three times as fast (docs/benchmarks.md)."""
 
 
 class SumLane(MessageLane):

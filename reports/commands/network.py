@@ -1,0 +1,31 @@
+"""What a probe of a network has found (python -m sweep probe): tables here, and a picture, network.png, beside
+network.json."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="a network.json, or the directory of a probe"
+    )
+    parser.add_argument("--no-plots", dest="plots", action="store_false", help="print the tables only")
+
+
+def run(options: argparse.Namespace) -> int:
+    from reports import probes, terminal
+
+    found = {path: probes.load(path) for path in probes.files(*options.paths)}
+    out = terminal.console()
+    for path, probe in found.items():
+        terminal.show(out, probes.tables(probe))
+        terminal.say(out, f"\n{os.path.relpath(path)}")
+        if options.plots:
+            from reports.plots.network import plot
+
+            picture = plot(probe).save(path.parent, ["png"])
+            terminal.say(out, os.path.relpath(picture.path(path.parent)))
+    return 0

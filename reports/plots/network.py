@@ -1,0 +1,89 @@
+"""The picture of a probe: what collectives take against bytes, and the lines through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
+
+from reports import style
+from reports.plots.layout import GREY, SMALL, TEXT
+from reports.plots.picture import Plot
+from reports.probes import COLLECTIVES, points_of, size_text, title
+from sweep import units
+
+_COLOURS = dict(zip(COLLECTIVES, (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE), strict=True))
+_DECADES = [10.0**power for power in range(1, 9)]  # bytes
+_NAMES = ["", "100 B", "", "10 kB", "", "1 MB", "", "100 MB"]  # every other one: all have no room
+_SAMPLES = 60  # of a line, which is curved in logarithmic axes
+
+
+def plot(probe: Mapping[str, Any]) -> Plot:
+    """Four panels with the same axes: points with their quartiles, lines, and where one line gives way to the next."""
+    with matplotlib.rc_context(fname=style.STYLE):
+        figure = Figure(figsize=(TEXT, 4.9))
+        panels = figure.subplots(2, 2, sharex=True, sharey=True).ravel()
+        for axes, name in zip(panels, COLLECTIVES, strict=True):
+            _panel(axes, name, probe["collectives"].get(name) or {"points": [], "fits": [], "switch_points": []})
+        for axes in panels[2:]:
+            axes.set_xlabel("bytes")
+        for axes in panels[::2]:
+            axes.set_ylabel("time")
+        marks = [
+            Line2D([], [], color=GREY, marker="o", linestyle="none", label="median, with quartiles"),
+            Line2D([], [], color=GREY, label="alpha + beta x bytes"),
+            Line2D([], [], color=GREY, linestyle=":", label="the next line begins"),
+        ]
+        box = figure.legend(handles=marks, loc="outside upper left", ncols=3, title=title(probe), title_fontsize=9)
+        box.set_alignment("left")
+    alt = "; ".join(_words(name, probe["collectives"].get(name) or {}) for name in COLLECTIVES)
+    return Plot("network", title(probe), f"Time of collectives against bytes. {alt}.", figure)
+
+
+def _panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
+    colour = _COLOURS[name]
+    axes.set(xscale="log", yscale="log")
+    size, middle, low, high = (np.array(column) for column in points_of(found, "bytes", "time_s", "low_s", "high_s"))
+    if len(size):
+        bars = np.stack([middle - low, high - middle]).clip(min=0)
+        axes.errorbar(size, middle, bars, fmt="o", markersize=3, color=colour, elinewidth=0.8, zorder=3)
+    for fit in found["fits"]:
+        x = np.geomspace(fit["from_bytes"], fit["to_bytes"], _SAMPLES)
+        axes.plot(x, fit["alpha_s"] + fit["beta_s_per_byte"] * x, color=colour, linewidth=1.2, zorder=2)
+    for number, switch in enumerate(found["switch_points"]):
+        axes.axvline(switch, color=GREY, linestyle=":", linewidth=0.9, zorder=1)
+        axes.annotate(
+            size_text(switch),
+            (switch, 1),
+            (2, -3 - 8 * (number % 2)),  # neighbours in two rows
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            va="top",
+            fontsize=SMALL,
+            color=GREY,
+        )
+    chosen = {fit["algorithm"] for fit in found["fits"]} - {None}
+    axes.set_title(f"{name} ({', '.join(sorted(chosen))})" if chosen else name, color=colour)
+    axes.xaxis.set_major_locator(FixedLocator(_DECADES))
+    axes.xaxis.set_major_formatter(FixedFormatter(_NAMES))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.shown_time(value)))
+
+
+def _words(name: str, found: Mapping[str, Any]) -> str:
+    points = found.get("points") or []
+    if not points:
+        return f"{name}: not measured"
+    first, last = points[0], points[-1]
+    switches = [size_text(switch) for switch in found.get("switch_points") or []]
+    behaves = f", other lines from {' and '.join(switches)} on" if switches else ""
+    return (
+        f"{name}: {units.shown_time(first['time_s'])} for {size_text(first['bytes'])}, "
+        f"{units.shown_time(last['time_s'])} for {size_text(last['bytes'])}{behaves}"
+    )

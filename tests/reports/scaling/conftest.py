@@ -1,0 +1,43 @@
+"""A sweep of known laws, and the model that is fitted to it: once for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.collect import Report
+from reports.scaling import fit, parts
+from reports.scaling.parts import Parts
+from reports.scaling.predict import Predictor
+from tests.reports.scaling import truth
+
+SWEPT = ("compressor", "workers", "network", "seed")
+
+
+def read(sweep: Path) -> Parts:
+    return parts.read(Report([sweep]).merged().runs, SWEPT)
+
+
+def predictor_of(sweep: Path, **options: Any) -> Predictor:
+    found = read(sweep)
+    return Predictor(found, fit.fit(found.cells, found.traffic), fit.check(found), **options)
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep's directory: five methods, three numbers of workers, three networks, 5 % of noise on each phase."""
+    return truth.sweep(tmp_path_factory.mktemp("truth") / "2026-11-20" / "10-00-00", noise=0.05)
+
+
+@pytest.fixture(scope="session")
+def predictor(measured: Path) -> Predictor:
+    return predictor_of(measured)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Parts]:
+    """The parts of a sweep that is made with these options of `truth.sweep`."""
+    return lambda **options: read(truth.sweep(tmp_path / "2026-11-20" / "11-00-00", **options))

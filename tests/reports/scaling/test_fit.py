@@ -1,0 +1,139 @@
+"""The model against steps whose laws are known (tests/reports/scaling/truth.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from reports.scaling import fit
+from reports.scaling.fit import check, exposed, refuse, waiting
+from reports.scaling.networks import Links, nominal
+from reports.scaling.parts import Parts
+from reports.scaling.predict import Predictor
+from sweep.run import UsageError
+from tests.reports.scaling import truth
+from tests.reports.scaling.truth import METHODS
+
+Made = Callable[..., Parts]
+
+
+def test_cells_that_were_left_out_are_found_within_what_is_promised(predictor: Predictor) -> None:
+    found = predictor.check
+    assert len(found.held) == 45 and found.median < 0.10 and found.p90 < 0.25
+    assert found.beyond and {one.cell.workers for one in found.beyond} == {8} and found.beyond_median < 0.10
+    refuse(found)
+
+
+def test_parts_are_those_of_the_law(predictor: Predictor) -> None:
+    model = predictor.model
+    for name, law in METHODS.items():
+        one = model.methods["", name]
+        assert one.encode == pytest.approx(law.encode, rel=0.05)
+        decode = one.decode + one.decode_each * one.traffic.payloads(8)
+        assert decode == pytest.approx(law.decode * (1 if law.is_summed else 8), rel=0.08)
+        assert one.traffic.summed + one.traffic.gathered == pytest.approx(law.payload)
+    k_a, k_b, _, per_byte, spread = model.shared
+    assert k_a == pytest.approx(1, abs=0.15) and k_b == pytest.approx(1, abs=0.06)
+    assert per_byte == pytest.approx(truth.CPU_BYTE, rel=0.2) and spread < 0.03
+    assert model.kappa == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("workers", [16, 64, 256])
+@pytest.mark.parametrize("rate", [1e8, 1e9, 1e10])
+def test_extrapolates_to_more_workers_with_cores_of_their_own(
+    predictor: Predictor, name: str, workers: int, rate: float
+) -> None:
+    """Fitted to 2, 4 and 8 ranks on two cores."""
+    links = Links("", 1e-3, 8 / (rate * 1448 / 1514))
+    found = predictor.step("", name, workers, links)
+    assert found.total == pytest.approx(truth.step_s(name, workers, (rate, 1e-3), 32.0, cores=None), rel=0.12)
+
+
+def test_work_that_crowds_less_than_in_proportion(made: Made) -> None:
+    parts = made(kappa=0.7, noise=0.02)
+    assert fit.fit(parts.cells, parts.traffic).kappa == pytest.approx(0.7, abs=0.05)
+    assert check(parts).median < 0.05
+
+
+def test_a_global_batch_tells_the_fixed_part_of_a_step_from_that_of_a_sample(made: Made) -> None:
+    parts = made(global_batch=128, noise=0.01)
+    work = fit.fit(parts.cells, parts.traffic).works[""]
+    assert work.each == pytest.approx(truth.FORWARD + truth.BACKWARD, rel=0.05)
+    assert work.fixed == pytest.approx(truth.FIXED + truth.UPDATE, rel=0.2)
+    assert check(parts).p90 < 0.1
+
+
+def test_overlap_hides_what_backward_takes(made: Made) -> None:
+    parts = made(overlap=True, noise=0.02)
+    assert all(cell.overlaps for cell in parts.cells) and check(parts).p90 < 0.15
+    model = fit.fit(parts.cells, parts.traffic)
+    for rate in (1e9, 1e10):
+        links = Links("", 1e-4, 8 / (rate * 1448 / 1514))
+        step = truth.step_s("none", 16, (rate, 1e-4), 32.0, cores=None, overlap=True)
+        assert model.step(("", "none"), 16, links, 32.0).total == pytest.approx(step, rel=0.12)
+
+
+def test_what_overlap_leaves_to_wait_for() -> None:
+    assert exposed(10.0, 1, 5.0) == 10.0, "a single part can only leave when all is there"
+    assert exposed(10.0, 10, 5.0) == 10.0 - 4.5 and exposed(10.0, 10, 100.0) == 1.0
+
+
+def test_one_disturbed_run_does_not_spoil_the_others(made: Made) -> None:
+    parts = made(noise=0.02)
+    (place,) = (
+        place
+        for place, cell in enumerate(parts.cells)
+        if (cell.method, cell.workers, cell.network) == ("qsgd", 4, "ethernet_1g")
+    )
+    cells = list(parts.cells)
+    before = fit.fit(cells, parts.traffic).of(cells[place]).total
+    cells[place] = dataclasses.replace(cells[place], communicate_s=10 * cells[place].communicate_s)
+    assert fit.fit(cells, parts.traffic).of(cells[place]).total == pytest.approx(before, rel=0.04)
+
+
+def test_runs_that_the_cpu_has_limited_tell_nothing_of_the_network(made: Made) -> None:
+    parts = made(noise=0.0, networks=["ethernet_1g"])
+    model = fit.fit(parts.cells, parts.traffic)
+    limited = [
+        dataclasses.replace(cell, communicate_s=3 * cell.communicate_s, is_fair=False, method=cell.method)
+        for cell in parts.cells
+        if cell.workers == 8
+    ]
+    fair = [cell for cell in parts.cells if cell.workers < 8]
+    both = fit.fit([*fair, *limited], parts.traffic)
+    assert both.shared == pytest.approx(fit.fit(fair, parts.traffic).shared)
+    told = fit.fit([*fair, *(dataclasses.replace(cell, is_fair=True) for cell in limited)], parts.traffic)
+    assert told.shared != pytest.approx(model.shared, rel=0.01)
+
+
+def test_waiting_grows_with_the_workers() -> None:
+    """Against the means of the largest of normal numbers, as tables have them (Teichroew, 1956)."""
+    for workers, mean in ((2, 0.5642), (4, 1.0294), (8, 1.4236), (20, 1.8675)):
+        assert waiting(workers) == pytest.approx(mean, rel=0.05)
+    assert waiting(1) == 0.0
+
+
+def test_nonsense_is_not_extrapolated(made: Made) -> None:
+    parts = made(noise=1.5)
+    with pytest.raises(
+        UsageError, match=r"scaling: nothing is extrapolated: of 45 cells left out one by one .* [0-9]+%"
+    ):
+        refuse(check(parts))
+
+
+def test_too_few_cells_are_refused(made: Made) -> None:
+    parts = made(methods=["none"], workers=(2, 4), networks=["none"])
+    with pytest.raises(UsageError, match="2 cells .* can be left out .* takes 4 or more"):
+        refuse(check(parts))
+
+
+def test_models_are_stacked_for_one_method(predictor: Predictor) -> None:
+    held = [one for one in predictor.check.held if ("", "topk") in one.model.methods][:5]
+    stacked = fit.stack([one.model for one in held], ("", "topk"))
+    links = nominal("10gbit")
+    each = [one.model.step(("", "topk"), 64, links, 32.0).total for one in held]
+    assert np.allclose(stacked.step(("", "topk"), 64, links, 32.0).total, each)

@@ -1,0 +1,51 @@
+"""What tests/trainers/test_links.py has real ranks do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from mpi4py import MPI
+
+from sweep import run as names
+from tests.trainers.ranks import main
+from tests.trainers.test_config import composed
+from trainers import __main__ as rank
+from trainers import config, links
+
+COMM = MPI.COMM_WORLD
+
+
+def measured(hosts: str) -> None:
+    """As if neighbouring ranks were on one of so many hosts. What is sent is received: no message is left over."""
+    number = int(hosts)
+    own = COMM.rank * number // COMM.size
+    MPI.Get_processor_name = lambda: f"host{own}"
+    for _ in range(2):
+        found, measured = links.measure(COMM)
+        assert found == number
+        if COMM.rank or COMM.size == 1:
+            assert measured is None
+        else:
+            assert measured is not None
+            assert 0 < measured.latency_s < 1 and min(measured.bandwidth, measured.ring_bandwidth) > 1e6
+            assert measured.busy_cores is not None and measured.cores is not None
+            assert 0 < measured.busy_cores <= measured.cores and 0 < measured.busiest_core <= 1
+    status = MPI.Status()
+    COMM.Barrier()
+    assert not COMM.Iprobe(status=status)
+
+
+def trained(network: str, place: str) -> None:
+    directory = Path(place)
+    resolved = config.resolve(
+        composed(network=network, workers=COMM.size, max_steps=3, data={"root": str(directory / "data")})
+    )
+    if COMM.rank == 0:
+        (directory / names.CONFIG).write_text(yaml.safe_dump(resolved))
+    COMM.Barrier()
+    rank.train_run(config.load(directory / names.CONFIG), COMM, directory)
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,75 @@
+"""One time for all ranks, so that they begin something together and know when the last of them has ended.
+
+A barrier does not do: ranks leave it up to a latency after each other, which on a slow network is as long as a small
+collective takes (Hunold and Carpen-Amarie, "Reproducible MPI benchmarking is still not as easy as you think", 2016).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+PR_SET_TIMERSLACK = 29
+ROUNDS = 8  # of the messages that compare two clocks; the quickest counts
+SHARE = 0.05  # of the time may go into comparing clocks
+SPIN_S = 0.5e-3  # before the agreed time a rank with a core of its own stops sleeping
+
+
+class CommonClock:
+    """The clock of rank 0, as far as this rank can tell. All ranks of `comm` make it together.
+
+    Ranks of one machine have the same monotonic clock, whatever hosts are emulated on it; other machines' are compared
+    by messages there and back, half of the quickest of which is the error at most (Cristian, 1989).
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # nanosecond: else a sleep may take 50 us longer
+        self.comm = comm
+        machines = comm.allgather(Path("/proc/sys/kernel/random/boot_id").read_text())
+        self.one_machine = len(set(machines)) == 1
+        crowded = machines.count(machines[comm.rank]) > len(os.sched_getaffinity(0))
+        self.crowded = any(comm.allgather(crowded))
+        """Some ranks share a core: one that waits must sleep."""
+        self._offset, self._again = 0.0, 0.0
+        self.compare()
+
+    def now(self) -> float:
+        """Seconds on the clock of rank 0."""
+        return time.perf_counter() + self._offset
+
+    def compare(self) -> None:
+        """Compare the clocks, unless that was done a moment ago. All ranks call it."""
+        if self.one_machine or not self.comm.bcast(time.perf_counter() >= self._again):
+            return
+        began = time.perf_counter()
+        for rank in range(1, self.comm.size):
+            if self.comm.rank == 0:
+                for _ in range(ROUNDS):
+                    self.comm.recv(source=rank)
+                    self.comm.send(time.perf_counter(), dest=rank)
+            elif self.comm.rank == rank:
+                found = []
+                for _ in range(ROUNDS):
+                    sent = time.perf_counter()
+                    self.comm.send(None, dest=0)
+                    theirs = self.comm.recv(source=0)
+                    back = time.perf_counter()
+                    found.append((back - sent, theirs - (sent + back) / 2))
+                self._offset = min(found)[1]
+        self._again = time.perf_counter() + (time.perf_counter() - began) / SHARE
+
+    def wait_until(self, moment: float) -> None:
+        """Return at this time by `now`; at once where it is past."""
+        left = moment - self.now()
+        if not self.crowded:
+            left -= SPIN_S
+        if left > 0:
+            time.sleep(left)
+        while self.now() < moment:
+            pass

@@ -1,0 +1,315 @@
+"""The links between the hosts of a run, measured by MPI before its first step, and held against what they should be.
+
+What ranks get is measured: payload, by the MPI and beside the processes that training has (docs/networks.md).
+Loads no torch: whoever has a communicator can measure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sweep import units
+from sweep.run import FORMAT
+from trainers.config import name_of
+from trainers.options.networks import Emulated
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+TOLERANCE = 0.10
+"""Relative: what is farther from what it should be is marked."""
+
+PAYLOAD = 1448 / 1514
+"""Share of TCP's payload in a full Ethernet frame as Linux's tbf counts it: headers of Ethernet, IP and TCP are not."""
+
+ALL_BUSY, ONE_BUSY = 0.8, 0.9
+"""Share of the time of all cores together, or of the busiest, from which on the CPUs can be what others wait for."""
+
+PING_BYTES = 8
+PINGS_S, FEWEST_PINGS, MOST_PINGS = 0.3, 5, 300
+STREAM_S, CHUNKS, SMALLEST, LARGEST, IN_FLIGHT = 0.3, 64, PING_BYTES * 128, 1 << 20, 64
+_GROWTH, _LARGEST_TRY, _LONG_ENOUGH_S = 4, 4 << 20, 0.05
+_TAG = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """What was measured; bandwidths in bit/s of payload.
+
+    Attributes:
+        latency_s: one way of a message of 8 bytes between the first two hosts, median.
+        bandwidth: from the first to the second host, while nothing else is sent.
+        ring_bandwidth: what the slowest host gets when each sends to the next and gets from the one before.
+        busy_cores: of the first host's machine meanwhile; None where the system does not tell.
+        busiest_core: the share of the time in which its busiest core worked.
+        cores: that machine's.
+    """
+
+    latency_s: float
+    bandwidth: float
+    ring_bandwidth: float
+    busy_cores: float | None
+    busiest_core: float | None
+    cores: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What a network should have, as `Links` counts it; None: it promises nothing."""
+
+    latency_s: float | None
+    bandwidth: float | None
+    ring_bandwidth: float | None
+
+
+def ends_of(hosts: Sequence[str]) -> list[int]:
+    """The ranks that are measured, by the hosts of all ranks: the first of each; of one host the first two it has."""
+    firsts = sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
+    return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
+
+
+def measure(comm: MPI.Comm) -> tuple[int, Links | None]:
+    """The number of hosts and, known to rank 0, what their links carry; None of a single rank. All ranks call it.
+
+    Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
+    """
+    from mpi4py import MPI
+
+    hosts = comm.allgather(MPI.Get_processor_name())
+    ends = ends_of(hosts)
+    if len(ends) < 2:
+        return len(set(hosts)), None
+    first, second = ends[:2]
+    latency, plan = math.nan, (0, 0)
+    if comm.rank == first:
+        latency = _latency(comm, second)
+        plan = _planned(_estimate(comm, second, latency), latency)
+        comm.Send(_bytes(0), second, _TAG)
+    elif comm.rank == second:
+        _answer(comm, first)
+    plan = _told(comm, plan)
+    bandwidth = None
+    if comm.rank in (first, second):
+        other = {first: (second, None), second: (None, first)}[comm.rank]
+        bandwidth = _stream(comm, *other, *plan)
+    bandwidths = _gathered(comm, bandwidth)
+    if comm.rank == first:
+        plan = _planned(bandwidths[second] / 8, latency)
+    plan = _told(comm, plan)
+    began = _core_times()
+    rate = None
+    if comm.rank in ends:
+        place = ends.index(comm.rank)
+        rate = _stream(comm, ends[(place + 1) % len(ends)], ends[place - 1], *plan)
+    rates = _gathered(comm, rate)
+    if comm.rank != first:
+        return len(set(hosts)), None
+    slowest = min(rates[end] for end in ends)
+    return len(set(hosts)), Links(latency, bandwidths[second], slowest, *_busy(began, _core_times()))
+
+
+def expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
+    """What the links of a run should have by its options; None where these promise nothing.
+
+    A latency that could not be emulated, or of 0, is not expected, and no bandwidth where packets are lost: what TCP
+    makes of losses is its own.
+
+    Args:
+        network: options of the group `network`.
+        emulation: what emulation.json says.
+    """
+    if not isinstance(network, Emulated) or hosts < 2:
+        return None
+
+    def of(host: int, key: str) -> Any:
+        return network.hosts.get(host, {}).get(key, getattr(network, key))
+
+    latency = statistics.mean(units.seconds(of(host, "latency")) or 0.0 for host in (0, 1))
+    if emulation is not None and emulation.get("latency_s") is None:
+        latency = 0.0
+    rates = [PAYLOAD * (units.bits_per_second(of(host, "bandwidth")) or math.nan) for host in range(hosts)]
+    reliable = network.loss == 0.0
+    return Expected(latency or None, min(rates[:2]) if reliable else None, min(rates) if reliable else None)
+
+
+def marks(measured: Links, wanted: Expected | None) -> list[str]:
+    """What is not as it should be: some of `latency`, `bandwidth`, and `cpu` where the CPUs were the limit."""
+    if wanted is None:
+        return []
+    found = []
+    if _is_off(measured.latency_s, wanted.latency_s):
+        found.append("latency")
+    pairs = ((measured.bandwidth, wanted.bandwidth), (measured.ring_bandwidth, wanted.ring_bandwidth))
+    if any(_is_off(*pair) for pair in pairs):
+        found.append("bandwidth")
+    is_busy = measured.busy_cores is not None and (
+        measured.busy_cores >= ALL_BUSY * (measured.cores or 1) or (measured.busiest_core or 0.0) >= ONE_BUSY
+    )
+    if is_busy and any(_is_off(is_rate, rate) and is_rate < (rate or 0.0) for is_rate, rate in pairs):
+        found.append("cpu")
+    return found
+
+
+def _is_off(value: float, wanted: float | None) -> bool:
+    return wanted is not None and abs(value / wanted - 1.0) > TOLERANCE
+
+
+def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The content of network.json.
+
+    Args:
+        network: options of the group `network`.
+        links: what `measure` has found; None where there was nothing to measure.
+        emulation: what emulation.json says; None where nothing was emulated.
+    """
+    wanted = expected(network, hosts, emulation)
+    return {
+        "format": FORMAT,
+        "network": {"name": name_of(network), **dataclasses.asdict(network)},
+        "emulation": emulation,
+        "hosts": hosts,
+        "measured": None if links is None else dataclasses.asdict(links),
+        "expected": None if wanted is None else dataclasses.asdict(wanted),
+        "marks": [] if links is None else marks(links, wanted),
+    }
+
+
+def _bytes(size: int) -> np.ndarray:
+    return np.zeros(size, np.uint8)
+
+
+def _quietly(comm: MPI.Comm) -> None:
+    """Wait for all ranks without using a core: those that are not measured would take it from those that are."""
+    waiting = comm.Ibarrier()
+    while not waiting.Test():
+        time.sleep(0.001)
+
+
+def _told(comm: MPI.Comm, plan: tuple[int, int]) -> tuple[int, int]:
+    """What rank 0 has planned, as soon as all are here."""
+    _quietly(comm)
+    found: tuple[int, int] = comm.bcast(plan)
+    return found
+
+
+def _gathered(comm: MPI.Comm, value: float | None) -> list[Any]:
+    _quietly(comm)
+    return comm.gather(value) or []
+
+
+def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> float:
+    """Seconds from the begin of a message to the end of its answer."""
+    began = time.perf_counter()
+    comm.Send(message, peer, _TAG)
+    comm.Recv(answer, peer, _TAG)
+    return time.perf_counter() - began
+
+
+def _answer(comm: MPI.Comm, peer: int) -> None:
+    """Answer every message with a short one, until an empty one comes."""
+    from mpi4py import MPI
+
+    status, message, answer = MPI.Status(), _bytes(_LARGEST_TRY), _bytes(PING_BYTES)
+    while True:
+        comm.Recv(message, peer, _TAG, status)
+        if not status.Get_count(MPI.BYTE):
+            return
+        comm.Send(answer, peer, _TAG)
+
+
+def _latency(comm: MPI.Comm, peer: int) -> float:
+    """Half of what a short message and its answer take, median: a connection that is only made now does not count."""
+    ping, pong = _bytes(PING_BYTES), _bytes(PING_BYTES)
+    times: list[float] = []
+    until = time.perf_counter() + PINGS_S
+    while len(times) < FEWEST_PINGS or (len(times) < MOST_PINGS and time.perf_counter() < until):
+        times.append(_ask(comm, peer, ping, pong) / 2)
+    return statistics.median(times)
+
+
+def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
+    """Bytes in a second, roughly: messages grow until one takes long enough, which also opens TCP's window."""
+    size, answer = SMALLEST, _bytes(PING_BYTES)
+    while True:
+        taken = _ask(comm, peer, _bytes(size), answer) - 2 * latency
+        if taken > _LONG_ENOUGH_S or size >= _LARGEST_TRY:
+            return size / max(taken, 1e-6)
+        size *= _GROWTH
+
+
+def _planned(rate: float, latency: float) -> tuple[int, int]:
+    """Bytes of a chunk and their number, to be sent one behind the other at `rate` in bytes a second.
+
+    So long that what is under way for the time of an answer, or was given away by a token bucket, is a small part.
+    """
+    total = rate * (STREAM_S + 8 * latency)
+    chunk = min(max(int(total / CHUNKS), SMALLEST), LARGEST)
+    return chunk, max(math.ceil(total / chunk), CHUNKS // 4)
+
+
+def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, count: int) -> float | None:
+    """Send chunks to one rank while as many come from another; bit/s of these, or None where there is no `source`.
+
+    The first quarter is not counted: until then connections are made, windows open and buckets empty.
+    """
+    from mpi4py import MPI
+
+    window = min(max(count // 4, 1), IN_FLIGHT)
+    outgoing, rooms = _bytes(chunk), [_bytes(chunk) for _ in range(window if source is not None else 0)]
+    receives = [comm.Irecv(room, source, _TAG) for room in rooms] if source is not None else []
+    sends = [comm.Isend(outgoing, target, _TAG) for _ in range(window)] if target is not None else []
+    requests, received, to_send = [*receives, *sends], [], count - window
+    while (done := MPI.Request.Waitany(requests)) != MPI.UNDEFINED:
+        if source is not None and done < len(rooms):
+            received.append(time.perf_counter())
+            if len(received) + window <= count:
+                requests[done] = comm.Irecv(rooms[done], source, _TAG)
+        elif target is not None and to_send:
+            requests[done] = comm.Isend(outgoing, target, _TAG)
+            to_send -= 1
+    if source is None:
+        return None
+    return 8 * chunk * _rate(np.array(received[count // 4 :]))
+
+
+def _rate(times: np.ndarray) -> float:
+    """Arrivals in a second, as a line through all of them has it: single ones may have been looked at late."""
+    late = times - times.mean()
+    return float(late @ np.arange(len(times)) / max(late @ late, 1e-18))
+
+
+def _core_times() -> list[tuple[float, float]]:
+    """Busy and all ticks of every core of the machine since it was started; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        name, *ticks = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, idle, waiting, irq, softirq = map(float, ticks[:7])
+            busy = user + nice + system + irq + softirq
+            found.append((busy, busy + idle + waiting))
+    return found
+
+
+def _busy(
+    before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
+) -> tuple[float | None, float | None, int | None]:
+    """How many cores were busy, how much the busiest was, and how many there are."""
+    if not before or len(before) != len(after):
+        return None, None, None
+    shares = [
+        (busy - old_busy) / max(total - old_total, 1.0)
+        for (old_busy, old_total), (busy, total) in zip(before, after, strict=True)
+    ]
+    return sum(shares), max(shares), len(shares)

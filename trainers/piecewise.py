@@ -1,0 +1,147 @@
+"""Lines through the times of a collective: alpha + beta n for each range of sizes in which it behaves alike.
+
+An MPI library changes its algorithm, or its protocol, with the size of a message: the time is a line up to there and
+another one behind it. How many lines there are, and where one ends, follows from the points: the fewest that fit, by
+dynamic programming over all ways to cut them (Bellman and Roth, 1969) with a penalty for each line as in the Bayesian
+information criterion (Schwarz, 1978). A point that fits no line costs a fixed amount and bends none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+FLOOR = 0.02
+"""Relative error of a time at least: machines are not the same from one second to the next."""
+OUTLIER = 3.0
+"""Standard errors from which on a point counts as an outlier."""
+FEWEST = 3
+"""Points of a line at least: two are on one whatever they are."""
+MOST = 4
+"""Lines at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """What holds for the points `first` to `last`: a time of `alpha + beta n` seconds for n bytes.
+
+    Attributes:
+        residual: root mean square of the relative errors, over the points that are no outliers.
+        outliers: the numbers of those that are.
+    """
+
+    first: int
+    last: int
+    alpha: float
+    beta: float
+    residual: float
+    outliers: tuple[int, ...] = ()
+
+
+def fit(sizes: Sequence[float], times: Sequence[float], errors: Sequence[float]) -> list[Line]:
+    """The lines of ascending sizes, the fewest that explain the times: least squares of relative errors.
+
+    Args:
+        sizes: in bytes, (points,), ascending.
+        times: in seconds, (points,), above 0.
+        errors: relative standard errors of the times, (points,); FLOOR where they are less.
+
+    Returns:
+        Lines with alpha and beta from 0 up, which have all points between them; none for less than two points.
+    """
+    n, t = np.asarray(sizes, float), np.asarray(times, float)
+    if len(n) < 2:
+        return []
+    sigma = np.maximum(np.asarray(errors, float), FLOOR)
+    most = max(1, min(MOST, len(n) // FEWEST))
+    lines, _ = _cut(n, t, sigma, most)[most]
+    scatter = _scatter(n, t, sigma, lines)  # more than the errors say, where the machine had other work
+    cuts = _cut(n, t, sigma * max(1.0, scatter), most)
+    penalty = 4 * np.log(len(n))  # a line is two numbers and the place where it begins; one more, as errors go together
+    best = min(cuts, key=lambda count: cuts[count][1] + penalty * count)
+    return cuts[best][0]
+
+
+def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Line], float]]:
+    """The best lines, with what they cost, for each number of lines."""
+    count, fewest = len(n), min(FEWEST, len(n))
+    single = {
+        (first, last): _line(n, t, sigma, first, last)
+        for first in range(count)
+        for last in range(first + fewest - 1, count)
+    }
+    found: dict[int, dict[int, tuple[list[Line], float]]] = {0: {0: ([], 0.0)}}
+    for lines in range(1, most + 1):
+        found[lines] = {}
+        for (first, last), (line, cost) in single.items():
+            if first in found[lines - 1]:
+                before, so_far = found[lines - 1][first]
+                if so_far + cost < found[lines].get(last + 1, ([], np.inf))[1]:
+                    found[lines][last + 1] = ([*before, line], so_far + cost)
+    return {lines: ends[count] for lines, ends in found.items() if count in ends}
+
+
+def _line(n: Array, t: Array, sigma: Array, first: int, last: int) -> tuple[Line, float]:
+    """The line through some of the points that fits best, and the sum of squares of standardised errors, each of at
+    most OUTLIER^2.
+
+    Tried are all lines through two points (as in least trimmed squares; Rousseeuw, 1984), and of the best one least
+    squares over the points that are near.
+    """
+    of = slice(first, last + 1)
+    x, y, weight = n[of], t[of], 1 / (sigma[of] * t[of])
+    left, right = np.triu_indices(len(x), 1)
+    beta = np.concatenate([(y[right] - y[left]) / (x[right] - x[left]), np.zeros(len(x)), y / x])
+    alpha = np.concatenate([y[left] - beta[: len(left)] * x[left], y, np.zeros(len(x))])
+    allowed = (alpha >= 0) & (beta >= 0)
+    tried = [*zip(alpha[allowed], beta[allowed], strict=True)]
+    costs = _cost((np.array(tried) @ np.stack([np.ones_like(x), x]) - y) * weight)
+    best, cost = tried[int(np.argmin(costs))], float(costs.min())
+    for _ in range(3):
+        near = np.abs((best[0] + best[1] * x - y) * weight) < OUTLIER
+        if near.sum() < 2:
+            break
+        better = _least_squares(x[near], y[near], weight[near])
+        better_cost = float(_cost((better[0] + better[1] * x - y) * weight))
+        if better_cost >= cost:
+            break
+        best, cost = better, better_cost
+    relative = (best[0] + best[1] * x) / y - 1
+    near = np.abs(relative / sigma[of]) < OUTLIER
+    residual = float(np.sqrt(np.mean(relative[near] ** 2))) if near.any() else float(np.sqrt(np.mean(relative**2)))
+    outliers = tuple(int(place) + first for place in np.flatnonzero(~near))
+    return Line(first, last, float(best[0]), float(best[1]), residual, outliers), cost
+
+
+def _cost(standardised: Array) -> Array:
+    squares: Array = np.minimum(standardised**2, OUTLIER**2).sum(axis=-1)
+    return squares
+
+
+def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
+    """Alpha and beta, neither below 0, with the least sum of squares of weighted errors."""
+    # bytes and seconds differ by many powers of ten: a scale keeps the equations well conditioned
+    scale = float(x.max())
+    columns = np.stack([weight, weight * x / scale], axis=1)
+    alpha, beta = np.linalg.lstsq(columns, weight * y, rcond=None)[0]
+    if alpha < 0:
+        alpha, beta = 0.0, (columns[:, 1] @ (weight * y)) / (columns[:, 1] @ columns[:, 1])
+    elif beta < 0:
+        alpha, beta = (columns[:, 0] @ (weight * y)) / (columns[:, 0] @ columns[:, 0]), 0.0
+    return float(alpha), float(beta) / scale
+
+
+def _scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
+    """How many standard errors the points are off these lines, an outlier OUTLIER; 1 where there is nothing to tell."""
+    off = [(line.alpha + line.beta * n[i] - t[i]) / (sigma[i] * t[i]) for line in lines for i in _places(line)]
+    free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit
+    return float(np.sqrt(_cost(np.array(off)) / free)) if free > 0 else 1.0
+
+
+def _places(line: Line) -> range:
+    return range(line.first, line.last + 1)

@@ -1,0 +1,75 @@
+"""`mpirun -n W python -m trainers.probe SECONDS DIRECTORY`: one rank of a probe of the network (python -m sweep probe).
+
+Measures in SECONDS what the collectives of training take, with the MPI and the settings that training would have.
+Rank 0 leaves network.json, and a result.json for the launcher, in DIRECTORY, whose config.yaml is that of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.__main__ import attempt_directory, limit_threads, main, settle_in
+
+if TYPE_CHECKING:
+    from trainers.config import RunConfig
+    from trainers.links import Links
+
+SETTINGS = "OMPI_MCA_coll"
+"""Beginning of the environment variables by which Open MPI is told which collectives to use."""
+
+
+def probe(seconds: str, directory: Path) -> None:
+    """Measure, and write what was found.
+
+    Raises:
+        UsageError: the config cannot be used, or the MPI world has the wrong size.
+    """
+    from trainers import config as configs
+
+    config = configs.load(directory / "config.yaml")
+    limit_threads(config.threads_per_worker)
+
+    from mpi4py import MPI
+
+    from sweep.run import DONE, FORMAT, NETWORK, RESULT, now, write_json
+    from trainers import links
+    from trainers.probing import Probe
+
+    comm, started = MPI.COMM_WORLD, now()
+    settle_in(config, comm, config.workers)
+    _, measured = links.measure(comm)
+    latency_s = comm.bcast(measured.latency_s if measured else None)
+    collectives = Probe(comm, float(seconds), latency_s).run()
+    hosts = comm.gather(MPI.Get_processor_name())
+    if comm.rank == 0:
+        about = {**_about(config, directory, list(dict.fromkeys(hosts or [])), measured), "started": started}
+        write_json(directory / NETWORK, {**about, "workers": comm.size, "collectives": collectives})
+        write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
+
+
+def _about(config: RunConfig, directory: Path, hosts: list[str], measured: Links | None) -> dict[str, Any]:
+    """What network.json says beside what collectives take: that of a run, and where and with what it was measured."""
+    from mpi4py import MPI
+
+    from sweep.run import EMULATION, PROVENANCE, read_json
+    from trainers import links
+    from trainers.sizes import SEGMENT_BYTES
+
+    attempt = attempt_directory(directory)
+    machine = read_json(attempt / PROVENANCE) or {}
+    return {
+        **links.described(config.network, len(hosts), measured, read_json(attempt / EMULATION)),
+        "kind": "probe",
+        "hosts": hosts,
+        "machine": {key: machine.get(key) for key in ("host", "platform", "cpu")},
+        "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n"),
+        "settings": {key: value for key, value in sorted(os.environ.items()) if key.startswith(SETTINGS)},
+        "allreduce_segment_bytes": SEGMENT_BYTES,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], probe, "trainers.probe", "SECONDS DIRECTORY")
