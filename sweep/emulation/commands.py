@@ -51,9 +51,7 @@ def host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
         "net/ipv4/tcp_slow_start_after_idle": "0",  # while gradients are computed nothing is sent
         "net/ipv4/tcp_rmem": f"4096 131072 {window}",
         "net/ipv4/tcp_wmem": f"4096 65536 {window}",
-        "net/ipv4/tcp_limit_output_bytes": str(
-            2 * bulk_bytes(cluster)
-        ),  # more in the queue, and acknowledgements wait behind it
+        "net/ipv4/tcp_limit_output_bytes": str(2 * bulk_bytes(cluster)),  # acknowledgements wait behind them
         "net/ipv4/tcp_notsent_lowat": "131072",
     }
 

@@ -26,6 +26,7 @@ ENOUGH_S = 0.06
 LONG_S = 0.05
 """A latency above that is not measured again."""
 LOOKS, ROUNDS = 2, 3
+PATIENCE_S = 10.0
 
 
 class Delayer(Protocol):
@@ -168,6 +169,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
     def answer() -> None:
         sandbox.enter(built.net(other))
         with socket.create_server((other.address, PORT)) as server:
+            server.settimeout(2 * PATIENCE_S)  # the other end may have failed
             link, _ = server.accept()
             with link:
                 link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -204,10 +206,10 @@ def typical(times: Sequence[float]) -> float:
 
 def _connected(address: str) -> socket.socket:
     """A connection to a server that may not listen yet."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return socket.create_connection((address, PORT), timeout=10)
+            return socket.create_connection((address, PORT), timeout=PATIENCE_S)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise

@@ -24,6 +24,11 @@ def connected(address: str, port: str) -> socket.socket:
     raise ConnectionRefusedError
 
 
+def say(value: float) -> None:
+    """In one piece: two may speak at once."""
+    sys.stdout.write(f"{value}\n")
+
+
 def main(what: str, *words: str) -> None:
     if what == "serve":
         link = accepted(words[0])
@@ -36,7 +41,7 @@ def main(what: str, *words: str) -> None:
         link.sendall(bytes(int(words[2])))
         link.shutdown(socket.SHUT_WR)
         link.recv(1)
-        print(time.perf_counter() - begun)
+        say(time.perf_counter() - begun)
     elif what == "echo":
         link = accepted(words[0])
         while byte := link.recv(1):
@@ -49,7 +54,7 @@ def main(what: str, *words: str) -> None:
             link.sendall(b".")
             link.recv(1)
             times.append(time.perf_counter() - begun)
-        print(min(times))
+        say(min(times))
     elif what == "count":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
@@ -60,7 +65,7 @@ def main(what: str, *words: str) -> None:
                 while link.recv(2000):
                     count += 1
             except TimeoutError:
-                print(count)
+                say(count)
     elif what == "shower":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
             for _ in range(int(words[2])):
