@@ -352,8 +352,8 @@ def test_one_run(multirun: Multirun, tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path, digits: Path) -> None:
-    """In one world, which starts torch once."""
-    packed = ("sweep.pack=true", f"data.root={digits}")
+    """In one world, which starts torch once; each run has the network between its own ranks measured."""
+    packed = ("sweep.pack=true", "network=real", f"data.root={digits}")
     grid = ("-m", *packed, *QUICK, "compressor=qsgd,none,none", "workers=1,2", "seed=3")
     code, out, err = multirun(*grid, without=("data",))
     assert code == 0, out + err
@@ -363,6 +363,10 @@ def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path, di
         f"compressor={name},workers={w}" for name in ("none", "qsgd") for w in (1, 2)
     ]  # equal points run once
     assert [run.status() for run in runs] == [names.DONE] * 4
+    for run in runs:
+        network = (run.result() or {})["network"]
+        assert network == names.read_json(run.attempt(1) / names.NETWORK)
+        assert (network["measured"] is None) == ("workers=1" in run.name)
     described = yaml.safe_load((sweep / names.SWEEP).read_text())
     assert described["swept"] == ["compressor", "workers"] and "compressor=qsgd" in described["overrides"]
     assert described["command"].endswith("compressor=qsgd,none,none workers=1,2 seed=3")

@@ -147,12 +147,10 @@ def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, An
     from sweep.run import EMULATION, NETWORK, read_json, write_json
     from trainers import links
 
-    hosts, found = links.measure(comm)
-    if comm.rank:
-        return None
     folder = attempt_directory(directory)
-    network = links.described(config.network, hosts, found, read_json(folder / EMULATION))
-    write_json(folder / NETWORK, network)
+    network = links.of_run(comm, config.network, read_json(folder / EMULATION))
+    if network is not None:
+        write_json(folder / NETWORK, network)
     return network
 
 

@@ -17,6 +17,7 @@ from reports.build import Built, build
 from reports.columns import RUN_COLUMNS
 from reports.grid import lay_out
 from reports.networks import shown
+from reports.plots import layout
 from reports.table import MARKS
 from reports.tables import headline
 from sweep import run as rundir
@@ -180,3 +181,13 @@ def test_every_mark_is_printed(tmp_path: Path) -> None:
     rundir.write_json(run.path(rundir.STATE), {**json.loads(run.path(rundir.STATE).read_text()), "shared_cores": True})
     (table,) = (table for table in build(made, pictures=()).tables if table.name == "throughput")
     assert table.rows[0].cells[-1].text.endswith("".join(MARKS.values()))
+
+
+def test_plots_have_a_panel_for_each_network_and_say_what_is_wrong_with_it(built: Built) -> None:
+    grid = lay_out(built.report.runs, SWEPT["swept"])
+    found = layout.lay_out(grid, grid.runs, ["workers"])
+    assert {title.partition("\n")[0] for title, _ in found.panels} == {
+        f"network={name}" for name in ("none", "ethernet_1g", "wan_100m")
+    }
+    assert set(found.unfair()) == {"oversubscribed", "network_off", "network_cpu_limited"}
+    assert set(layout.UNFAIR) == set(MARKS)

@@ -119,11 +119,13 @@ def test_a_closed_terminal_leaves_the_jobs_which_a_later_launcher_adopts(
 @as_root
 def test_ranks_started_by_srun_on_two_nodes(slurm: Slurm, start: Start, tmp_path: Path) -> None:
     launcher = ("hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", "hydra.launcher.nodes=2", "mpi=srun_pmix")
-    command = ("-m", "hydra.sweep.dir=sweep", *QUICK, *launcher, "workers=2")
+    command = ("-m", "hydra.sweep.dir=sweep", *QUICK, *launcher, "workers=2", "network=real")
     code, out, err = start(*command, without=NO_REPORT).end(240)
     assert code == 0, out + err
     result = runs_of(tmp_path / "sweep")[0].result()
     assert result is not None and result["hosts"] == ["n1", "n2"]
+    network = result["network"]  # between the nodes, and nothing of it can be other than expected
+    assert network["hosts"] == 2 and network["measured"]["latency_s"] > 0 and network["expected"] is None
 
 
 @as_root

@@ -12,6 +12,7 @@ from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
 from trainers import __main__ as rank
 from trainers import config, links
+from trainers.options.networks import Emulated
 
 COMM = MPI.COMM_WORLD
 
@@ -34,6 +35,23 @@ def measured(hosts: str) -> None:
     status = MPI.Status()
     COMM.Barrier()
     assert not COMM.Iprobe(status=status)
+
+
+def again() -> None:
+    """What is off is measured again, by all ranks alike, and the try with the fewest marks counts."""
+    network, original, tried = Emulated(), links.marks, []
+
+    def marks(*given: object) -> list[str]:
+        tried.append(given)
+        return [["latency", "bandwidth"], ["cpu"], ["latency", "cpu"], []][(len(tried) - 1) % 4]
+
+    links.marks = marks
+    MPI.Get_processor_name = lambda: f"host{COMM.rank}"
+    for expected, tries in ((["cpu"], 3), ([], 1)):
+        found = links.of_run(COMM, network, None)
+        assert (found is None) == (COMM.rank > 0)
+        assert found is None or (found["marks"], found["tries"]) == (expected, tries)
+    links.marks = original
 
 
 def trained(network: str, place: str) -> None:

@@ -27,6 +27,11 @@ def test_links_are_measured(workers: int, hosts: int) -> None:
     mpirun(workers, "measured", str(hosts), module="tests.trainers.ranks_links")
 
 
+@pytest.mark.mpi
+def test_what_is_off_is_measured_again() -> None:
+    mpirun(2, "again", module="tests.trainers.ranks_links")
+
+
 @pytest.mark.parametrize(
     ("hosts", "ends"),
     [("a", [0]), ("aa", [0, 1]), ("aaaa", [0, 1]), ("abc", [0, 1, 2]), ("aabb", [0, 2]), ("abab", [0, 1])],
