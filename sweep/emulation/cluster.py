@@ -137,11 +137,14 @@ class Shape:
 
 
 def packet_bytes(cluster: Cluster) -> int:
-    """The largest packet that the kernel may hand over at once instead of frames: 500 us of the slowest link.
+    """The largest packet that the kernel may hand over at once instead of frames.
 
     Where packets get lost it is one frame, so that frames are what is lost.
     """
-    if cluster.loss:
-        return FRAME_BYTES
+    return FRAME_BYTES if cluster.loss else bulk_bytes(cluster)
+
+
+def bulk_bytes(cluster: Cluster) -> int:
+    """What the slowest link sends in 500 us, within the sizes that the kernel takes at once."""
     slowest = min(host.bandwidth for host in cluster.hosts)
     return int(min(max(slowest / 8 * 500e-6, 2 * MTU), 65536))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, packet_bytes
+from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, bulk_bytes, packet_bytes
 from sweep.run import CORES_VARIABLE
 
 BRIDGE = "bridge0"
@@ -41,7 +41,6 @@ def switch_settings(cores: Iterable[int]) -> Settings:
 
 def host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
     """For a host's namespace, before its link is there."""
-    packet = packet_bytes(cluster)
     slowest_answer = 2 * max(host.latency for host in cluster.hosts)
     fastest = max(host.bandwidth for host in cluster.hosts)
     window = round(min(max(WINDOW, 2 * slowest_answer * fastest / 8), MOST_WINDOW))
@@ -52,7 +51,9 @@ def host_settings(cluster: Cluster, cores: Iterable[int]) -> Settings:
         "net/ipv4/tcp_slow_start_after_idle": "0",  # while gradients are computed nothing is sent
         "net/ipv4/tcp_rmem": f"4096 131072 {window}",
         "net/ipv4/tcp_wmem": f"4096 65536 {window}",
-        "net/ipv4/tcp_limit_output_bytes": str(2 * packet),  # more in the queue, and acknowledgements wait behind it
+        "net/ipv4/tcp_limit_output_bytes": str(
+            2 * bulk_bytes(cluster)
+        ),  # more in the queue, and acknowledgements wait behind it
         "net/ipv4/tcp_notsent_lowat": "131072",
     }
 

@@ -130,11 +130,13 @@ def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None
     if wanted > LONG_S:  # what the machine takes is nothing of it
         delayer.set(own, cluster.loss)
         return delayer, None
+    estimates: list[float] = []
     for _ in range(ROUNDS):
-        own += one_way(built, one, other) - wanted
+        estimates.append(one_way(built, one, other) - max(0.0, wanted - own))
+        own = min(estimates)  # a machine that is busy for a while only adds
         delayer.set(own, 0.0)
-    took = one_way(built, one, other)
-    if cluster.is_uniform and not cluster.loss and wanted - bare < took - wanted:
+    took = min(one_way(built, one, other) for _ in range(LOOKS))
+    if own >= wanted and cluster.is_uniform and not cluster.loss and wanted - bare < took - wanted:
         delayer.remove()  # even without a delay it takes longer than the kernel's bridge
         return None, bare
     delayer.set(own, cluster.loss)

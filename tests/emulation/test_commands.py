@@ -97,6 +97,8 @@ def test_settings_of_the_kernel() -> None:
     wide = commands.host_settings(cluster(2, bandwidth="10gbit", latency="50ms"), [0, 1])
     assert wide["net/ipv4/tcp_rmem"].split()[2] == "250000000", "twice what is on its way"
     assert commands.host_settings(cluster(), [0, 1])["net/ipv4/tcp_limit_output_bytes"] == "125000"
+    lossy = commands.host_settings(cluster(loss=0.01), [0, 1])
+    assert lossy["net/ipv4/tcp_limit_output_bytes"] == "125000", "many frames may wait, if each by itself"
     assert commands.mask_of([0, 1]) == "00000003" and commands.mask_of([33]) == "00000002,00000000"
 
 

@@ -1,0 +1,139 @@
+"""How the delay is found that makes a small message take what was asked for: on machines that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from sweep.emulation import delay, native
+from sweep.emulation.building import Built
+from sweep.emulation.cluster import Cluster
+from tests.emulation.conftest import described
+
+US = 1e-6
+
+
+class Machine:
+    """A cluster whose packets take `bare` s over the kernel's bridge, and `switched` s over a switch that adds nothing.
+
+    Args:
+        noise: what each measurement takes longer, in turn.
+    """
+
+    def __init__(self, bare: float, switched: float, noise: tuple[float, ...] = (), **network: Any) -> None:
+        self.cluster = Cluster.of(described(**network), 3)
+        self.problems: list[str] = []
+        self.bare, self.switched, self.noise = bare, switched, list(noise)
+        self.delayer: Delayer | None = None
+
+    def one_way(self, built: object, one: Any, other: Any) -> float:
+        noise = self.noise.pop(0) if self.noise else 0.0
+        if self.delayer is None:
+            return self.bare + noise
+        wanted = self.cluster.latency_between(one, other)
+        return self.switched + max(0.0, wanted - self.delayer.told[-1][0]) + noise
+
+
+class Delayer:
+    name = "switch"
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.told, self.removed = machine, [(0.0, 0.0)], False
+        machine.delayer = self
+
+    def set(self, own: float, loss: float) -> None:
+        self.told.append((own, loss))
+
+    def remove(self) -> None:
+        self.machine.delayer, self.removed = None, True
+
+
+Delayed = Callable[[Machine], tuple[Any, float | None]]
+
+
+@pytest.fixture
+def delayed(monkeypatch: pytest.MonkeyPatch) -> Delayed:
+    def call(machine: Machine) -> tuple[Any, float | None]:
+        monkeypatch.setattr(delay, "one_way", machine.one_way)
+        monkeypatch.setattr(delay, "_delayer", lambda built, has_netem: Delayer(machine))
+        return delay.delayed(cast(Built, machine), False)
+
+    return call
+
+
+def test_what_the_machine_takes_is_not_added_again(delayed: Delayed) -> None:
+    machine = Machine(30 * US, 80 * US, latency="200us", loss=0.1)
+    delayer, took = delayed(machine)
+    assert took == pytest.approx(200 * US)
+    assert delayer.told[-1] == (pytest.approx(80 * US), 0.1), "120 us are added"
+    assert {loss for _, loss in delayer.told[:-1]} == {0.0}, "measured without losses"
+
+
+def test_below_what_the_machine_takes_nothing_is_added(delayed: Delayed) -> None:
+    assert delayed(Machine(30 * US, 80 * US, latency="20us")) == (None, 30 * US)
+    assert delayed(Machine(30 * US, 80 * US, latency="0s")) == (None, 30 * US)
+    delayer, _ = delayed(Machine(30 * US, 80 * US, latency="0s", loss=0.1))
+    assert delayer.told[-1][1] == 0.1, "somebody has to lose the packets"
+
+
+def test_the_nearer_one_where_the_switch_takes_too_long(delayed: Delayed) -> None:
+    machine = Machine(30 * US, 90 * US, latency="50us")
+    assert delayed(machine) == (None, 30 * US) and machine.delayer is None
+    assert delayed(Machine(30 * US, 60 * US, latency="50us"))[1] == pytest.approx(60 * US)
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_a_busy_moment_does_not_mislead(delayed: Delayed, place: int) -> None:
+    """Whichever of the measurements it spoils."""
+    noise = tuple(500 * US if number == place else 0.0 for number in range(7))
+    delayer, took = delayed(Machine(30 * US, 80 * US, noise, latency="200us"))
+    assert delayer.told[-1][0] == pytest.approx(80 * US) and took == pytest.approx(200 * US)
+
+
+def test_the_longest_latency_is_measured(delayed: Delayed) -> None:
+    machine = Machine(30 * US, 80 * US, latency="0s", hosts={1: {"latency": "2ms"}, 2: {"latency": "4ms"}})
+    delayer, took = delayed(machine)
+    assert took == pytest.approx(0.003) and delayer.told[-1][0] == pytest.approx(80 * US)
+
+
+def test_a_long_latency_is_not_measured(delayed: Delayed) -> None:
+    machine = Machine(30 * US, 80 * US, latency="500ms")
+    delayer, took = delayed(machine)
+    assert took is None and delayer.told[-1] == (pytest.approx(30 * US), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("network", "has_netem", "compiles", "kind", "problems"),
+    [
+        ({}, True, True, "Netem", []),
+        ({}, False, True, "Switch", []),
+        ({"loss": 0.1}, True, True, "Switch", []),
+        ({"hosts": {1: {"latency": "2ms"}}}, True, True, "Switch", []),
+        ({"hosts": {1: {"latency": "2ms"}}}, True, False, "Netem", ["network.hosts: latency is that of the others"]),
+        ({"loss": 0.1}, True, False, "Netem", []),
+        ({"loss": 0.1}, False, False, None, ["latency is not emulated: no cc, and", "loss is not emulated: no cc"]),
+    ],
+)
+def test_who_delays(
+    monkeypatch: pytest.MonkeyPatch,
+    network: dict[str, Any],
+    has_netem: bool,
+    compiles: bool,
+    kind: str | None,
+    problems: list[str],
+) -> None:
+    """The kernel where it can, else our switch, else nobody; what cannot be had is noted."""
+
+    def switch(built: object) -> str:
+        if not compiles:
+            raise native.NotCompiled("no cc")
+        return "Switch"
+
+    monkeypatch.setattr(delay, "Netem", lambda built: "Netem")
+    monkeypatch.setattr(delay, "Switch", switch)
+    machine = Machine(0.0, 0.0, latency="1ms", **network)
+    assert delay._delayer(cast(Built, machine), has_netem) == kind
+    assert len(machine.problems) == len(problems)
+    assert all(found.startswith(start) for found, start in zip(machine.problems, problems, strict=True))
