@@ -233,8 +233,9 @@ def show(points: Points, directory: Path, console: Console) -> None:
             say(console, "  ".join(cell.ljust(width) for cell, width in zip(texts, widths, strict=True)).rstrip())
     for line in corners.lines([each for each in points.taken_out if each.impossible], len(found)):
         say(console, line)
-    if packed := _packed(points, found):
-        say(console, packing.line(packed, points.configs[0]["launcher"]["cluster"], packing.alone(_runs(found))))
+    packed, alone = _packed(points, found), packing.alone(_runs(found))
+    if packed or (alone and packed is not None):
+        say(console, packing.line(packed, points.configs[0]["launcher"]["cluster"], alone))
     for line in cost.lines(places.roots_of(directory)):
         say(console, line)
 

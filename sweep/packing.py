@@ -104,6 +104,5 @@ def line(found: Sequence[Pack], cluster: str, alone: int = 0) -> str:
         + (" each" if count > 1 else "")
         for pack, count in collections.Counter(found).items()
     ]
-    if alone:
-        words.append(f"not {plural(alone, 'run')} on an emulated network")
-    return "packed: " + ", ".join(words)
+    own = f"; by themselves: {plural(alone, 'run')} on an emulated network" if alone else ""
+    return f"packed: {', '.join(words) or 'none'}{own}"

@@ -31,7 +31,7 @@ class CommonClock:
     def __init__(self, comm: MPI.Comm) -> None:
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # nanosecond: else a sleep may take 50 us longer
         self.comm = comm
-        machines = comm.allgather(Path("/proc/sys/kernel/random/boot_id").read_text())
+        machines = comm.allgather(machine())
         self.one_machine = len(set(machines)) == 1
         crowded = machines.count(machines[comm.rank]) > len(os.sched_getaffinity(0))
         self.crowded = any(comm.allgather(crowded))
@@ -73,3 +73,8 @@ class CommonClock:
             time.sleep(left)
         while self.now() < moment:
             pass
+
+
+def machine() -> str:
+    """What tells this machine, since it was started, from all others; emulated hosts on it have the same."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text()

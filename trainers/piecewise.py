@@ -3,7 +3,8 @@
 An MPI library changes its algorithm, or its protocol, with the size of a message: the time is a line up to there and
 another one behind it. How many lines there are, and where one ends, follows from the points: the fewest that fit, by
 dynamic programming over all ways to cut them (Bellman and Roth, 1969) with a penalty for each line as in the Bayesian
-information criterion (Schwarz, 1978). A point that fits no line costs a fixed amount and bends none.
+information criterion (Schwarz, 1978). A point that fits no line costs a fixed amount and bends none. That of the
+largest size costs more: where larger ones will be, nothing else tells.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ FLOOR = 0.02
 """Relative error of a time at least: machines are not the same from one second to the next."""
 OUTLIER = 3.0
 """Standard errors from which on a point counts as an outlier."""
+LAST = 9.0
+"""Likewise of the point of the largest size."""
 FEWEST = 3
 """Points of a line at least: two are on one whatever they are."""
 MOST = 4
@@ -87,39 +90,40 @@ def _cut(n: Array, t: Array, sigma: Array, most: int) -> dict[int, tuple[list[Li
 
 
 def _line(n: Array, t: Array, sigma: Array, first: int, last: int) -> tuple[Line, float]:
-    """The line through some of the points that fits best, and the sum of squares of standardised errors, each of at
-    most OUTLIER^2.
+    """The line through some of the points that fits best, and the sum of squares of standardised errors, those of
+    outliers cut off.
 
     Tried are all lines through two points (as in least trimmed squares; Rousseeuw, 1984), and of the best one least
     squares over the points that are near.
     """
     of = slice(first, last + 1)
+    most = np.where(np.arange(first, last + 1) < len(n) - 1, OUTLIER, LAST)
     x, y, weight = n[of], t[of], 1 / (sigma[of] * t[of])
     left, right = np.triu_indices(len(x), 1)
     beta = np.concatenate([(y[right] - y[left]) / (x[right] - x[left]), np.zeros(len(x)), y / x])
     alpha = np.concatenate([y[left] - beta[: len(left)] * x[left], y, np.zeros(len(x))])
     allowed = (alpha >= 0) & (beta >= 0)
     tried = [*zip(alpha[allowed], beta[allowed], strict=True)]
-    costs = _cost((np.array(tried) @ np.stack([np.ones_like(x), x]) - y) * weight)
+    costs = _cost((np.array(tried) @ np.stack([np.ones_like(x), x]) - y) * weight, most)
     best, cost = tried[int(np.argmin(costs))], float(costs.min())
     for _ in range(3):
-        near = np.abs((best[0] + best[1] * x - y) * weight) < OUTLIER
+        near = np.abs((best[0] + best[1] * x - y) * weight) < most
         if near.sum() < 2:
             break
         better = _least_squares(x[near], y[near], weight[near])
-        better_cost = float(_cost((better[0] + better[1] * x - y) * weight))
+        better_cost = float(_cost((better[0] + better[1] * x - y) * weight, most))
         if better_cost >= cost:
             break
         best, cost = better, better_cost
     relative = (best[0] + best[1] * x) / y - 1
-    near = np.abs(relative / sigma[of]) < OUTLIER
+    near = np.abs(relative / sigma[of]) < most
     residual = float(np.sqrt(np.mean(relative[near] ** 2))) if near.any() else float(np.sqrt(np.mean(relative**2)))
     outliers = tuple(int(place) + first for place in np.flatnonzero(~near))
     return Line(first, last, float(best[0]), float(best[1]), residual, outliers), cost
 
 
-def _cost(standardised: Array) -> Array:
-    squares: Array = np.minimum(standardised**2, OUTLIER**2).sum(axis=-1)
+def _cost(standardised: Array, most: Array | float = OUTLIER) -> Array:
+    squares: Array = np.minimum(standardised**2, np.square(most)).sum(axis=-1)
     return squares
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,12 @@ def probe(seconds: str, directory: Path) -> None:
     from trainers import links
     from trainers.probing import Probe
 
-    comm, started = MPI.COMM_WORLD, now()
+    comm, started, began = MPI.COMM_WORLD, now(), time.perf_counter()
     settle_in(config, comm, config.workers)
     _, measured = links.measure(comm)
-    latency_s = comm.bcast(measured.latency_s if measured else None)
-    collectives = Probe(comm, float(seconds), latency_s).run()
+    left_s = float(seconds) - (time.perf_counter() - began)
+    latency_s, left_s = comm.bcast((measured.latency_s if measured else None, left_s))
+    collectives = Probe(comm, left_s, latency_s).run()
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         about = {**_about(config, directory, list(dict.fromkeys(hosts or [])), measured), "started": started}

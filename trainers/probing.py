@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
 SMALLEST, LARGEST = 4, 2**26  # bytes
 REPEATS = 60  # of a size at most
-FEW = 3  # of a size that takes more than its share of the time
+FEW = 3  # of a size that takes more than its share of the time; of one whose first repeat does, one less
 SMALL_SHARE = 0.3  # of the time for sizes that take little: the more is left for those that take long
 CHEAP_S = 0.05  # a first repeat that takes less is a warm-up and does not count
 MARGIN = 1.2  # times as long as the first repeat are the others given
 PAUSE_S = 0.3e-3  # between two repeats at least
-SLOW = 0.3  # share of the time for the smallest messages from which on only every other size is measured
+SLOW = 0.3  # of the time: where short messages would take more, every other size of them is left out
+SHORT = 2**14  # bytes
 MEMORY = 0.25  # share of what is free on a machine that buffers may take
 
 ALGORITHMS: Mapping[str, tuple[str, str]] = {
@@ -131,7 +132,7 @@ class Probe:
     def __init__(self, comm: MPI.Comm, seconds: float, latency_s: float) -> None:
         self.comm, self.clock = comm, CommonClock(comm)
         self.seconds = seconds
-        self._lead_s = 1e-3 + 2 * latency_s * math.ceil(math.log2(max(2, comm.size)))
+        self._lead_s = 1e-3 + 1.5 * latency_s * math.ceil(math.log2(max(2, comm.size)))
         self._sizes = [2**power for power in range(SMALLEST.bit_length() - 1, LARGEST.bit_length())]
         self._fitting = _largest(comm)
 
@@ -139,8 +140,9 @@ class Probe:
         """What network.json says of each collective; on rank 0, on the others of points only."""
         end = time.perf_counter() + self.seconds
         names = ["bcast", "alltoall", "allgather", "allreduce"]  # what one leaves of its time, the next ones get
-        least = self._least(names)
-        sizes = self._sizes[:: 2 if least * len(self._sizes) * FEW > SLOW * self.seconds else 1]
+        sizes = self._sizes
+        if self._least(names) * len(sizes) * FEW > SLOW * self.seconds:
+            sizes = [size for place, size in enumerate(sizes) if size > SHORT or place % 2 == 0]
         found = {}
         for place, name in enumerate(names):
             share = (end - time.perf_counter()) / (len(names) - place)
@@ -184,7 +186,7 @@ class Probe:
         first = float(self._together(operation, 1, 0.0)[0])
         each = MARGIN * first + PAUSE_S
         is_cheap = first < CHEAP_S
-        least = FEW if is_cheap else FEW - 1
+        least = FEW if is_cheap else FEW - 1 if first < share else 1
         wanted = min(max(int(share / each), least), REPEATS, max(1, int((left - first) / each)))
         times = self._together(operation, int(self.comm.bcast(wanted)), each)
         if not is_cheap:
@@ -209,11 +211,19 @@ class Probe:
             began[repeat] = self.clock.now()
             operation()
             ended[repeat] = self.clock.now()
-        earliest = -began
-        for times in (began, earliest, ended):
-            self.comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-        together = np.argsort(began + earliest)[: max(-(-repeats // 2), min(repeats, FEW))]
-        return np.maximum(ended - began, 1e-9)[together]
+        all_of = np.stack([began, -began, ended])
+        if self.comm.rank == 0:
+            self.comm.Reduce(MPI.IN_PLACE, all_of, MPI.MAX)
+        else:
+            self.comm.Reduce(all_of, None, MPI.MAX)
+        self.comm.Bcast(all_of)  # not Allreduce: a ring takes long where the latency is high
+        last_began, first_began, last_ended = all_of * [[1], [-1], [1]]
+        return np.maximum(last_ended - last_began, 1e-9)[most_together(last_began - first_began)]
+
+
+def most_together(apart: Any) -> Any:
+    """The numbers of that half of the repeats, of FEW or less of all, in which the ranks began least `apart` (s)."""
+    return np.argsort(apart, kind="stable")[: max(-(-len(apart) // 2), FEW)]
 
 
 def _largest(comm: MPI.Comm) -> dict[str, int]:

@@ -68,13 +68,15 @@ def run(options: argparse.Namespace) -> int:
             f"scaling: {methods} methods x {len(links)} networks x {len(workers)} numbers of workers are more than "
             f"{_MOST} predictions; ask for fewer networks or workers"
         )
+    if not links:
+        raise bad_value("--network", options.network, "one network or more, where the runs have measured none")
     if len(names := [one.name for one in links]) > len(set(names)):
         links = list({one.name: one for one in reversed(links)}.values())[::-1]  # what was measured goes first
     place.mkdir(parents=True, exist_ok=True)
     latency = options.latency or _MAP_LATENCY
-    tables = _write(predictor, links, workers, latency, place, formats, pictures)
+    tables, closest = _write(predictor, links, workers, latency, place, formats, pictures)
     if not options.quiet:
-        _show(predictor, tables)
+        _show(predictor, tables, closest)
     print(as_typed(place), flush=True)
     return 0
 
@@ -111,8 +113,8 @@ def _write(
     place: Path,
     formats: Sequence[str],
     pictures: Sequence[str],
-) -> list[Table]:
-    """Write all tables and pictures."""
+) -> tuple[list[Table], list[str]]:
+    """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
     from reports.formats import save
     from reports.scaling import answers, tables
     from sweep.units import seconds
@@ -124,16 +126,18 @@ def _write(
     maps = {workload: answers.win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
     evens = {workload: answers.break_even(one, parts.compressors) for workload, one in maps.items()}
     notes = tables.notes(predictor, links)
+    missing = answers.needed(predictor, predictions, by_name)
     made = [
         tables.fastest(predictions, parts.compressors, notes),
         *(tables.break_even(workload, one, latency, ()) for workload, one in evens.items() if one),
         tables.throughput(predictions, notes),
         tables.efficiency(predictions, notes),
-        tables.needed(answers.needed(predictor, predictions, by_name), notes),
+        tables.needed(missing, [*tables.closest(missing), *notes]),
         tables.published(predictor, predictions, by_name),
         tables.checked(predictor.check, ()),
         tables.fitted(predictor),
     ]
+    made = [table for table in made if table.rows]
     for table in made:
         save(table, place, formats)
     if pictures:
@@ -144,10 +148,10 @@ def _write(
         makes = makers(predictor.check, predictions, parts.cells, maps, evens, nominal, latency)
         with Drawing(makes, place, ["png", *pictures]) as drawing:
             drawing.finish()
-    return made
+    return made, tables.closest(missing)
 
 
-def _show(predictor: Predictor, made: Sequence[Table]) -> None:
+def _show(predictor: Predictor, made: Sequence[Table], closest: Sequence[str]) -> None:
     from reports import terminal
     from reports.scaling.tables import summary
 
@@ -155,4 +159,6 @@ def _show(predictor: Predictor, made: Sequence[Table]) -> None:
     for line in summary(predictor.check):
         terminal.say(out, line, style="bold")
     terminal.show(out, [table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
+    for line in closest:
+        terminal.say(out, line)
     terminal.say(out, "")

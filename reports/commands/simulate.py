@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from sweep import units
 from sweep.run import UsageError, bad_value
 
 if TYPE_CHECKING:
-    from reports.scaling.simulated import Asked  # what loads numpy comes later
+    from reports.scaling.simulated import Asked, Simulated  # what loads numpy comes later
 
 _EXCHANGES = (
     "ring",
@@ -88,7 +88,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     more.add_argument("--staleness", metavar="N", type=int, default=4, help="of asynchronous; default: %(default)s")
     more.add_argument("--steps", metavar="N", type=int, help="default: 10 to 100, more with few workers")
     more.add_argument("--seed", metavar="N", type=int, default=0, help="of the times; default: %(default)s")
-    more.add_argument("--into", metavar="DIR", type=Path, help="write the table there, too")
+    more.add_argument("--into", metavar="DIR", type=Path, help="write the table and a picture there, too")
     more.add_argument(
         "--format", metavar="F,F", default="csv,md,tex", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
     )
@@ -117,8 +117,17 @@ def run(options: argparse.Namespace) -> int:
     if options.into is not None:
         options.into.mkdir(parents=True, exist_ok=True)
         save(table, options.into, formats)
+        _draw(found, options.into)
     terminal.show(terminal.console(), [table])
     return 0
+
+
+def _draw(found: Sequence[Simulated], place: Path) -> None:
+    from reports.plots.picture import Drawing
+    from reports.scaling import simulated_picture
+
+    with Drawing({simulated_picture.NAME: lambda: simulated_picture.efficiency(found)}, place, ["png"]) as drawing:
+        drawing.finish()
 
 
 def _asked(options: argparse.Namespace) -> Asked:

@@ -140,12 +140,12 @@ class Needed:
 
 
 def needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
-    """For each method where it does not win."""
+    """For each method that compresses, where it does not win."""
     first = winners(predictions)
     found = []
     for one in predictions:
         best = first[one.workload, one.network, one.workers]
-        if best.method == one.method:
+        if best.method == one.method or predictor.parts.compressors[one.method] == BASELINE:
             continue
 
         def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:

@@ -44,6 +44,9 @@ _NOISE = 0.03  # of a step: what a deviation of SPREAD counts as much as
 _HUBER = 0.05  # of a step: residuals above count less
 _KAPPAS = np.linspace(0.0, 1.5, 31)
 
+_APART = 1.5
+"""Times as many samples tell the part of a step's compute that does not depend on them."""
+
 WORST_MEDIAN, WORST_P90 = 0.30, 1.0
 """Relative errors of cells left out, above which nothing is extrapolated: such a model misses something."""
 FEWEST = 4
@@ -188,8 +191,8 @@ def _kappa(cells: Sequence[Cell]) -> float:
 
 
 def _compute(samples: Array, times: Array) -> tuple[float, float]:
-    """Seconds of a step and of a sample; of the sample alone where all have as many: no more can be learned there."""
-    if samples.max() < 1.01 * samples.min():
+    """Seconds of a step and of a sample; of the sample alone where all have about as many, which tells no more."""
+    if samples.max() < _APART * samples.min():
         return 0.0, float(np.median(times / samples))
     fixed, each = _robust(np.column_stack([np.ones_like(samples), samples]), times)
     return float(fixed), float(each)
@@ -342,9 +345,12 @@ def _quantile(held: Sequence[Held], share: float) -> float:
 
 
 def check(parts: Parts) -> Check:
-    """Leave out one cell after the other, of methods that have others."""
+    """Leave out one cell after the other, of methods that have others.
+
+    Those whose communication tells of the CPUs are not predicted, unless there are no others.
+    """
     held = []
-    for cell in parts.cells:
+    for cell in [cell for cell in parts.cells if cell.is_fair] or parts.cells:
         others = [other for other in parts.cells if other is not cell]
         if any((other.workload, other.method) == (cell.workload, cell.method) for other in others):
             model = fit(others, parts.traffic)
@@ -354,7 +360,7 @@ def check(parts: Parts) -> Check:
     if len(counts) > 2:
         few = [cell for cell in parts.cells if cell.workers < counts[-1]]
         model = fit(few, parts.traffic)
-        last = [cell for cell in parts.cells if cell.workers == counts[-1]]
+        last = [cell for cell in parts.cells if cell.workers == counts[-1] and cell.is_fair]
         beyond = [Held(cell, model.of(cell), model) for cell in last if (cell.workload, cell.method) in model.methods]
     return Check(held, beyond)
 

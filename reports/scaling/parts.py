@@ -25,6 +25,8 @@ from sweep import units
 
 NETWORK = "network"
 _OF_METHOD = ("exchange", "memory", "algorithm", "topology", "policy")
+_OF_WORK = ("model", "dataset")
+_OF_MESSAGES = ("exchange", "exchange.overlap", "exchange.granularity", "memory", "algorithm", "topology")
 _OF_REPETITION = frozenset(
     {
         "seed",
@@ -181,11 +183,17 @@ def _named(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
     by_root = {key: key.partition(".")[0] for key in keys}
     told = [key for key, root in by_root.items() if root in _OF_METHOD]
     others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]
+    # Also what need not tell runs apart, since each compressor, or each number of workers, has another one.
+    others = list(dict.fromkeys([*(key for key in _OF_WORK if _values(rows, key) > 1), *others]))
+    of_label = _groups(rows, "label").values()
+    mixed = [key for key in _OF_MESSAGES if any(_values(group, key) > 1 for group in of_label)]
+    told = list(dict.fromkeys([*mixed, *told]))
     rows = [{**row, NETWORK: setting(row.get(NETWORK)) or "none"} for row in rows]
     telling = {}
     for (name,), group in _groups(rows, NETWORK).items():
         options = [key for key in group[0] if str(key).startswith(f"{NETWORK}.")]
-        telling[name] = [key for key in options if len({setting(row[key]) for row in group}) > 1]
+        always = [f"{NETWORK}.bandwidth", f"{NETWORK}.latency"] if name == "emulated" else []
+        telling[name] = [key for key in options if key in always or len({setting(row[key]) for row in group}) > 1]
     return [
         {
             **row,
@@ -195,6 +203,10 @@ def _named(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
         }
         for row in rows
     ]
+
+
+def _values(rows: Sequence[Row], key: str) -> int:
+    return len({setting(row.get(key)) for row in rows})
 
 
 def _settings(row: Row, keys: Sequence[str]) -> list[str]:

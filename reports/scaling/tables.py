@@ -140,13 +140,14 @@ def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks
     """Who wins, and how many times as fast as without compression."""
     bases = baselines(found, compressors)
 
-    def gain(one: Prediction) -> float:
+    def gain(one: Prediction) -> float | None:
         base = bases.get((one.workload, one.network, one.workers))
-        return float(base.step.total / one.step.total) if base else math.nan
+        return float(base.step.total / one.step.total) if base else None
 
     def text(one: Prediction) -> str:
-        is_base = compressors[one.method] == BASELINE or math.isnan(gain(one))
-        return f"{_mark(one)}{one.method}" + ("" if is_base else f" ({number(gain(one))} x)")
+        times = gain(one)
+        is_told = compressors[one.method] != BASELINE and times is not None
+        return f"{_mark(one)}{one.method}" + (f" ({_times(times)})" if is_told and times else "")
 
     return _by_workers(
         "scaling_fastest",
@@ -189,7 +190,7 @@ def break_even(workload: str, found: Sequence[BreakEven], latency: str, remarks:
 
 
 def _times(value: float) -> str:
-    return f"{number(value, 2)} x"
+    return f"{number(value)} x"
 
 
 def needed(found: Sequence[Needed], remarks: Sequence[str]) -> Table:
@@ -222,6 +223,23 @@ def needed(found: Sequence[Needed], remarks: Sequence[str]) -> Table:
             *remarks,
         ],
     )
+
+
+def closest(found: Sequence[Needed]) -> list[str]:
+    """Of each network, what is nearest to changing the answer, in a sentence."""
+    nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
+    for one in found:
+        ways = ((one.codec, "encoded and decoded {} times as fast"), (one.payload, "sent messages {} times as short"))
+        for factor, way in ways:
+            key = one.prediction.workload, one.prediction.network
+            if math.isfinite(factor) and (key not in nearest or factor < nearest[key][0]):
+                nearest[key] = factor, way, one
+    said = []
+    for (workload, network), (factor, way, one) in nearest.items():
+        where = f"{f'{workload}, ' if workload else ''}{network}, {one.prediction.workers} workers"
+        times = number(math.ceil(factor * 100) / 100)
+        said.append(f"{where}: {one.prediction.method} would beat {one.winner.method} if it {way.format(times)}")
+    return said
 
 
 class _At:

@@ -12,7 +12,7 @@ import os
 
 from sweep.run import bad_value
 
-SECONDS = 35.0
+SECONDS = 40.0
 LEAST, MOST = 1.0, 3600.0
 
 
@@ -39,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
             raise bad_value("probe", word, "KEY=VALUE, such as workers=4 or network=ethernet_1g")
     words = [*options.overrides, *([flags.QUIET] if options.quiet else [])]
     if options.config_dir is not None:
+        if not os.path.isdir(options.config_dir):
+            raise bad_value("--config-dir", options.config_dir, "a directory")
         words += ["--config-dir", options.config_dir]
     program, *rest = probing.command(options.seconds, words)
     os.execv(program, [program, *rest])

@@ -11,9 +11,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-RECORD = "emulation.json"
-"""In the attempt's directory: what is emulated, and what could not be."""
-
 
 def emulated(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The section `network` of a run's config where it asks for emulation: only then it names a bandwidth."""
@@ -24,7 +21,7 @@ def emulated(config: Mapping[str, Any]) -> dict[str, Any] | None:
 def command(network: Mapping[str, Any], ranks: int, threads: int, job: Sequence[str]) -> list[str]:
     """What to type instead of `job`, a full command line of Open MPI's mpirun, to have it run on emulated hosts.
 
-    The environment must have ATTEMPT_VARIABLE, the directory for RECORD, and TMPDIR, a directory of the job's own.
+    The environment must have ATTEMPT_VARIABLE, the directory for emulation.json, and TMPDIR, one of the job's own.
 
     Args:
         network: the section of the config.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from sweep import run as names
-from sweep.emulation import RECORD, commands, delay, native, sandbox
+from sweep.emulation import commands, delay, native, sandbox
 from sweep.emulation.building import Built
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from sweep.emulation.possible import has_netem
@@ -42,13 +43,14 @@ class Job:
             built = Built(self.cluster, self.place, cores)
             delayer, took = delay.delayed(built, has_netem())
             command = self._command(built)
-            names.write_json(self.attempt / RECORD, self._record(built, delayer, took), durable=False)
+            names.write_json(self.attempt / names.EMULATION, self._record(built, delayer, took), durable=False)
         except (OSError, RuntimeError) as error:
             return fail(self.attempt, str(error))
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-        listen(process)
+        signals = Signals()
         begun()
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+        signals.go_to(process)
         switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
         while True:
             ended, status = os.wait()  # as first process, of all that nobody else waits for
@@ -65,7 +67,7 @@ class Job:
         agent.chmod(0o700)
         preload = None
         try:
-            preload = delay.preload(self.place)
+            preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(native.program("idle", self.place))]))
         except native.NotCompiled as error:
             built.problems.append(f"ranks that wait take CPU time: {error}")
         added = commands.mpi_arguments(str(hosts), str(agent), preload)
@@ -96,16 +98,25 @@ class Job:
         }
 
 
-def listen(process: subprocess.Popen[bytes]) -> None:
-    """Pass signals on to mpirun."""
+class Signals:
+    """Those that come go on to mpirun, and those that come before it is there as soon as it is."""
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        for number in sandbox.PASSED_ON:
+            signal.signal(number, self._pass_on)
 
-    import signal
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
 
-    for number in sandbox.PASSED_ON:
-        signal.signal(number, pass_on)
+    def go_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        for number in self._early:
+            process.send_signal(number)
 
 
 def fail(attempt: Path, reason: str) -> int:

@@ -34,16 +34,16 @@ def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
     """Call `body` in the first process of new namespaces, and end this process as it says.
 
     Args:
-        body: is given what it has to call when the job has begun, and returns the job's exit status, negative for the
-            signal that has ended it: this process then ends by the same signal.
+        body: is given what it has to call when it listens to signals, right before the job begins: from then on they
+            are passed on to it. It returns the job's exit status, negative for the signal that has ended it: this
+            process then ends by the same signal.
 
     Raises:
         OSError: the kernel refuses; `strerror` says what.
     """
     separate()
-    theirs, ours = os.pipe()  # what the first process says; and that this one is alive
-    alive, living = os.pipe()
-    outer = os.getpid()
+    theirs, ours = os.pipe()  # what the first process says
+    alive, living = os.pipe()  # that this one is alive, and passes signals on
     first = os.fork()
     if first == 0:
         os.close(theirs)
@@ -51,17 +51,16 @@ def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
         _die_with_parent(alive)
         status = 1
         try:
-            status = body(lambda: _say(ours, "begun\n"))
+            status = body(lambda: _ask(ours, alive))
         except BaseException:
             import traceback
 
             traceback.print_exc()
         _say(ours, f"{status}\n")
         os._exit(0)
-    assert os.getpid() == outer
     os.close(ours)
     os.close(alive)
-    _leave(_accompany(first, theirs))
+    _leave(_accompany(first, theirs, living))
 
 
 def _say(descriptor: int, text: str) -> None:
@@ -69,7 +68,12 @@ def _say(descriptor: int, text: str) -> None:
         os.write(descriptor, text.encode())
 
 
-def _accompany(first: int, descriptor: int) -> int:
+def _ask(descriptor: int, answers: int) -> None:
+    _say(descriptor, "begun\n")
+    os.read(answers, 1)
+
+
+def _accompany(first: int, descriptor: int, answers: int) -> int:
     """Pass signals on until the first process has ended; the job's exit status."""
 
     def pass_on(number: int, frame: object) -> None:
@@ -88,6 +92,7 @@ def _accompany(first: int, descriptor: int) -> int:
         if not said:
             for number in PASSED_ON:
                 signal.signal(number, pass_on)
+            _say(answers, ".")
         said += part
     _, status = os.waitpid(first, 0)
     last = said.split(b"\n")[-2:-1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from reports.__main__ import main
 from reports.commands import simulate as command
-from reports.scaling import collectives, networks
+from reports.scaling import collectives, networks, simulated, simulated_picture
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
 from reports.scaling.simulator.exchanges import EXCHANGES, Training
 from sweep import units
@@ -36,6 +37,18 @@ def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest
         assert float(one["straggler_share"]) == pytest.approx(0, abs=1e-9)
     out = capsys.readouterr().out
     assert "Simulated steps" in out and "≈" not in out
+
+
+def test_the_picture_says_in_words_what_it_shows(tmp_path: Path) -> None:
+    records(tmp_path, "--workers", "2,8", "--exchange", "ring,gossip_ring", "--network", "1gbit,10gbit")
+    assert (tmp_path / "simulated_efficiency.png").read_bytes().startswith(b"\x89PNG")
+    exact = simulated.Simulated("1gbit", "ring", 8, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, exact=True)
+    found = [exact, dataclasses.replace(exact, exchange="server", efficiency=0.123, exact=False)]
+    plot = simulated_picture.efficiency(found)
+    assert plot.alt == "Simulated efficiency by workers; with 8 workers: 1gbit, ring: 40 %; 1gbit, server: 12 %."
+    marks = [line for line in plot.figure.axes[0].lines if line.get_marker() != "None"]
+    assert [line.get_markerfacecolor() == line.get_color() for line in marks] == [True, False]
+    assert [line.get_ydata()[0] for line in marks] == pytest.approx([40, 12.3])
 
 
 def test_stragglers_and_slow_workers_cost_what_they_cost(tmp_path: Path) -> None:

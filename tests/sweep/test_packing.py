@@ -22,6 +22,7 @@ from sweep.pool import PackedExecutor
 from sweep.settings import MpiSettings, SweepSettings
 from sweep.slurm import SlurmRunExecutor
 from sweep.slurm_batch import read
+from tests.emulation.conftest import described
 from tests.sweep.fake_slurm import FakeSlurm, fake
 from tests.sweep.test_dry import config, shown
 
@@ -110,6 +111,25 @@ def test_it_is_said_in_a_line_and_to_machines(
     assert not any("packed" in line for line in shown(points, tmp_path / "s", capsys))
     dry.tell(points, tmp_path / "s")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["packed"] is None
+
+
+@pytest.mark.parametrize(
+    ("networks", "line"),
+    [
+        (["none", "emulated"], "packed: 1 MPI world of 2 ranks for 1 run; by themselves: 1 run on an emulated network"),
+        (["emulated", "emulated"], "packed: none; by themselves: 2 runs on an emulated network"),
+    ],
+)
+def test_runs_with_hosts_of_their_own_are_in_no_world(
+    networks: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    kinds = {"none": {"name": "none"}, "emulated": described()}
+    of = [{**config(seed=seed), "network": kinds[name]} for seed, name in enumerate(networks)]
+    typed = [{"seed": str(each["seed"])} for each in of]
+    points = Points(of, [*typed], [0, 1], [], SweepSettings(pack=True), MPI)
+    assert line in shown(points, tmp_path / "s", capsys)
 
 
 def test_what_is_alike_is_said_once() -> None:

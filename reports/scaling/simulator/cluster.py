@@ -91,6 +91,7 @@ class Cluster:
         servers = self.nodes - self.servers + endpoints - self.workers
         return np.where(endpoints < self.workers, endpoints // self.per_node, servers)
 
+    @functools.cached_property
     def s_per_byte(self) -> Floats:
         """Seconds a byte of every way that messages share, in the order of `paths`: (2 endpoints + 2 nodes + 2,)."""
         inner = np.full(2 * self.endpoints, self.inner.s_per_byte if self.inner else 0.0)

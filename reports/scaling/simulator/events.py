@@ -27,7 +27,7 @@ class Events:
     def __init__(self, cluster: Cluster) -> None:
         self.now = 0.0
         self._cluster = cluster
-        s_per_byte = cluster.s_per_byte()
+        s_per_byte = cluster.s_per_byte
         self._capacities, self._is_limited = 1 / s_per_byte, s_per_byte > s_per_byte[-1]
         self._heap: list[tuple[float, int, Action]] = []
         self._numbers = itertools.count()  # what is due at the same time happens in the order in which it was asked for

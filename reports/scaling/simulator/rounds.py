@@ -51,7 +51,7 @@ class _Planned:
 
 def _planned(one: Round, cluster: Cluster) -> _Planned:
     paths = cluster.paths(one.sources, one.targets)
-    rates = fair_rates(paths, 1 / cluster.s_per_byte())
+    rates = fair_rates(paths, 1 / cluster.s_per_byte)
     bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
     latency, wire = cluster.latencies(one.sources, one.targets), one.bytes / rates
     is_announced = one.bytes > cluster.eager_bytes
@@ -72,22 +72,36 @@ def _never_meet(rounds: list[_Planned], cluster: Cluster) -> bool:
     A worker has the messages of one round only under way, and these begin together. If they also end together, and what
     all workers could ever send through a link fits into it, each message has the same rate from beginning to end.
     """
-    capacities = 1 / cluster.s_per_byte()
-    most: dict[int, float] = {}  # of a link and a sender, as one number: the most bytes a second
+    if not rounds:
+        return True
+    capacities = 1 / cluster.s_per_byte
+    is_limited = capacities < capacities[-1]
+    pairs, rates = [], []  # links with their senders, as one number, and the most that one sends through the other
     for one in rounds:
         of = one.round.sources
-        keys, places = np.unique(one.paths * cluster.endpoints + of[:, None], return_inverse=True)
-        paths = places.reshape(one.paths.shape)
-        alone = fair_rates(paths, capacities[keys // cluster.endpoints])  # a sender has all links for itself
+        keys = one.paths * cluster.endpoints + of[:, None]
+        alone = _alone(of, keys, one.paths, capacities)  # a sender has all links for itself
         if not _end_together(of, one.round.bytes / alone, one.is_announced):
             return False
-        loads = np.bincount(paths.ravel(), weights=np.repeat(alone, paths.shape[1]))
-        for key, load in zip(keys.tolist(), loads.tolist(), strict=True):
-            most[key] = max(most.get(key, 0.0), load)
-    links = np.array(list(most), np.int64) // cluster.endpoints
-    loads = np.bincount(links, weights=list(most.values()), minlength=len(capacities))
-    is_limited = capacities < capacities[-1]
-    return bool(np.all((loads <= capacities * (1 + _SAME))[is_limited]))
+        used, places = np.unique(keys[is_limited[one.paths]], return_inverse=True)
+        pairs.append(used)
+        width = np.count_nonzero(is_limited[one.paths], axis=1)
+        rates.append(np.bincount(places, weights=np.repeat(alone, width), minlength=len(used)))
+    used, places = np.unique(np.concatenate(pairs), return_inverse=True)
+    most = np.zeros(len(used))
+    np.maximum.at(most, places, np.concatenate(rates))
+    loads = np.bincount(used // cluster.endpoints, weights=most, minlength=len(capacities))
+    return bool(np.all(loads <= capacities * (1 + _SAME)))
+
+
+def _alone(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
+    """Bytes a second of messages, if each sender were alone."""
+    if len(np.unique(senders)) == len(senders):
+        return np.asarray(capacities[paths].min(axis=1), np.float64)
+    own, places = np.unique(keys, return_inverse=True)
+    links = np.zeros(len(own), np.int64)
+    links[places.ravel()] = paths.ravel()
+    return fair_rates(places.reshape(paths.shape), capacities[links])
 
 
 def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bool:
@@ -109,7 +123,7 @@ class _Watch:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.s_per_byte = cluster.s_per_byte()
+        self.s_per_byte = cluster.s_per_byte
         self.is_limited = self.s_per_byte > self.s_per_byte[-1]
         self.busy = np.full(len(self.s_per_byte), -np.inf)  # until when, of each link
         self.exact = True

@@ -29,7 +29,7 @@ def test_efficiency_is_over_one_worker_alone(predictor: Predictor) -> None:
     assert one.efficiency == pytest.approx(one.alone / one.step.total) and one.efficiency < 0.5
 
 
-def test_intervals_hold_most_of_the_truth_and_widen_far_away(predictor: Predictor) -> None:
+def test_intervals_hold_the_truth(predictor: Predictor) -> None:
     networks = [Links("a", 1e-4, 8e-9), Links("b", 1e-3, 8e-8)]
     inside: list[bool] = []
     widths: dict[int, list[float]] = {}
@@ -40,7 +40,7 @@ def test_intervals_hold_most_of_the_truth_and_widen_far_away(predictor: Predicto
         inside.append(one.low <= real <= one.high)
         assert one.low <= one.step.total <= one.high
         widths.setdefault(one.workers, []).append(math.log(one.high / one.low))
-    assert np.mean(inside) > 0.6 and min(widths[2]) > 0.0
+    assert np.mean(inside) > 0.85 and min(widths[2]) > 0.0
     assert len(inside) == 2 * 5 * len(WORKERS)
 
 
@@ -90,23 +90,25 @@ def test_break_even_by_hand() -> None:
 
 
 def test_what_is_needed_is_just_enough(predictor: Predictor) -> None:
-    links = {one.name: one for one in (nominal("10gbit"), nominal("100gbit"))}
+    links = {one.name: one for one in (nominal("10gbit"), nominal("infiniband"))}
     predictions = predictor.predict(list(links.values()), [8, 64])
     found = needed(predictor, predictions, links)
-    assert len(found) == len(predictions) - len(winners(predictions))
+    best = {(network, workers): one.method for (_, network, workers), one in winners(predictions).items()}
+    losers = [one for one in predictions if one.method not in ("none", best[one.network, one.workers])]
+    assert [one.prediction for one in found] == losers and "none" in best.values()
     finite = 0
     for one in found:
-        ours, best = one.prediction, one.winner.step.total
+        ours, goal = one.prediction, one.winner.step.total
         for name, factor in (("codec", one.codec), ("payload", one.payload)):
             if math.isinf(factor):
                 step = predictor.step("", ours.method, ours.workers, links[ours.network], **{name: 1e-4})
-                assert step.total > best
+                assert step.total > goal
                 continue
             finite += 1
             for times, wins in ((1.01, True), (0.99, False)):
                 changed = {name: 1 / (factor * times)}
                 step = predictor.step("", ours.method, ours.workers, links[ours.network], **changed)
-                assert (step.total <= best) == wins
+                assert (step.total <= goal) == wins
         assert one.both <= min(one.codec, one.payload) * 1.001
     assert finite >= 2
 

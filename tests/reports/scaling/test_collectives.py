@@ -126,10 +126,21 @@ def test_forms_of_thakur_et_al_for_powers_of_two(workers: int) -> None:
         assert (found.steps, found.bytes, found.reduced) == pytest.approx((alpha, beta, gamma)), algorithm
 
 
-def test_ring_takes_what_was_measured() -> None:
-    """44 MB over 4 hosts at 1 Gbit/s, one-way 37 us, 3 alpha a step: 579 ms were measured on emulated links."""
-    beta = 8 / (1e9 * 1448 / 1514)
-    assert time("allreduce", "ring", 44e6, 4, 3 * 37e-6, beta) == pytest.approx(0.579, rel=0.06)
+@pytest.mark.parametrize(
+    ("rate", "alpha", "measured"),
+    [
+        (1e8, 0.22e-3, {2: 3.743, 4: 5.659, 8: 6.576}),
+        (1e9, 0.037e-3, {2: 0.378, 4: 0.579, 8: 0.703}),
+        (1e9, 10.18e-3, {2: 0.438, 4: 0.757, 8: 1.116}),
+    ],
+)
+def test_ring_takes_what_was_measured(rate: float, alpha: float, measured: dict[int, float]) -> None:
+    """Allreduce of 44 MB on emulated links, s by hosts; each message waits for three one-way times (2 cores)."""
+    beta = 8 / (rate * 1448 / 1514)
+    for hosts, seconds in measured.items():
+        assert time("allreduce", "ring", 44e6, hosts, 3 * alpha, beta) == pytest.approx(seconds, rel=0.09)
+        if rate == 1e9 and alpha > 1e-3:
+            assert time("allreduce", "ring", 44e6, hosts, alpha, beta) < 0.91 * seconds
 
 
 def test_pipeline_is_bound_by_the_bandwidth_where_the_chain_is_short() -> None:

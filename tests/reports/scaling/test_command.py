@@ -91,7 +91,17 @@ def test_the_check_is_told_with_its_error(place: Path, measured: Path, capsys: p
     assert f"off by {errors[22]:.1%} (median)" in (place / "scaling_check.md").read_text()
     out = told(capsys, measured, "--no-plots", "--workers", "8")
     assert "45 cells left out one by one" in out and "Which compressor is predicted to be fastest" in out
+    assert "workers: " in out and " times as " in out and " would beat " in out
     assert out.rstrip().endswith("scaling")
+
+
+def test_without_a_baseline_there_is_no_break_even(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = truth.sweep(tmp_path / "2026-11-20" / "18-00-00", methods=["qsgd"], networks=["none"], workers=(2, 3, 4, 8))
+    told(capsys, sweep, "--network", "1gbit", "--workers", "4", "--quiet")
+    names = {path.name for path in (sweep / "scaling").glob("*.csv")}
+    assert names == {f"scaling_{name}.csv" for name in NAMES if name not in ("break_even", "needed")}
+    assert rows(sweep / "scaling", "fastest")[0]["over_none"] == ""
+    assert "--network=: valid is one network or more" in told(capsys, sweep, "--network", "", status=2)
 
 
 def test_published_model_stands_beside_ours(place: Path) -> None:

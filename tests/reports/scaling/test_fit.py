@@ -67,6 +67,15 @@ def test_a_global_batch_tells_the_fixed_part_of_a_step_from_that_of_a_sample(mad
     assert check(parts).p90 < 0.1
 
 
+def test_a_few_samples_less_tell_nothing_of_the_fixed_part(made: Made) -> None:
+    """The last batch of an epoch may be shorter."""
+    parts = made(noise=0.1, networks=["none"])
+    cells = [
+        dataclasses.replace(cell, samples=cell.samples * 0.95) if cell.workers == 8 else cell for cell in parts.cells
+    ]
+    assert fit.fit(cells, parts.traffic).works[""].fixed == 0.0
+
+
 def test_overlap_hides_what_backward_takes(made: Made) -> None:
     parts = made(overlap=True, noise=0.02)
     assert all(cell.overlaps for cell in parts.cells) and check(parts).p90 < 0.15
@@ -106,6 +115,8 @@ def test_runs_that_the_cpu_has_limited_tell_nothing_of_the_network(made: Made) -
     fair = [cell for cell in parts.cells if cell.workers < 8]
     both = fit.fit([*fair, *limited], parts.traffic)
     assert both.shared == pytest.approx(fit.fit(fair, parts.traffic).shared)
+    held = check(dataclasses.replace(parts, cells=[*fair, *limited])).held
+    assert {one.cell.workers for one in held} == {2, 4}, "nor are they predicted"
     told = fit.fit([*fair, *(dataclasses.replace(cell, is_fair=True) for cell in limited)], parts.traffic)
     assert told.shared != pytest.approx(model.shared, rel=0.01)
 

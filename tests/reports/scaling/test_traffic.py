@@ -72,7 +72,7 @@ def test_a_sum_of_fewer_floats_than_workers_is_no_ring() -> None:
 def test_the_fastest_algorithm_depends_on_the_links() -> None:
     small, large = Traffic("lanes", summed=8e3), Traffic("lanes", summed=1e6)
     assert small.demand(1024, 1e-3, 1e-9).messages == 10 < small.demand(1024).messages
-    assert large.demand(1024, 1e-3, 1e-9).bytes < 2e6, "not recursive doubling, which sends it ten times"
+    assert large.demand(1024, 1e-6, 1e-9).bytes < 2e6, "not recursive doubling, which sends it ten times"
 
 
 def test_patterns_of_other_exchanges() -> None:

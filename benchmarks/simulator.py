@@ -1,0 +1,171 @@
+"""The simulator against exchanges on emulated hosts, and how long it takes.
+
+    python benchmarks/simulator.py [emulated] [speed] [--networks 100mbit 1gbit] [--hosts 2 4 8] [--into PAGE]
+
+- emulated: exchanges by plain MPI between hosts that sweep/emulation makes, of ranks that begin together, and of
+  stragglers: ranks that sleep for the log-normal times that the simulator draws, and exchange, step after step.
+  Simulated with the latency that was measured beside them, the nominal bandwidth less the headers of Ethernet, IP and
+  TCP, and messages above 64 KiB that are announced first, as Open MPI does over TCP. Sleeping takes no CPU, so that
+  hosts of one machine do not slow each other down as computing ones would. A figure is measured / simulated - 1: of
+  the time of an exchange (median of the repeats) and of the time of a step with stragglers.
+- speed: seconds to simulate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import yaml  # noqa: E402
+
+from compressors.commands import pages  # noqa: E402
+from reports.scaling.networks import PAYLOAD_SHARE  # noqa: E402
+from reports.scaling.simulator import (  # noqa: E402
+    Asynchronous,
+    Cluster,
+    Compute,
+    Link,
+    Schedule,
+    Step,
+    graphs,
+    schedules,
+    simulate,
+)
+from sweep import emulation, units  # noqa: E402
+from sweep.environment import clean_environment  # noqa: E402
+from sweep.run import ATTEMPT_VARIABLE  # noqa: E402
+from sweep.settings import MpiSettings  # noqa: E402
+
+PART = "simulator"
+EAGER = 65536
+SECONDS = 500
+
+
+def measured(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """What benchmarks/simulator_ranks.py writes, of so many emulated hosts with a rank each."""
+    mpi = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text(encoding="utf-8"))
+    section = {"name": "emulated", "bandwidth": network, "latency": latency, "loss": 0.0, "workers_per_host": 1}
+    words = [word.replace("{workers}", str(hosts)) for word in MpiSettings(mpi["command"]).program()]
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "found.json"
+        job = [*words, sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]
+        environment = {
+            **clean_environment(os.environ),
+            **{key: str(value) for key, value in mpi["environment"].items()},
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "TMPDIR": scratch,
+            ATTEMPT_VARIABLE: scratch,
+        }
+        command = emulation.command({**section, "hosts": {}}, hosts, 1, job)
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def made(name: str, workers: int, n: float) -> Schedule:
+    """The schedule of what the ranks do by that name."""
+    return {
+        "allreduce": lambda: schedules.allreduce_ring(workers, n),
+        "allgather": lambda: schedules.allgather_ring(workers, n),
+        "server": lambda: schedules.server(workers, n),
+        "gossip_ring": lambda: schedules.gossip(graphs.ring(workers), n),
+        "gossip_exponential": lambda: schedules.gossip(graphs.exponential(workers), n),
+    }[name]()
+
+
+def emulated(arguments: argparse.Namespace) -> list[str]:
+    """The rows of the table of exchanges on emulated hosts."""
+    head = [
+        "network",
+        "hosts",
+        "exchange",
+        "measured, ms",
+        "simulated",
+        "off",
+        "step with stragglers",
+        "simulated",
+        "off",
+    ]
+    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for network in arguments.networks:
+        rate = units.bits_per_second(network)
+        assert rate, network
+        n = round(rate / 8 * arguments.seconds) // 4 * 4  # a message takes as long on every network
+        asked = {"bytes": n, "repeats": arguments.repeats, "steps": arguments.steps}
+        asked |= {"compute_s": 2 * arguments.seconds, "sigma": 0.5, "seed": 1}
+        for hosts in arguments.hosts:
+            found = measured(network, arguments.latency, hosts, asked)
+            link = Link(found["latency_s"], 8 / (rate * PAYLOAD_SHARE))
+            cluster = Cluster(hosts, link, eager_bytes=EAGER)
+            for name in found["alike"]:
+                schedule = made(name, hosts, n)
+                once = simulate(cluster, Step(Compute(0.0), schedule), 1).finished.max()
+                late = Compute(asked["compute_s"], asked["sigma"])
+                steps = simulate(cluster, Step(late, schedule), arguments.steps, asked["seed"]).step_s
+                seen = statistics.median(found["alike"][name])
+                seen_steps = np.mean(found["stragglers"][name][-1]) / arguments.steps
+                cells = [f"{network}, {1e3 * link.latency_s:.2f} ms", str(hosts), name]
+                for real, simulated in ((seen, once), (seen_steps, steps)):
+                    cells += [f"{1e3 * real:.1f}", f"{1e3 * simulated:.1f}", f"{100 * (real / simulated - 1):+.1f} %"]
+                rows.append("| " + " | ".join(cells) + " |")
+                print(rows[-1], flush=True)
+    return rows
+
+
+def speed(arguments: argparse.Namespace) -> list[str]:
+    """The rows of the table of seconds to simulate."""
+    link, compute, n, many = Link(20e-6, 8e-10), Compute(0.1, 0.1), 44e6, 1024
+    plain, served = Cluster(many, link), Cluster(many, link, servers=1)
+    announced, nodes = Cluster(many, link, eager_bytes=0), Cluster(many, link, per_node=8, inner=Link(2e-6, 8e-12))
+    cases: list[tuple[str, Cluster, Schedule | Asynchronous, int]] = [
+        ("allreduce, ring", plain, schedules.allreduce_ring(many, n), 100),
+        ("the same, 16,384 workers", Cluster(16384, link), schedules.allreduce_ring(16384, n), 100),
+        ("the same, 8 workers a node", nodes, schedules.allreduce_ring(many, n), 10),
+        ("gossip, exponential", plain, schedules.gossip(graphs.exponential(many), n), 100),
+        ("alltoall, pairwise, announced", announced, schedules.alltoall_pairwise(many, n), 1),
+        ("parameter server", served, schedules.server(many, n, dedicated=True), 5),
+        ("asynchronous server", served, Asynchronous(compute, push_bytes=n, pull_bytes=n), 5),
+        ("allreduce, recursive doubling", plain, schedules.allreduce_doubling(many, n), 1),
+    ]
+    rows = ["| 1,024 workers, stragglers | engine | exact | steps | seconds |", "|---|---|---|---|---|"]
+    for name, cluster, exchange, steps in cases:
+        step = Step(compute, exchange) if isinstance(exchange, Schedule) else exchange
+        begun = time.perf_counter()
+        course = simulate(cluster, step, steps, seed=1)
+        took = time.perf_counter() - begun
+        rows.append(f"| {name} | {course.engine} | {'yes' if course.exact else 'no'} | {steps} | {took:.2f} |")
+        print(rows[-1], flush=True)
+    return rows
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tables = {"emulated": emulated, "speed": speed}
+    parser.add_argument("tables", nargs="*", choices=[*tables, []], help="all of them by default")
+    parser.add_argument("--networks", nargs="+", default=["100mbit", "1gbit"], help="bandwidths")
+    parser.add_argument("--latency", default="200us", help="one way (default: %(default)s)")
+    parser.add_argument("--hosts", nargs="+", type=int, default=[2, 4, 8])
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a message alone (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10, help="with stragglers")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
+    arguments = parser.parse_args(given)
+    text = "\n\n".join("\n".join(tables[name](arguments)) for name in arguments.tables or tables)
+    if arguments.into:
+        pages.fill(arguments.into, PART, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What the cost model takes from run directories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.collect import Report
+from reports.scaling import networks, parts
+from reports.scaling.parts import Cell, Parts
+from reports.scaling.traffic import Traffic
+from sweep import run as rundir
+from sweep.run import UsageError
+from tests.reports.scaling import truth
+from tests.reports.scaling.conftest import SWEPT
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return truth.sweep(
+        tmp_path / "2026-11-20" / "10-00-00", methods=["none", "qsgd"], networks=["ethernet_1g"], noise=0.0
+    )
+
+
+def change(sweep: Path, name: str, what: Change, only: str = "") -> None:
+    """Change the content of this file of the runs that have `only` in their name."""
+    for directory in (sweep / rundir.RUNS).iterdir():
+        if only in directory.name:
+            content = json.loads((directory / name).read_text())
+            what(content)
+            rundir.write_json(directory / name, content)
+
+
+def read(sweep: Path) -> Parts:
+    return parts.read(Report([sweep]).merged().runs, SWEPT)
+
+
+def one(found: Parts, method: str, workers: int) -> Cell:
+    (cell,) = (cell for cell in found.cells if (cell.method, cell.workers) == (method, workers))
+    return cell
+
+
+def test_a_cell_is_what_was_measured(sweep: Path) -> None:
+    cell = one(read(sweep), "qsgd", 4)
+    phases = truth.phases("qsgd", 4, truth.NETWORKS["ethernet_1g"], 32.0)
+    assert cell.step_s == pytest.approx(sum(phases.values())) and cell.samples == pytest.approx(32)
+    for phase in ("encode", "communicate", "decode", "backward"):
+        assert getattr(cell, f"{phase}_s") == pytest.approx(phases[phase])
+    assert (cell.load, cell.network, cell.overlaps, cell.is_fair) == (2.0, "ethernet_1g", False, True)
+    assert cell.links.alpha == 220e-6 and cell.links.bandwidth == pytest.approx(1e9 * 1448 / 1514)
+    assert one(read(sweep), "qsgd", 2).load == 1.0
+
+
+def test_repetitions_are_one_cell_with_their_median(tmp_path: Path) -> None:
+    sweep = truth.sweep(tmp_path / "a" / "b", methods=["none"], networks=["none"], workers=(2, 4), seeds=3, noise=0.0)
+
+    def slower(result: dict[str, Any]) -> None:
+        result["phases_s"]["encode"] *= 50
+
+    before = one(read(sweep), "none", 2).encode_s
+    change(sweep, rundir.RESULT, slower, only="workers=2,network=none,seed=1")
+    found = read(sweep)
+    assert len(found.cells) == 2 and one(found, "none", 2).encode_s == pytest.approx(before)
+
+
+def test_marks_and_threads_and_overlap_are_seen(sweep: Path) -> None:
+    change(sweep, rundir.RESULT, lambda result: result["network"].update(marks=["bandwidth", "cpu"]), only="qsgd")
+    change(sweep, rundir.CONFIG, lambda config: config.update(threads_per_worker=2))
+    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none")
+    found = read(sweep)
+    ours, dense = one(found, "qsgd", 4), one(found, "none", 4)
+    assert not ours.is_fair and not ours.overlaps
+    assert dense.is_fair and dense.overlaps and dense.load == 4.0
+
+
+def test_what_differs_between_runs_of_a_compressor_is_in_the_name_of_the_method(sweep: Path) -> None:
+    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none,workers=4")
+    found = read(sweep)
+    assert found.compressors == {
+        "none exchange.overlap=true": "none",
+        "none exchange.overlap=false": "none",
+        "qsgd exchange.overlap=false": "qsgd",
+    }, "the workers would do as names of the runs"
+
+
+def test_models_are_apart_even_if_each_compressor_has_its_own(sweep: Path) -> None:
+    change(sweep, rundir.CONFIG, lambda config: config["model"].update(name="lenet"), only="none")
+    assert {(cell.workload, cell.method) for cell in read(sweep).cells} == {
+        ("model=lenet", "none"),
+        ("model=wideresnet", "qsgd"),
+    }
+
+
+def test_cores_that_a_worker_has_for_itself_are_no_crowd(sweep: Path) -> None:
+    change(sweep, rundir.STATE, lambda state: state.update(oversubscribed=False))
+    assert {cell.load for cell in read(sweep).cells} == {1.0}
+
+
+def test_an_emulated_network_that_was_not_measured_is_what_it_was_asked_to_be(sweep: Path) -> None:
+    own: Mapping[str, Any] = {"name": "emulated", "bandwidth": "100mbit", "latency": "3ms", "loss": 0.0}
+    change(sweep, rundir.CONFIG, lambda config: config.update(network=own))
+    change(sweep, rundir.RESULT, lambda result: result.pop("network"))
+    cell = one(read(sweep), "none", 4)
+    assert cell.network == "emulated bandwidth=100mbit latency=3ms"
+    assert cell.links.alpha == pytest.approx(3e-3) and cell.links.bandwidth == pytest.approx(1e8 * 1448 / 1514)
+
+
+def test_runs_of_versions_without_networks_are_of_none(sweep: Path) -> None:
+    change(sweep, rundir.CONFIG, lambda config: config.pop("network"))
+    change(sweep, rundir.RESULT, lambda result: result.pop("network"))
+    found = read(sweep)
+    assert {cell.network for cell in found.cells} == {"none"} and found.cells[0].links == networks.MEMORY
+    assert found.networks == []
+
+
+def test_what_has_no_model_is_left_out_with_its_reason(sweep: Path) -> None:
+    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(name="parameter_server"), only="qsgd")
+    found = read(sweep)
+    assert {cell.method for cell in found.cells} == {"none"}
+    (reason,) = found.left_out
+    assert reason.startswith("qsgd: exchange=parameter_server ") and "simulator" in reason
+    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(name="hierarchical"), only="none")
+    with pytest.raises(UsageError, match="no method is left with two numbers of workers: .*hierarchical"):
+        read(sweep)
+
+
+def test_runs_without_phases_are_not_used(sweep: Path) -> None:
+    change(sweep, rundir.RESULT, lambda result: result.pop("phases_s"), only="compressor=qsgd,workers=4")
+    assert {(cell.method, cell.workers) for cell in read(sweep).cells} == {
+        *(("none", workers) for workers in (2, 4, 8)),
+        *(("qsgd", workers) for workers in (2, 8)),
+    }
+
+
+def test_steps_between_two_exchanges_and_neighbours_are_seen(sweep: Path) -> None:
+    change(sweep, rundir.CONFIG, lambda config: config.update(algorithm={"name": "local_sgd", "steps": 8}), only="none")
+    gossip = {"algorithm": {"name": "dpsgd"}, "topology": {"name": "ring"}}
+    change(sweep, rundir.CONFIG, lambda config: config.update(gossip), only="qsgd")
+    change(sweep, rundir.RESULT, lambda result: result.update(messages_per_step=2.0), only="qsgd")
+    found = read(sweep)
+    by_name = {method.partition(" ")[0]: traffic for (_, method), traffic in found.traffic.items()}
+    assert by_name["none"].every == 8 and by_name["none"].summed == pytest.approx(8 * truth.DENSE_BYTES)
+    gathered = truth.METHODS["qsgd"].payload
+    assert by_name["qsgd"] == Traffic("gossip", gathered=gathered, degree=2.0)

@@ -1,0 +1,54 @@
+"""What a probe measures, and how its ranks agree on that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.trainers.test_exchange import OPENMPI, mpirun
+from trainers import probing
+from trainers.piecewise import Line
+from trainers.probing import Point
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_collectives_of_training_are_probed(workers: int) -> None:
+    functions = "operations + left_out + clock + probe 3 4096"
+    mpirun(workers, *functions.split(), module="tests.trainers.ranks_probing")
+
+
+def test_the_algorithm_is_the_one_that_training_is_given() -> None:
+    given = OPENMPI["environment"]
+    assert probing.algorithm("allreduce", given) == probing.algorithm("allgather", given) == "ring"
+    assert probing.algorithm("bcast", given) is None and probing.algorithm("alltoall", given) is None
+    assert probing.algorithm("allreduce", {**given, "OMPI_MCA_coll_tuned_use_dynamic_rules": "0"}) is None
+    named = {**given, "OMPI_MCA_coll_tuned_bcast_algorithm": "binomial"}
+    assert probing.algorithm("bcast", named) == "binomial"
+    assert probing.algorithm("allreduce", {}) is None
+
+
+def test_a_median_of_more_repeats_is_surer() -> None:
+    few, many = (Point(4, 1.0, 0.9, 1.1, repeats) for repeats in (4, 16))
+    assert few.error == 2 * many.error == pytest.approx(1.25 * 0.2 / 1.35 / 2)
+
+
+def test_repeats_that_began_apart_do_not_count() -> None:
+    apart = np.array([9.0, 1, 8, 2, 7, 3, 6, 4])
+    assert sorted(probing.most_together(apart)) == [1, 3, 5, 7]
+    assert len(probing.most_together(np.ones(3))) == 3 and len(probing.most_together(np.ones(1))) == 1
+
+
+def test_lines_are_told_in_bytes() -> None:
+    points = [Point(4 * 2**power, 1.0, 1.0, 1.0, 3) for power in range(8)]
+    lines = [Line(0, 3, 1.0, 0.0, 0.01), Line(4, 7, 0.5, 1e-3, 0.02, (5,))]
+    assert probing.switch_points(lines, points) == [45]  # between 32 and 64
+    assert probing.described(lines[1], points, "ring") == {
+        "from_bytes": 64,
+        "to_bytes": 512,
+        "alpha_s": 0.5,
+        "beta_s_per_byte": 1e-3,
+        "residual": 0.02,
+        "outliers": [128],
+        "algorithm": "ring",
+    }
