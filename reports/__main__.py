@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _commands() -> str | None:
-    lines = [f"  {command:7} {summary}" for command, summary in COMMANDS.items()]
+    lines = [f"  {command:8} {summary}" for command, summary in COMMANDS.items()]
     head = "commands (python -m reports COMMAND --help tells more; a path that is called so is written ./list):"
     return "\n".join([head, *lines]) if lines else None
 

@@ -120,7 +120,8 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     distinct = runs[config].nunique(dropna=False)
     keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
     # Groups first: what differs between two models because they are two models needs no row of its own.
-    inner = [key for key in config if key.rpartition(".")[0] in config]
+    groups = set(config)
+    inner = [key for key in config if any(above in groups for above in _above(key))]
     outer = [key for key in config if key not in inner]
     for candidates in (outer, inner):
         others = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
@@ -166,6 +167,11 @@ def without_topology(runs: pd.DataFrame) -> pd.Series:
 def _first_of(key: str) -> Callable[[Any], Any]:
     """By what the values of a key are sorted: what others are compared with first."""
     return order if key != ALGORITHM else lambda value: (setting(value) != SGD, order(value))
+
+
+def _above(key: str) -> list[str]:
+    """What a key is a part of: `a` and `a.b` of `a.b.c`."""
+    return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
 def _typed(key: str) -> str:

@@ -23,6 +23,7 @@ OUTLIER = 3.0
 """Standard errors from which on a point counts as an outlier."""
 LAST = 9.0
 """Likewise of the point of the largest size."""
+NORMAL_MEDIAN = 0.6745  # of the magnitudes of what is normal, in standard deviations
 FEWEST = 3
 """Points of a line at least: two are on one whatever they are."""
 MOST = 4
@@ -141,10 +142,10 @@ def _least_squares(x: Array, y: Array, weight: Array) -> tuple[float, float]:
 
 
 def _scatter(n: Array, t: Array, sigma: Array, lines: Sequence[Line]) -> float:
-    """How many standard errors the points are off these lines, an outlier OUTLIER; 1 where there is nothing to tell."""
+    """How many standard errors the points are off these lines, by their median; 1 where there is nothing to tell."""
     off = [(line.alpha + line.beta * n[i] - t[i]) / (sigma[i] * t[i]) for line in lines for i in _places(line)]
     free = len(off) - 3 * len(lines)  # three numbers of a line were chosen to fit
-    return float(np.sqrt(_cost(np.array(off)) / free)) if free > 0 else 1.0
+    return float(np.median(np.abs(off)) / NORMAL_MEDIAN * np.sqrt(len(off) / free)) if free > 0 else 1.0
 
 
 def _places(line: Line) -> range:

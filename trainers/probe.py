@@ -48,7 +48,8 @@ def probe(seconds: str, directory: Path) -> None:
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         about = {**_about(config, directory, list(dict.fromkeys(hosts or [])), measured), "started": started}
-        write_json(directory / NETWORK, {**about, "workers": comm.size, "collectives": collectives})
+        about |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
+        write_json(directory / NETWORK, {**about, "collectives": collectives})
         write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
 
 

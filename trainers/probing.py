@@ -33,7 +33,7 @@ SMALL_SHARE = 0.3  # of the time for sizes that take little: the more is left fo
 CHEAP_S = 0.05  # a first repeat that takes less is a warm-up and does not count
 MARGIN = 1.2  # times as long as the first repeat are the others given
 PAUSE_S = 0.3e-3  # between two repeats at least
-SLOW = 0.3  # of the time: where short messages would take more, every other size of them is left out
+SLOW = 0.3  # of the time: where short messages would take more, three of four sizes of them are left out
 SHORT = 2**14  # bytes
 MEMORY = 0.25  # share of what is free on a machine that buffers may take
 
@@ -142,7 +142,7 @@ class Probe:
         names = ["bcast", "alltoall", "allgather", "allreduce"]  # what one leaves of its time, the next ones get
         sizes = self._sizes
         if self._least(names) * len(sizes) * FEW > SLOW * self.seconds:
-            sizes = [size for place, size in enumerate(sizes) if size > SHORT or place % 2 == 0]
+            sizes = [size for place, size in enumerate(sizes) if size > SHORT or place % 4 == 0]
         found = {}
         for place, name in enumerate(names):
             share = (end - time.perf_counter()) / (len(names) - place)

@@ -90,19 +90,19 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     from reports import collect
     from reports.build import swept
     from reports.collect import Report
-    from reports.scaling import fit, parts
+    from reports.scaling import check, fit, parts
     from reports.scaling.predict import Predictor
 
     sweeps = collect.sweeps(*options.paths)
     report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
     found = parts.read(report.runs, [key for info in infos for key in swept(info)], str(infos[0].get("command", "")))
-    check = fit.check(found)
-    fit.refuse(check)
+    checked = check.check(found)
+    check.refuse(checked)
     model = fit.fit(found.cells, found.traffic)
     one = options.into is None and len(sweeps) == 1
     place = sweeps[0] if one else comparing.place(options.into, sweeps)
-    return Predictor(found, model, check, options.samples, options.best), place / PLACE if one else place
+    return Predictor(found, model, checked, options.samples, options.best), place / PLACE if one else place
 
 
 def _write(
@@ -116,7 +116,7 @@ def _write(
 ) -> tuple[list[Table], list[str]]:
     """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
     from reports.formats import save
-    from reports.scaling import answers, tables
+    from reports.scaling import answers, check_tables, tables
     from sweep.units import seconds
 
     parts = predictor.parts
@@ -134,8 +134,8 @@ def _write(
         tables.efficiency(predictions, notes),
         tables.needed(missing, [*tables.closest(missing), *notes]),
         tables.published(predictor, predictions, by_name),
-        tables.checked(predictor.check, ()),
-        tables.fitted(predictor),
+        check_tables.checked(predictor.check, ()),
+        check_tables.fitted(predictor),
     ]
     made = [table for table in made if table.rows]
     for table in made:
@@ -153,7 +153,7 @@ def _write(
 
 def _show(predictor: Predictor, made: Sequence[Table], closest: Sequence[str]) -> None:
     from reports import terminal
-    from reports.scaling.tables import summary
+    from reports.scaling.check_tables import summary
 
     out = terminal.console()
     for line in summary(predictor.check):

@@ -22,11 +22,11 @@ from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, plain
 from reports.plots.marks import legend
 from reports.plots.picture import Maker, Plot
 from reports.scaling.answers import FASTEST_BIT_S, SLOWEST_BIT_S, BreakEven, Map
-from reports.scaling.fit import Check
+from reports.scaling.check import Check
+from reports.scaling.check_tables import summary
 from reports.scaling.networks import PAYLOAD_SHARE, Links
 from reports.scaling.parts import Cell
 from reports.scaling.predict import Prediction
-from reports.scaling.tables import summary
 from reports.text import listed, number
 from sweep.units import shown_bandwidth
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reports.scaling.fit import Check, Model, Step, stack
+from reports.scaling.check import Check
+from reports.scaling.fit import Model, Step, stack
 from reports.scaling.networks import Links
 from reports.scaling.parts import Parts
 

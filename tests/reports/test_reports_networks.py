@@ -108,6 +108,15 @@ def test_options_of_a_network_are_rows_where_they_differ(tmp_path: Path) -> None
     assert len(table.rows) == 6
 
 
+def test_networks_of_ones_own_are_told_apart_by_all_that_is_different(tmp_path: Path) -> None:
+    """Also where a host has something of its own."""
+    office = {**OWN, "bandwidth": "300mbit", "hosts": {1: {"latency": "2ms"}}}
+    configs = [config(network, name) for network in (office, {**OWN, "hosts": {}}) for name in ("none", "qsgd")]
+    made = fabricate.sweep(tmp_path / "s", configs, swept=["network", "compressor"])
+    keys = lay_out(reports.load(made).runs, ["network", "compressor"]).keys
+    assert set(keys) == {"network.bandwidth", "network.hosts", "network.hosts.1.latency"}
+
+
 def test_networks_that_are_not_as_described_are_marked_in_every_table(built: Built) -> None:
     for table in built.tables:
         markdown, latex, page = formats.to_markdown(table), formats.to_latex(table), formats.to_html(table)

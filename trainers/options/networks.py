@@ -26,8 +26,7 @@ _OF_A_HOST = {"bandwidth": _BANDWIDTH, "latency": _LATENCY}
 
 def _is_hosts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(host, int)
-        and host >= 0
+        str(host).isdecimal()  # JSON, and keys that are typed, make texts of numbers
         and isinstance(own, Mapping)
         and all(key in _OF_A_HOST and _OF_A_HOST[key].test(item) for key, item in own.items())
         for host, own in value.items()
@@ -82,6 +81,10 @@ class Emulated(Network):
     loss: float = number(0.0, low=0.0, high=0.5)
     workers_per_host: int = integer(1, low=1, high=1024)
     hosts: dict[int, Any] = dataclasses.field(default_factory=dict, hash=False, metadata={"valid": _HOSTS})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "hosts", {int(host): dict(own) for host, own in self.hosts.items()})
 
 
 @dataclasses.dataclass(frozen=True)

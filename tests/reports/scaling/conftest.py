@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports.collect import Report
-from reports.scaling import fit, parts
+from reports.scaling import check, fit, parts
 from reports.scaling.parts import Parts
 from reports.scaling.predict import Predictor
 from tests.reports.scaling import truth
@@ -23,7 +23,7 @@ def read(sweep: Path) -> Parts:
 
 def predictor_of(sweep: Path, **options: Any) -> Predictor:
     found = read(sweep)
-    return Predictor(found, fit.fit(found.cells, found.traffic), fit.check(found), **options)
+    return Predictor(found, fit.fit(found.cells, found.traffic), check.check(found), **options)
 
 
 @pytest.fixture(scope="session")

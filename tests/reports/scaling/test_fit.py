@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from reports.scaling import fit
-from reports.scaling.fit import check, exposed, refuse, waiting
+from reports.scaling.check import check, refuse
+from reports.scaling.fit import exposed, waiting
 from reports.scaling.networks import Links, nominal
 from reports.scaling.parts import Parts
 from reports.scaling.predict import Predictor
