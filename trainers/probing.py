@@ -159,7 +159,7 @@ class Probe:
             # the time grows at most as the size does
             expected = points[-1].time_s * size / points[-1].bytes if points else 0.0
             left = seconds - (time.perf_counter() - began)
-            if not self.comm.bcast(2 * MARGIN * expected <= left):
+            if not self.comm.bcast(not points or 2 * MARGIN * expected <= left):  # the smallest always
                 why = "time"
                 break
             points.append(self._point(size, operation, share, left))

