@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -45,7 +44,7 @@ from reports.scaling.simulator import (  # noqa: E402
     simulate,
 )
 from sweep import emulation, units  # noqa: E402
-from sweep.environment import clean_environment  # noqa: E402
+from sweep.attempt import job_environment  # noqa: E402
 from sweep.run import ATTEMPT_VARIABLE  # noqa: E402
 from sweep.settings import MpiSettings  # noqa: E402
 
@@ -62,13 +61,8 @@ def measured(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> d
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "found.json"
         job = [*words, sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]
-        environment = {
-            **clean_environment(os.environ),
-            **{key: str(value) for key, value in mpi["environment"].items()},
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "TMPDIR": scratch,
-            ATTEMPT_VARIABLE: scratch,
-        }
+        variables = {key: str(value) for key, value in mpi["environment"].items()}
+        environment = job_environment({**variables, ATTEMPT_VARIABLE: scratch}, None, scratch)
         command = emulation.command({**section, "hosts": {}}, hosts, 1, job)
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
         return dict(json.loads(file.read_text(encoding="utf-8")))

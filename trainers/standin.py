@@ -10,6 +10,7 @@ start in no time.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import sys
@@ -48,29 +49,24 @@ def end_as(status: int) -> NoReturn:
 
 
 def main(pool: str) -> None:
-    heard: list[int] = []
-    passed = False
-
-    def pass_on(number: int, frame: object) -> None:
-        if not passed:
-            heard.append(number)
-            return
-        try:  # noqa: SIM105 - contextlib takes longer to load than all the rest
-            link.send(bytes([number]))
-        except OSError:
-            pass  # it has ended
-
+    woken, waking = socket.socketpair()
+    for one in (woken, waking):
+        one.setblocking(False)
+    signal.set_wakeup_fd(waking.fileno())  # a handler written in Python may run only after the wait it should end
     for each in PASSED_ON:  # first of all: a signal that nobody listens to would end this process
-        signal.signal(each, pass_on)
+        signal.signal(each, lambda number, frame: None)
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if not ask(pool, link):
         link.close()
-        for number in heard:
-            end_as(-number)
-        os.execv(sys.executable, [sys.executable, "-m", "trainers.pool", pool])
-    passed = True
-    for number in heard:
-        pass_on(number, None)
+        try:
+            end_as(-woken.recv(1)[0])
+        except BlockingIOError:  # none has come
+            os.execv(sys.executable, [sys.executable, "-m", "trainers.pool", pool])
+    while link not in select.select([link, woken], [], [])[0]:
+        try:
+            link.send(woken.recv(64))
+        except OSError:
+            break  # it has ended
     word = link.recv(4, socket.MSG_WAITALL)
     end_as(int.from_bytes(word, "little", signed=True) if len(word) == 4 else -signal.SIGKILL)
 

@@ -63,11 +63,15 @@ class Job:
         leased = [int(core) for core in os.environ.get(names.CORES_VARIABLE, "").split(",") if core]
         hosts, agent = self.place / "hosts", self.place / "agent"
         hosts.write_text(commands.slots(self.cluster))
-        agent.write_text(commands.agent(self.cluster, leased, self.threads, str(self.place)))
+        prefix, plain = Path(os.path.realpath(self.words[0])).parent.parent, self.place / "mpi"
+        plain.symlink_to(prefix)
+        agent.write_text(commands.agent(self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain)))
         agent.chmod(0o700)
-        preload = None
+        preload: str | None = None
         try:
-            preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(native.program("idle", self.place))]))
+            idle = self.place / "idle"  # the loader takes a space for the end of a path
+            idle.symlink_to(native.program("idle", self.place))
+            preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(idle)]))
         except native.NotCompiled as error:
             built.problems.append(f"ranks that wait take CPU time: {error}")
         added = commands.mpi_arguments(str(hosts), str(agent), preload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -145,13 +146,15 @@ def slots(cluster: Cluster) -> str:
     return "".join(f"{host.name} slots={cluster.workers_per_host}\n" for host in cluster.hosts)
 
 
-def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str) -> str:
+def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str) -> str:
     """A shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
 
     Args:
         cores: leased to the run; each host has its own where there are enough, else none, and shares them all.
         threads: of each rank.
         place: directory of the files that are the hosts' namespaces: NAME.net and NAME.uts.
+        prefix: of Open MPI, which does not quote it: a space in it would end a word.
+        plain: another name of it, without spaces.
     """
     each = cluster.workers_per_host * threads
     lines = []
@@ -159,6 +162,7 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str) -> s
         mine = cores[host.number * each : (host.number + 1) * each]
         own = ",".join(map(str, mine if len(mine) == each else cores))
         lines.append(f"{host.name}) {CORES_VARIABLE}={own} ;;")
+    renamed = "".join(f"s|{_literal(prefix)}{end}|{plain}{end}|g;" for end in "/;:")
     return "\n".join(
         [
             "#!/bin/sh",
@@ -170,10 +174,16 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str) -> s
             "esac",
             f"export {CORES_VARIABLE}",
             f"place={shlex.quote(place)}",
-            'exec nsenter --net="$place/$host.net" --uts="$place/$host.uts" sh -c "$*"',
+            f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)})",
+            'exec nsenter --net="$place/$host.net" --uts="$place/$host.uts" sh -c "$line"',
             "",
         ]
     )
+
+
+def _literal(text: str) -> str:
+    """A text as a pattern of sed, between bars, that is nothing but itself."""
+    return re.sub(r"[][\\.*^$|]", r"\\\g<0>", text)
 
 
 def mpi_arguments(hostfile: str, agent_file: str, preload: str | None) -> list[str]:

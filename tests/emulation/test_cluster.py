@@ -15,7 +15,8 @@ from tests.emulation.conftest import Emulate, interfaces
 
 pytestmark = pytest.mark.network
 
-TALK = f"{shlex.quote(sys.executable)} {shlex.quote(str(Path(__file__).with_name('talk.py')))}"
+WORDS = (sys.executable, str(Path(__file__).with_name("talk.py")))
+TALK = " ".join(shlex.quote(shlex.quote(word)) for word in WORDS)  # for this shell, and for that on the host
 
 
 def send(number: int, sender: str = "host0", receiver: str = "host1") -> str:

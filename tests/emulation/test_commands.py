@@ -129,7 +129,9 @@ def test_which_networks_are_emulated(name: str, is_one: bool) -> None:
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The stand-in for ssh, for two hosts with two ranks each; nsenter only says how it was called."""
     (tmp_path / "nsenter").write_text('#!/bin/sh\necho "$1 $2 cores=$GRADSWEEP_CORES"\nshift 2\nexec "$@"\n')
-    (tmp_path / "agent").write_text(commands.agent(cluster(4, workers_per_host=2), [4, 5, 6, 7], 1, "/a place"))
+    (tmp_path / "agent").write_text(
+        commands.agent(cluster(4, workers_per_host=2), [4, 5, 6, 7], 1, "/a place", "/an mpi", "/m")
+    )
     for name in ("nsenter", "agent"):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -141,12 +143,14 @@ def test_the_agent_enters_a_host_as_ssh_would(agent: Path) -> None:
     words = [agent, "-x", "-p", "22", "host1", "A=1;", "echo", "$A", "'b  c'"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.stdout == "--net=/a place/host1.net --uts=/a place/host1.uts cores=6,7\n1 b  c\n", done.stderr
+    done = subprocess.run([agent, "host1", "P=/an mpi;", "echo", "$P", "/an mpi/bin"], capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == ["/m /m/bin"], "Open MPI does not quote where it lies"
     done = subprocess.run([agent, "host2", "true"], capture_output=True, text=True)
     assert done.returncode == 255 and done.stderr == "no such host: host2\n"
 
 
 def test_hosts_share_cores_where_there_are_too_few() -> None:
-    text = commands.agent(cluster(3), [0, 1], 1, "place")
+    text = commands.agent(cluster(3), [0, 1], 1, "place", "/usr", "/m")
     assert [line.split("=")[1] for line in text.splitlines() if line.startswith("host")][1:] == [
         "0 ;;",
         "1 ;;",

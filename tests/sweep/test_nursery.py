@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,7 +103,12 @@ def task(code: Path, command: Sequence[str] = ("mpirun",), **environment: str) -
 
 def told(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
-    return json.loads(process.stdout.readline())
+    deadline = threading.Timer(120, process.kill)
+    deadline.start()
+    try:
+        return json.loads(process.stdout.readline())
+    finally:
+        deadline.cancel()
 
 
 def alive(pid: int) -> bool:
