@@ -167,11 +167,14 @@ class Nursery:
             link.close()  # it does without us
         else:
             nursery = os.getpid()
+            # what came for the rank may be sent on before its fork has returned, where Python drops what is pending
+            open_to = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
             child = os.fork()
             if child == 0:
                 die_with(nursery)
                 link.close()
-                self._become(world, descriptors, *place)
+                self._become(world, descriptors, open_to, *place)
+            signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
             link.setblocking(False)
             self._links[child] = link
             self._selector.register(link, selectors.EVENT_READ, child)
@@ -186,13 +189,20 @@ class Nursery:
         return variables, os.sched_getaffinity(pid), os.readlink(f"/proc/{pid}/cwd")
 
     def _become(
-        self, world: str, descriptors: list[int], variables: dict[bytes, bytes], cores: set[int], folder: str
+        self,
+        world: str,
+        descriptors: list[int],
+        open_to: set[int],
+        variables: dict[bytes, bytes],
+        cores: set[int],
+        folder: str,
     ) -> NoReturn:
         """In the child: be a rank in the place of another process."""
         try:
             mark(MARK + variables.get(MARK[:-1], b""))
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
             for one in (*self._links.values(), *self._listeners.values(), self._control, self._woken, self._waking):
                 one.close()
             self._selector.close()
