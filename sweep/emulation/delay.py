@@ -23,6 +23,8 @@ LEAST, MOST = 3, 400
 BLOCK = 25
 ENOUGH_S = 0.06
 """For a measurement, after the least."""
+SHORT_S = 0.001
+"""The longest delay at which is measured what the machine takes beside it: longer ones come too rarely."""
 LONG_S = 0.05
 """A latency above that is not measured again."""
 LOOKS, ROUNDS = 2, 3
@@ -126,16 +128,17 @@ def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None
     delayer = _delayer(built, has_netem)
     if delayer is None:
         return None, bare
-    own = bare
-    delayer.set(own, 0.0)
-    if wanted > LONG_S:  # what the machine takes is nothing of it
-        delayer.set(own, cluster.loss)
-        return delayer, None
+    own, short = bare, min(wanted, SHORT_S)
     estimates: list[float] = []
     for _ in range(ROUNDS):
-        estimates.append(one_way(built, one, other) - max(0.0, wanted - own))
+        added = max(0.0, short - own)
+        delayer.set(wanted - added, 0.0)
+        estimates.append(one_way(built, one, other) - added)
         own = min(estimates)  # a machine that is busy for a while only adds
-        delayer.set(own, 0.0)
+    if wanted > LONG_S:
+        delayer.set(own, cluster.loss)
+        return delayer, None
+    delayer.set(own, 0.0)
     took = min(one_way(built, one, other) for _ in range(LOOKS))
     if own >= wanted and cluster.is_uniform and not cluster.loss and wanted - bare < took - wanted:
         delayer.remove()  # even without a delay it takes longer than the kernel's bridge

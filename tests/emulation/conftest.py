@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ class Emulation:
 
     def namespaces(self) -> set[str]:
         """The network namespaces of its processes."""
-        return {os.readlink(f"/proc/{pid}/ns/net") for pid in self.left()} - {os.readlink("/proc/self/ns/net")}
+        return namespaces_of(self.left()) - {os.readlink("/proc/self/ns/net")}
 
     def nothing_is_left(self, namespaces: set[str]) -> None:
         """No process of it, and none in its namespaces, which have no other way to stay."""
@@ -113,12 +114,14 @@ class Emulation:
 
 def all_namespaces() -> set[str]:
     """The network namespaces of all processes of the machine."""
+    return namespaces_of(int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+
+
+def namespaces_of(pids: Iterable[int]) -> set[str]:
     links = set()
-    for entry in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            links.add(os.readlink(entry))
-        except OSError:
-            continue
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            links.add(os.readlink(f"/proc/{pid}/ns/net"))
     return links
 
 

@@ -98,10 +98,12 @@ def test_the_longest_latency_is_measured(delayed: Delayed) -> None:
     assert took == pytest.approx(0.003) and delayer.told[-1][0] == pytest.approx(80 * US)
 
 
-def test_a_long_latency_is_not_measured(delayed: Delayed) -> None:
+def test_what_the_machine_takes_is_measured_at_a_short_delay(delayed: Delayed) -> None:
+    """There are too few round trips of a long latency to tell it from a busy machine."""
     machine = Machine(30 * US, 80 * US, latency="500ms")
     delayer, took = delayed(machine)
-    assert took is None and delayer.told[-1] == (pytest.approx(30 * US), 0.0)
+    assert took is None and delayer.told[-1] == (pytest.approx(80 * US), 0.0)
+    assert all(0.5 - own <= delay.SHORT_S for own, _ in delayer.told[1:-1])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ def up(job: Emulation) -> None:
     assert job.process.stdout is not None and job.process.stdout.readline() == "up\n"
 
 
+def program(pid: int) -> str:
+    """What a process runs; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+    except OSError:
+        return ""
+
+
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -USR1 $$", -10), ("kill -9 $$", -9)])
 def test_it_ends_as_mpirun_did(emulate: Emulate, script: str, code: int) -> None:
     assert emulate(script).end()[0] == code
@@ -121,7 +129,7 @@ def test_a_switch_that_dies_is_the_reason(emulate: Emulate) -> None:
     """Packets would stop, and ranks wait for ever."""
     job = emulate(ENDLESS, latency="5ms", hosts={1: {"latency": "6ms"}})
     up(job)
-    (switch,) = [pid for pid in job.left() if b"switch-" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]]
+    (switch,) = [pid for pid in job.left() if "switch-" in program(pid)]
     os.kill(switch, signal.SIGKILL)
     code, out, err = job.end()
     reason, cause = failures.explain(job.attempt, code)

@@ -14,7 +14,7 @@ from sweep import run as names
 from sweep.processes import processes_of
 from sweep.run import Run, runs_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
-from tests.emulation.conftest import all_namespaces, interfaces
+from tests.emulation.conftest import all_namespaces, interfaces, namespaces_of
 
 pytestmark = [pytest.mark.network, pytest.mark.mpi]
 
@@ -48,7 +48,10 @@ def processes(run: Run) -> dict[str, list[int]]:
     """Of its first attempt: the outer process, mpirun, and the ranks."""
     found: dict[str, list[int]] = {"outer": [run.state()["attempts"][0]["pid"]], "mpirun": [], "rank": []}
     for pid in processes_of(run.attempt(1).absolute()):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
         if words[1:3] == [b"-m", b"trainers"]:
             found["rank"].append(pid)
         elif words[0].endswith((b"mpirun", b"prterun")):
@@ -57,8 +60,7 @@ def processes(run: Run) -> dict[str, list[int]]:
 
 
 def namespaces(run: Run) -> set[str]:
-    own = {os.readlink("/proc/self/ns/net")}
-    return {os.readlink(f"/proc/{pid}/ns/net") for pid in processes_of(run.attempt(1).absolute())} - own
+    return namespaces_of(processes_of(run.attempt(1).absolute())) - {os.readlink("/proc/self/ns/net")}
 
 
 def test_a_network_is_an_axis_of_a_sweep(start: Start, tmp_path: Path) -> None:
