@@ -13,8 +13,11 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]+)\s*")
 def bits_per_second(text: object) -> float | None:
     """The bandwidth that a text such as `1gbit`, `100 Mbit/s` or `2.5Gbps` names, in bit/s; None where it names none.
 
-    Prefixes are decimal, as those of network rates are; a number without a unit names none.
+    Prefixes are decimal, as those of network rates are; a number without a unit names none, and neither do bytes a
+    second (`125MBps`).
     """
+    if re.search(r"B(ps|PS)\s*$", str(text)):
+        return None
     lower = str(text).lower().strip()
     for end in ("/s", "ps"):
         if lower.endswith(f"bit{end}") or (end == "ps" and lower.endswith("bps")):

@@ -6,9 +6,11 @@ collective takes (Hunold and Carpen-Amarie, "Reproducible MPI benchmarking is st
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,10 +33,9 @@ class CommonClock:
     def __init__(self, comm: MPI.Comm) -> None:
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # nanosecond: else a sleep may take 50 us longer
         self.comm = comm
-        machines = comm.allgather(machine())
-        self.one_machine = len(set(machines)) == 1
-        crowded = machines.count(machines[comm.rank]) > len(os.sched_getaffinity(0))
-        self.crowded = any(comm.allgather(crowded))
+        places = comm.allgather((machine(), frozenset(os.sched_getaffinity(0))))
+        self.one_machine = len({name for name, _ in places}) == 1
+        self.crowded = is_crowded(places)
         """Some ranks share a core: one that waits must sleep."""
         self._offset, self._again = 0.0, 0.0
         self.compare()
@@ -73,6 +74,18 @@ class CommonClock:
             time.sleep(left)
         while self.now() < moment:
             pass
+
+
+def is_crowded(places: Sequence[tuple[str, frozenset[int]]]) -> bool:
+    """Whether some ranks share a core, by the machine of each and the cores that it may run on."""
+    together = collections.Counter(places)
+    if any(count > len(cores) for (_, cores), count in together.items()):
+        return True
+    for name in {name for name, _ in places}:
+        here = [cores for other, cores in places if other == name]
+        if len(here) > len(frozenset().union(*here)):
+            return True
+    return False
 
 
 def machine() -> str:

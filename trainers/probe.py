@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.__main__ import attempt_directory, limit_threads, main, settle_in
 
 if TYPE_CHECKING:
-    from trainers.config import RunConfig
-    from trainers.links import Links
+    pass
 
 SETTINGS = "OMPI_MCA_coll"
 """Beginning of the environment variables by which Open MPI is told which collectives to use."""
@@ -35,36 +34,33 @@ def probe(seconds: str, directory: Path) -> None:
 
     from mpi4py import MPI
 
-    from sweep.run import DONE, FORMAT, NETWORK, RESULT, now, write_json
+    from sweep.run import DONE, EMULATION, FORMAT, NETWORK, RESULT, now, read_json, write_json
     from trainers import links
     from trainers.probing import Probe
 
     comm, started, began = MPI.COMM_WORLD, now(), time.perf_counter()
     settle_in(config, comm, config.workers)
-    _, measured = links.measure(comm)
+    network = links.of_run(comm, config.network, read_json(attempt_directory(directory) / EMULATION))
     left_s = float(seconds) - (time.perf_counter() - began)
-    latency_s, left_s = comm.bcast((measured.latency_s if measured else None, left_s))
+    latency_s, left_s = comm.bcast((network["measured"]["latency_s"] if network else None, left_s))
     collectives = Probe(comm, left_s, latency_s).run()
     hosts = comm.gather(MPI.Get_processor_name())
-    if comm.rank == 0:
-        about = {**_about(config, directory, list(dict.fromkeys(hosts or [])), measured), "started": started}
+    if network is not None:  # on rank 0
+        about = {**network, **_about(directory, list(dict.fromkeys(hosts or []))), "started": started}
         about |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
         write_json(directory / NETWORK, {**about, "collectives": collectives})
         write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
 
 
-def _about(config: RunConfig, directory: Path, hosts: list[str], measured: Links | None) -> dict[str, Any]:
-    """What network.json says beside what collectives take: that of a run, and where and with what it was measured."""
+def _about(directory: Path, hosts: list[str]) -> dict[str, Any]:
+    """Where and with what network.json was measured."""
     from mpi4py import MPI
 
-    from sweep.run import EMULATION, PROVENANCE, read_json
-    from trainers import links
+    from sweep.run import PROVENANCE, read_json
     from trainers.sizes import SEGMENT_BYTES
 
-    attempt = attempt_directory(directory)
-    machine = read_json(attempt / PROVENANCE) or {}
+    machine = read_json(attempt_directory(directory) / PROVENANCE) or {}
     return {
-        **links.described(config.network, len(hosts), measured, read_json(attempt / EMULATION)),
         "kind": "probe",
         "hosts": hosts,
         "machine": {key: machine.get(key) for key in ("host", "platform", "cpu")},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from sweep import run as names
 from sweep.processes import processes_of
 from sweep.run import Run, runs_of
-from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
+from tests.conftest import ENDLESS, PLAYED, QUICK, ROOT, Program, eventually
 from tests.emulation.conftest import all_namespaces, interfaces, namespaces_of
 
 pytestmark = [pytest.mark.network, pytest.mark.mpi]
@@ -130,3 +132,21 @@ def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     result = run.result()
     assert code == 0 and result is not None, out + err
     assert result["resumed_after"] and result["hosts"] == ["host0", "host1"]
+
+
+def test_a_probe_measures_the_network_that_was_asked_for(tmp_path: Path) -> None:
+    words = ["probe", "workers=2", "network=wan_100m", "--seconds", "8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sweep", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    (file,) = tmp_path.glob("output/*/*-probe/probes/*/network.json")
+    found = json.loads(file.read_text())
+    assert done.returncode == 0 and found["hosts"] == ["host0", "host1"], done.stdout + done.stderr
+    assert 0.0097 < found["measured"]["latency_s"] < 0.02
+    assert 2e7 < found["measured"]["bandwidth"] < 1e8, "headers travel, too; others may use the machine"
+    assert found["collectives"]["allreduce"]["fits"][0]["alpha_s"] > 0.009

@@ -25,7 +25,7 @@ def test_bandwidths(text: str, rate: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1", 1, 1e9, None, "", "gbit", "-1gbit", "1gb", "1gbyte", "1 g bit", "1e9bit", "infgbit"]
+    "text", ["1", 1, 1e9, None, "", "gbit", "-1gbit", "1gb", "1gbyte", "1 g bit", "1e9bit", "infgbit", "125MBps"]
 )
 def test_what_is_no_bandwidth(text: object) -> None:
     assert units.bits_per_second(text) is None

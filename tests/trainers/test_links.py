@@ -130,3 +130,9 @@ def test_a_run_keeps_what_was_measured_before_its_first_step(network: str, tmp_p
         return
     assert result["network"] == json.loads(path.read_text()) and result["network"]["network"] == {"name": "real"}
     assert result["network"]["measured"]["latency_s"] > 0
+
+
+def test_a_lucky_message_does_not_plan_terabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take less than the median of small ones does."""
+    monkeypatch.setattr(links, "_ask", lambda comm, peer, message, answer: 2.5e-3)
+    assert links._estimate(None, 1, latency=1.5e-3) <= 10 * (4 << 20) / 2.5e-3  # type: ignore[arg-type]

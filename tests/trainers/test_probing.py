@@ -7,6 +7,7 @@ import pytest
 
 from tests.trainers.test_exchange import OPENMPI, mpirun
 from trainers import probing
+from trainers.clocks import is_crowded
 from trainers.piecewise import Line
 from trainers.probing import Point
 
@@ -52,3 +53,20 @@ def test_lines_are_told_in_bytes() -> None:
         "outliers": [128],
         "algorithm": "ring",
     }
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        ([{0}, {1}], False),  # pinned, each to its own
+        ([{0}, {0}], True),
+        ([{0, 1}, {0, 1}], False),
+        ([{0, 1}, {0, 1}, {0, 1}], True),
+        ([{0}, {1}, {0, 1}], True),
+    ],
+)
+def test_ranks_that_share_a_core_are_crowded(cores: list[set[int]], expected: bool) -> None:
+    assert is_crowded([("a", frozenset(each)) for each in cores]) == expected
+    assert not is_crowded([(str(number), frozenset(each)) for number, each in enumerate(cores)]), (
+        "machines of their own"
+    )
