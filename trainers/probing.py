@@ -132,9 +132,8 @@ class Probe:
     def __init__(self, comm: MPI.Comm, seconds: float, latency_s: float) -> None:
         self.comm, self.clock = comm, CommonClock(comm)
         self.seconds = seconds
-        self._aside_s = 0.0
-        """Seconds of a measurement beside its repeats, as far as is known: where messages take long it is a lot."""
         self._lead_s = 1e-3 + 1.5 * latency_s * math.ceil(math.log2(max(2, comm.size)))
+        self._aside_s = 4 * self._lead_s  # of a measurement, beside its repeats: what begins it, and tells all of it
         self._sizes = [2**power for power in range(SMALLEST.bit_length() - 1, LARGEST.bit_length())]
         self._fitting = _largest(comm)
 
@@ -189,13 +188,10 @@ class Probe:
                 break
             for _, operation in operations(self.comm, name, self._sizes[:1]):
                 for _ in range(2):  # the first opens connections
-                    began = time.perf_counter()
-                    took = float(self._together(operation, 1, 0.0)[0])
-                    found[name] = time.perf_counter() - began
-                    if self.comm.bcast(found[name] * len(names) > SLOW * self.seconds):
+                    found[name] = float(self._together(operation, 1, 0.0)[0]) + self._aside_s
+                    if found[name] * len(names) > SLOW * self.seconds:
                         break
-                self._aside_s = max(self._aside_s, found[name] - took)
-        return dict(self.comm.bcast(found))
+        return found
 
     def _point(self, size: int, operation: Operation, share: float, left: float) -> Point:
         first = float(self._together(operation, 1, 0.0)[0])
