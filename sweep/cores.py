@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterable
 from itertools import groupby
-from pathlib import Path
 
+from sweep import cgroups
 from sweep.run import bad_value
 
 _RANGE = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")
@@ -26,7 +26,7 @@ def chosen(value: object) -> tuple[list[int], int]:
     """
     usable = sorted(os.sched_getaffinity(0))
     if value is None:
-        time = quota()
+        time = cgroups.cpus()
         return usable, len(usable) if time is None else max(1, min(len(usable), int(time)))
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(usable):
         return usable, value
@@ -35,43 +35,6 @@ def chosen(value: object) -> tuple[list[int], int]:
         valid = f"null, a number from 1 to {len(usable)}, or a list of cores out of {shown(usable)}, each once"
         raise bad_value("hydra.launcher.cores", value, valid)
     return sorted(named), len(named)
-
-
-def quota(root: Path = Path("/")) -> float | None:
-    """How many cores' time the control groups of this process allow it (`docker run --cpus=2`); None: no limit.
-
-    Args:
-        root: of the file system to look in.
-    """
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    found = []
-    for line in lines:
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if not controllers or "cpu" in controllers.split(","):
-            top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
-            group = top / path.lstrip("/")
-            # in a container the path may be the host's, of which only the top can be seen
-            found += [_allowed(each) for each in {top, group, *group.parents} if each == top or top in each.parents]
-    return min((allowed for allowed in found if allowed is not None), default=None)
-
-
-def _allowed(group: Path) -> float | None:
-    """Seconds of CPU time per second, by the files of a control group: version 2 has one, version 1 two."""
-    try:
-        words = (group / "cpu.max").read_text(encoding="utf-8").split()
-    except OSError:
-        try:
-            words = [(group / f"cpu.cfs_{name}_us").read_text(encoding="utf-8").strip() for name in ("quota", "period")]
-        except OSError:
-            return None
-    try:
-        time, period = map(float, words)
-    except ValueError:  # "max": no limit
-        return None
-    return time / period if time > 0 and period > 0 else None
 
 
 def _named(value: object) -> list[int] | None:

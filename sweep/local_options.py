@@ -70,7 +70,8 @@ class LocalOptions:
         if (network := emulated(config)) is not None:
             from sweep.emulation.possible import check
 
-            check(network, names.ranks(config), MpiSettings(**config["mpi"]).program())
+            most = cores.chosen(self.cores)[1]
+            check(network, names.ranks(config), MpiSettings(**config["mpi"]).program(), most)
         if settings.pack:
             from sweep.door import check_place
 

@@ -160,15 +160,20 @@ def expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> E
         return network.hosts.get(host, {}).get(key, getattr(network, key))
 
     latency = statistics.mean(units.seconds(of(host, "latency")) or 0.0 for host in (0, 1))
-    if emulation is not None and emulation.get("latency_s") is None:
+    built = emulation or {"latency_s": latency}
+    if None in [part.get("latency_s") for part in (built, *built.get("own", {}).values())]:
         latency = 0.0
     rates = [PAYLOAD * (units.bits_per_second(of(host, "bandwidth")) or math.nan) for host in range(hosts)]
     reliable = network.loss == 0.0
     return Expected(latency or None, min(rates[:2]) if reliable else None, min(rates) if reliable else None)
 
 
-def marks(measured: Links, wanted: Expected | None) -> list[str]:
-    """What is not as it should be: some of `latency`, `bandwidth`, and `cpu` where the CPUs were the limit."""
+def marks(measured: Links, wanted: Expected | None, usable: float | None = None) -> list[str]:
+    """What is not as it should be: some of `latency`, `bandwidth`, and `cpu` where the CPUs were the limit.
+
+    Args:
+        usable: cores' time that the run may have, where that may be less than the machine's.
+    """
     if wanted is None:
         return []
     found = []
@@ -177,8 +182,9 @@ def marks(measured: Links, wanted: Expected | None) -> list[str]:
     pairs = ((measured.bandwidth, wanted.bandwidth), (measured.ring_bandwidth, wanted.ring_bandwidth))
     if any(_is_off(*pair) for pair in pairs):
         found.append("bandwidth")
+    cores = min(usable or math.inf, measured.cores or 1)
     is_busy = measured.busy_cores is not None and (
-        measured.busy_cores >= ALL_BUSY * (measured.cores or 1) or (measured.busiest_core or 0.0) >= ONE_BUSY
+        measured.busy_cores >= ALL_BUSY * cores or (measured.busiest_core or 0.0) >= ONE_BUSY
     )
     if is_busy and any(_is_off(is_rate, rate) and is_rate < (rate or 0.0) for is_rate, rate in pairs):
         found.append("cpu")
@@ -205,7 +211,7 @@ def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[
         "hosts": hosts,
         "measured": None if links is None else dataclasses.asdict(links),
         "expected": None if wanted is None else dataclasses.asdict(wanted),
-        "marks": [] if links is None else marks(links, wanted),
+        "marks": [] if links is None else marks(links, wanted, (emulation or {}).get("cores")),
     }
 
 

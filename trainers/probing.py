@@ -133,6 +133,7 @@ class Probe:
         self.comm, self.clock = comm, CommonClock(comm)
         self.seconds = seconds
         self._lead_s = 1e-3 + 1.5 * latency_s * math.ceil(math.log2(max(2, comm.size)))
+        self._aside_s = 4 * self._lead_s  # of a measurement, beside its repeats: what begins it, and tells all of it
         self._sizes = [2**power for power in range(SMALLEST.bit_length() - 1, LARGEST.bit_length())]
         self._fitting = _largest(comm)
 
@@ -141,16 +142,22 @@ class Probe:
         end = time.perf_counter() + self.seconds
         names = ["bcast", "alltoall", "allgather", "allreduce"]  # what one leaves of its time, the next ones get
         sizes = self._sizes
-        if self._least(names) * len(sizes) * FEW > SLOW * self.seconds:
+        least = self._least(names, end)
+        if sum(least.values()) * len(sizes) * FEW > SLOW * self.seconds:
             sizes = [size for place, size in enumerate(sizes) if size > SHORT or place % 4 == 0]
         found = {}
         for place, name in enumerate(names):
-            share = (end - time.perf_counter()) / (len(names) - place)
-            found[name] = self.collective(name, sizes, share)
+            left = end - time.perf_counter()
+            fits = 2 * least.get(name, math.inf) <= left
+            found[name] = self.collective(name, sizes, left / (len(names) - place), fits)
         return {name: found[name] for name in ALGORITHMS}
 
-    def collective(self, name: str, sizes: Sequence[int], seconds: float) -> dict[str, Any]:
-        """What network.json says of a collective: its points, by ascending bytes, as far as there is time for them."""
+    def collective(self, name: str, sizes: Sequence[int], seconds: float, any_of_it: bool = True) -> dict[str, Any]:
+        """What network.json says of a collective: its points, by ascending bytes, as far as there is time for them.
+
+        Args:
+            any_of_it: there is time for the smallest, even if it takes more than `seconds`; rank 0 decides.
+        """
         fitting = [size for size in sizes if size <= self._fitting[name]]
         why = "memory" if len(fitting) < len(sizes) else None
         points: list[Point] = []
@@ -159,7 +166,7 @@ class Probe:
             # the time grows at most as the size does
             expected = points[-1].time_s * size / points[-1].bytes if points else 0.0
             left = seconds - (time.perf_counter() - began)
-            if not self.comm.bcast(not points or 2 * MARGIN * expected <= left):  # the smallest always
+            if not self.comm.bcast(2 * (MARGIN * expected + self._aside_s) <= left if points else any_of_it):
                 why = "time"
                 break
             points.append(self._point(size, operation, share, left))
@@ -173,14 +180,18 @@ class Probe:
             "left_out": None if beyond is None or why is None else {"from_bytes": beyond, "for_lack_of": why},
         }
 
-    def _least(self, names: Sequence[str]) -> float:
-        """Seconds that the smallest message takes through all collectives, with what begins it."""
-        total = 0.0
+    def _least(self, names: Sequence[str], end: float) -> dict[str, float]:
+        """Seconds that a measurement of the smallest message takes, by collective, as far as `end` lets it."""
+        found: dict[str, float] = {}
         for name in names:
+            if self.comm.bcast(time.perf_counter() >= end):
+                break
             for _, operation in operations(self.comm, name, self._sizes[:1]):
-                self._together(operation, 1, 0.0)  # which opens connections
-                total += float(self._together(operation, 1, 0.0)[0]) + 4 * self._lead_s
-        return total
+                for _ in range(2):  # the first opens connections
+                    found[name] = float(self._together(operation, 1, 0.0)[0]) + self._aside_s
+                    if found[name] * len(names) > SLOW * self.seconds:
+                        break
+        return found
 
     def _point(self, size: int, operation: Operation, share: float, left: float) -> Point:
         first = float(self._together(operation, 1, 0.0)[0])

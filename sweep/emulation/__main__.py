@@ -6,6 +6,7 @@ ends it with 1, and a failure-*.json in the attempt's directory says why.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from sweep import cgroups
 from sweep import run as names
 from sweep.emulation import commands, delay, native, sandbox
 from sweep.emulation.building import Built
@@ -78,28 +80,39 @@ class Job:
         return [self.words[0], *added, *self.words[1:]]
 
     def _record(self, built: Built, delayer: delay.Delayer | None, took: float | None) -> dict[str, Any]:
-        cluster = self.cluster
+        cluster, there = self.cluster, built.cluster
         packet = packet_bytes(cluster)
-        is_there = delayer is not None or not any("latency is not" in each for each in built.problems)
         return {
             "format": names.FORMAT,
             "delay": "none" if delayer is None else delayer.name,
-            "latency_s": cluster.latency if is_there else None,
+            "latency_s": _had(cluster.latency, there.latency),
             "small_message_s": took,
             "bandwidth": cluster.bandwidth,
-            "loss": cluster.loss,
+            "loss": _had(cluster.loss, there.loss),
             "hosts": len(cluster.hosts),
             "workers_per_host": cluster.workers_per_host,
             "own": {
-                host.name: {"bandwidth": host.bandwidth, "latency_s": host.latency}
-                for host in cluster.hosts
+                host.name: {"bandwidth": host.bandwidth, "latency_s": _had(host.latency, real.latency)}
+                for host, real in zip(cluster.hosts, there.hosts, strict=True)
                 if (host.bandwidth, host.latency) != (cluster.bandwidth, cluster.latency)
             },
             "packet_bytes": packet,
             "burst_bytes": Shape.of(cluster.bandwidth, packet).burst,
+            "cores": _cores(),
             "kernel": os.uname().release,
             "problems": built.problems,
         }
+
+
+def _had(asked: float, there: float) -> float | None:
+    """What was asked for; None where it could not be had."""
+    return asked if asked == there else None
+
+
+def _cores() -> float:
+    """The cores' time that all hosts can have together: of those leased to the run, as far as a container allows."""
+    leased = float(len(os.sched_getaffinity(0)))
+    return min(leased, cgroups.cpus() or leased)
 
 
 class Signals:
@@ -115,12 +128,18 @@ class Signals:
         if self._process is None:
             self._early.append(number)
         else:
-            self._process.send_signal(number)
+            self._send(self._process.pid, number)
 
     def go_to(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         for number in self._early:
-            process.send_signal(number)
+            self._send(process.pid, number)
+
+    @staticmethod
+    def _send(pid: int, number: int) -> None:
+        """Not by Popen, which may take the status of an mpirun that has just ended: `Job.run` waits for it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def fail(attempt: Path, reason: str) -> int:

@@ -31,6 +31,10 @@ class Built:
         place: an empty directory of a file system that ends with the sandbox.
         cores: that the cluster may use.
 
+    Attributes:
+        cluster: without the latencies and losses that cannot be had, once `delay` has found that.
+        problems: what could not be had, and why.
+
     Raises:
         RuntimeError: a command or the kernel refuses; `str()` says what.
     """
@@ -98,6 +102,22 @@ def configure(settings: Mapping[str, str]) -> list[str]:
     return missing
 
 
+MODULES = {"qdisc kind": "sch_", "device type": ""}
+"""What the kernel calls unknown where a module is missing, and how that begins."""
+
+
+def module(name: str) -> str:
+    """A module of the kernel, with the packages that bring it."""
+    return f"module {name} of the kernel (package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
+
+
+def _missing(said: str, line: str) -> str:
+    """The module that the kernel lacks for a line of `ip` or `tc`, by what was said; empty: it is something else."""
+    kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
+    known = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
+    return "" if kind is None or known is None else f"; it lacks the {module(kind + known)}"
+
+
 def batch(program: str, lines: Sequence[str]) -> None:
     """Have `ip` or `tc` do what the lines say, in this network namespace.
 
@@ -113,4 +133,5 @@ def batch(program: str, lines: Sequence[str]) -> None:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         where = next((line.rsplit(":", 1)[-1] for line in said if line.startswith("Command failed")), "")
         line = lines[int(where) - 1] if where.isdigit() and 0 < int(where) <= len(lines) else ""
-        raise RuntimeError(f"{program} {line}: {said[0] if said else f'it exited with {done.returncode}'}")
+        reason = said[0] if said else f"it exited with {done.returncode}"
+        raise RuntimeError(f"{program} {line}: {reason}{_missing(reason, line)}")

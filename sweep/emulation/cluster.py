@@ -15,6 +15,10 @@ FRAME_BYTES = 1514
 """Of a full Ethernet frame, as the kernel's shapers count it: without preamble, checksum and gap."""
 
 
+MOST_WAITING = 2**32 - 1
+"""Bytes, as the kernel has 32 bits for it: that of 344 Gbit/s and more."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Host:
     """One host, which has a network namespace with one interface, `eth0`.
@@ -54,7 +58,7 @@ class Cluster:
 
     Attributes:
         bandwidth: of a host's link where the host has none of its own, in bit/s.
-        latency: likewise, one way between two hosts, in s.
+        latency: likewise, one way between two hosts, in s; where all hosts have the same one, it is that.
         loss: share of the packets between hosts that the switch drops.
     """
 
@@ -73,6 +77,8 @@ class Cluster:
         for number in range(hosts_of(network, ranks)):
             differing = {**network, **own.get(number, own.get(str(number), {}))}  # JSON makes texts of numbers
             hosts.append(Host(number, _bandwidth(differing), _latency(differing)))
+        if len(common := {host.latency for host in hosts}) == 1:
+            (latency,) = common
         return cls(tuple(hosts), bandwidth, latency, float(network["loss"]), int(network["workers_per_host"]))
 
     @property
@@ -83,6 +89,17 @@ class Cluster:
     def latency_between(self, one: Host, other: Host) -> float:
         """One way, in s: the mean of the two hosts'."""
         return (one.latency + other.latency) / 2
+
+    @property
+    def farthest(self) -> tuple[Host, Host]:
+        """Two hosts as far apart as any two."""
+        one, other = sorted(self.hosts, key=lambda host: -host.latency)[:2]
+        return one, other
+
+    def with_latency(self, latency: float, loss: float) -> Cluster:
+        """The same with one latency for all hosts, in s, and another share of losses."""
+        hosts = tuple(dataclasses.replace(host, latency=latency) for host in self.hosts)
+        return dataclasses.replace(self, hosts=hosts, latency=latency, loss=loss)
 
     @property
     def has_latency(self) -> bool:
@@ -131,9 +148,10 @@ class Shape:
         """For packets of up to `packet` bytes: a larger one than the bucket would be cut up, at ten times the CPU.
 
         Beyond that the bucket has room for what a timer that is 150 us late has missed. 100 ms of the rate or 4 MB may
-        wait, as in a switch with deep buffers: nothing is lost unless many send to one.
+        wait, as in a switch with deep buffers: nothing is lost unless many send to one. Our own switch (switch.c)
+        holds no more than its sockets do (`delay.too_small`).
         """
-        return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), round(max(rate / 8 * 0.1, 4e6)))
+        return cls(rate, round(packet * 1.1 + rate / 8 * 150e-6), min(round(max(rate / 8 * 0.1, 4e6)), MOST_WAITING))
 
 
 def packet_bytes(cluster: Cluster) -> int:

@@ -150,7 +150,8 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, pref
     """A shell script that stands in for ssh: `agent [options] HOST COMMAND...` runs a command on a host.
 
     Args:
-        cores: leased to the run; each host has its own where there are enough, else none, and shares them all.
+        cores: leased to the run, which all here may use. A host has its own where there are enough; else it is told of
+            none: of those that hosts share each host's first rank would take the first.
         threads: of each rank.
         place: directory of the files that are the hosts' namespaces: NAME.net and NAME.uts.
         prefix: of Open MPI, which does not quote it: a space in it would end a word.
@@ -160,7 +161,7 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, pref
     lines = []
     for host in cluster.hosts:
         mine = cores[host.number * each : (host.number + 1) * each]
-        own = ",".join(map(str, mine if len(mine) == each else cores))
+        own = ",".join(map(str, mine)) if len(mine) == each else ""
         lines.append(f"{host.name}) {CORES_VARIABLE}={own} ;;")
     renamed = "".join(f"s|{_literal(prefix)}{end}|{plain}{end}|g;" for end in "/;:")
     return "\n".join(

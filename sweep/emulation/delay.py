@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sweep.emulation import commands, native, sandbox
-from sweep.emulation.building import Built, batch
-from sweep.emulation.cluster import Cluster, Host
+from sweep.emulation.building import Built, batch, module
+from sweep.emulation.cluster import Cluster, Host, Shape, packet_bytes
 
 PORT = 7
 BYTES = 8
@@ -29,6 +29,8 @@ LONG_S = 0.05
 """A latency above that is not measured again."""
 LOOKS, ROUNDS = 2, 3
 PATIENCE_S = 10.0
+MOST_HELD = 64 << 20
+"""Bytes that switch.c asks room for at each port (BUFFER)."""
 
 
 class Delayer(Protocol):
@@ -75,20 +77,42 @@ class Switch:
         batch("ip", commands.without_bridge(self.cluster))
         ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
         self.process = subprocess.Popen([path, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if problem := too_small(self.cluster, int(self._answer())):
+            built.problems.append(problem)
 
     def set(self, own: float, loss: float) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.write(table(self.cluster, own, loss).tobytes())
             self.process.stdin.flush()
-        if not self.process.stdout.readline():
+        self._answer()
+
+    def _answer(self) -> bytes:
+        assert self.process.stdout is not None
+        if not (line := self.process.stdout.readline()):
             raise RuntimeError("the switch has ended; its reason is above")
+        return line
 
     def remove(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
         batch("ip", commands.with_bridge(self.cluster))
+
+
+def too_small(cluster: Cluster, held: int) -> str | None:
+    """What to say where our switch can hold fewer bytes for a port than may wait there; None: it can hold them all.
+
+    The kernel lets it have as much as it wants only for a user with rights.
+    """
+    packet = packet_bytes(cluster)
+    wanted = min(MOST_HELD, max(Shape.of(host.bandwidth, packet).limit for host in cluster.hosts))
+    if held >= wanted:
+        return None
+    return (
+        f"{held / 1e6:.2g} instead of {wanted / 1e6:.3g} MB may wait at the switch before packets get lost: more takes"
+        f" root, or `sysctl -w net.core.rmem_max={wanted} net.core.wmem_max={wanted}` by root"
+    )
 
 
 def table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
@@ -111,23 +135,23 @@ def table(cluster: Cluster, own: float, loss: float) -> array.array[int]:
 def delayed(built: Built, has_netem: bool) -> tuple[Delayer | None, float | None]:
     """Set up what delays and drops packets, where the network asks for that; the time that a small message takes then.
 
-    What cannot be had is noted in `built.problems`.
+    What cannot be had is noted in `built.problems`, and no part of `built.cluster` any more.
 
     Returns:
         what delays (None: nothing has to, or can), and the one-way time in s that was measured between two hosts as far
         apart as any; None with a single host, and where it is long.
     """
-    cluster = built.cluster
-    if len(cluster.hosts) < 2:
+    if len(built.cluster.hosts) < 2:
         return None, None
-    one, other = sorted(cluster.hosts, key=lambda host: -host.latency)[:2]
-    wanted = cluster.latency_between(one, other)  # the longest: what cannot be had for it is right for no pair
-    bare = min(one_way(built, one, other) for _ in range(LOOKS))
-    if not cluster.loss and wanted <= bare:
+    bare = min(one_way(built, *built.cluster.farthest) for _ in range(LOOKS))
+    if not built.cluster.loss and built.cluster.latency_between(*built.cluster.farthest) <= bare:
         return None, bare
     delayer = _delayer(built, has_netem)
     if delayer is None:
         return None, bare
+    cluster = built.cluster
+    one, other = cluster.farthest  # what cannot be had for the longest latency is right for no pair
+    wanted = cluster.latency_between(one, other)
     own, short = bare, min(wanted, SHORT_S)
     estimates: list[float] = []
     for _ in range(ROUNDS):
@@ -156,12 +180,16 @@ def _delayer(built: Built, has_netem: bool) -> Delayer | None:
     except native.NotCompiled as error:
         if has_netem:
             if not cluster.is_uniform:
-                built.problems.append(f"network.hosts: latency is that of the others: {error}")
+                built.problems.append(f"network.hosts: all have the latency of network.latency: {error}")
+            if cluster.loss:
+                built.problems.append(f"loss: packets that start and end the ranks get lost, too: {error}")
+            built.cluster = cluster.with_latency(cluster.latency, cluster.loss)
             return Netem(built)
         if cluster.has_latency:
-            built.problems.append(f"latency is not emulated: {error}, and the kernel has no netem (sch_netem)")
+            built.problems.append(f"latency is not emulated: {error}, and no {module('sch_netem')}")
         if cluster.loss:
-            built.problems.append(f"loss is not emulated: {error}, and the kernel has no netem (sch_netem)")
+            built.problems.append(f"loss is not emulated: {error}, and no {module('sch_netem')}")
+        built.cluster = cluster.with_latency(0.0, 0.0)
         return None
 
 

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep import cgroups
 from sweep.emulation.building import batch, found
 from sweep.emulation.cluster import Cluster, hosts_of
 from sweep.environment import python_environment
 from sweep.run import UsageError, bad_value
+from sweep.text import plural
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 HOSTS_A_CORE = 16
@@ -26,13 +28,14 @@ MOST_PORTS = 1000
 SECONDS = 60
 
 
-def check(network: Mapping[str, Any], ranks: int, command: Sequence[str]) -> None:
+def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores: int) -> None:
     """Refuse an emulated network that this machine cannot have.
 
     Args:
         network: the section of the config, as `sweep.emulation.emulated` has it.
         ranks: of the run.
         command: that starts them (mpi.command), with its program's full path.
+        cores: that runs may have at the same time.
 
     Raises:
         UsageError: says what is missing, and which package or setting would help.
@@ -50,15 +53,15 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str]) -> Non
         )
     if (problem := facts().get("problem")) is not None:
         raise _refused(name, problem)
-    check_size(network, ranks, len(os.sched_getaffinity(0)), _memory())
+    check_size(network, ranks, cores, _memory())
 
 
 def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
     """Refuse more hosts than are sensible on a machine.
 
     Args:
-        cores: of the machine.
-        memory: of the machine, in bytes.
+        cores: that runs may have at the same time.
+        memory: that they may have, in bytes.
 
     Raises:
         UsageError: with the limit and its reason.
@@ -67,7 +70,7 @@ def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) 
     limits = [
         (
             HOSTS_A_CORE * cores,
-            f"{HOSTS_A_CORE} for each of {cores} cores; beyond, all wait for cores, not for the network",
+            f"{HOSTS_A_CORE} for each of {plural(cores, 'core')}; beyond, all wait for cores, not for the network",
         ),
         (
             memory // (HOST_BYTES * each),
@@ -90,7 +93,9 @@ def _refused(name: str, problem: str) -> UsageError:
 
 
 def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """That of the machine, as far as a container allows, in bytes."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(there, cgroups.memory() or there)
 
 
 @functools.cache
@@ -138,23 +143,28 @@ def _attempt() -> dict[str, Any]:
         sandbox.isolate(place)
         Built(Cluster.of(network, 2), place, sorted(os.sched_getaffinity(0)))
     except OSError as error:
-        return {"problem": f"{error.strerror}; {_help(error)}"}
+        return {"problem": f"{error.strerror}; {_help()}"}
     except RuntimeError as error:
         return {"problem": str(error)}
     return {"netem": has_netem()}
 
 
-def _help(error: OSError) -> str:
+HINDERING = (
+    *((f"user/max_{kind}_namespaces", "0", "16384") for kind in ("user", "pid", "mnt", "net", "uts", "ipc")),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel/unprivileged_userns_clone", "0", "1"),
+)
+"""Settings of the kernel, their values that keep users from namespaces, and those that do not."""
+
+
+def _help(settings: Path = Path("/proc/sys")) -> str:
     """What lets a user have namespaces, as far as the kernel's settings tell."""
-    for name, value in (
-        ("kernel/apparmor_restrict_unprivileged_userns", "0"),
-        ("kernel/unprivileged_userns_clone", "1"),
-    ):
+    for name, hindering, value in HINDERING:
         try:
-            now = Path("/proc/sys", name).read_text().strip()
+            now = (settings / name).read_text().strip()
         except OSError:
             continue
-        if now != value:
+        if now == hindering:
             return f"it takes root, or `sysctl -w {name.replace('/', '.')}={value}` by root"
     return "it takes root, or a kernel and a container that allow user namespaces"
 
@@ -169,7 +179,7 @@ def main() -> None:
     try:
         sandbox.contain(body)
     except OSError as error:
-        print(json.dumps({"problem": f"{error.strerror}; {_help(error)}"}))
+        print(json.dumps({"problem": f"{error.strerror}; {_help()}"}))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
  *     switch PORT...      the interfaces; the last one is no host's, and loses nothing
  *
  * stdin, as int64: of 2^32 packets between hosts so many are lost; then n x n delays in ns, from row to column. More of
- * all that replaces the first. It answers each with a line, and ends with stdin. Packets leave through the queue of their port, so that a token bucket there still shapes them.
+ * all that replaces the first. It answers each with a line, and ends with stdin. Its first line, before that, says how
+ * many bytes of packets it can hold for a port, each way. Packets leave through the queue of their port, so that a token
+ * bucket there still shapes them.
  * With a vnet header a packet of many segments stays one. The last two bytes of a MAC address are the port's number. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -42,6 +44,7 @@ static struct packet *heap[MOST]; /* the one that is due first is at 0 */
 static uint32_t waiting;
 static uint64_t numbers;
 static int ports;
+static int room = BUFFER; /* bytes that each port can hold */
 
 static int64_t now(void) {
     struct timespec t;
@@ -86,14 +89,20 @@ static void fail(const char *what) {
 }
 
 static int open_port(const char *name) {
-    int f = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0), one = 1, room = BUFFER;
+    int f = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0), one = 1, wanted = BUFFER;
     if (f < 0) fail("packet sockets");
     if (setsockopt(f, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one)) fail("PACKET_VNET_HDR");
     if (setsockopt(f, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one)) fail("PACKET_IGNORE_OUTGOING");
-    if (setsockopt(f, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room))
-        setsockopt(f, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
-    if (setsockopt(f, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room))
-        setsockopt(f, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    if (setsockopt(f, SOL_SOCKET, SO_RCVBUFFORCE, &wanted, sizeof wanted))
+        setsockopt(f, SOL_SOCKET, SO_RCVBUF, &wanted, sizeof wanted);
+    if (setsockopt(f, SOL_SOCKET, SO_SNDBUFFORCE, &wanted, sizeof wanted))
+        setsockopt(f, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof wanted);
+    for (int i = 0; i < 2; i++) {
+        int granted;
+        socklen_t size = sizeof granted;
+        if (getsockopt(f, SOL_SOCKET, i ? SO_SNDBUF : SO_RCVBUF, &granted, &size)) fail("buffers");
+        if (granted / 2 < room) room = granted / 2; /* the other half is the kernel's own, for what it notes of packets */
+    }
     struct sockaddr_ll a = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
     struct packet_mreq m = {.mr_type = PACKET_MR_PROMISC};
     a.sll_ifindex = m.mr_ifindex = if_nametoindex(name);
@@ -147,6 +156,7 @@ int main(int count, char **words) {
     prctl(PR_SET_TIMERSLACK, 1);
     for (int i = 0; i < ports; i++) polled[i] = (struct pollfd){open_port(words[i + 1]), POLLIN, 0};
     polled[ports] = (struct pollfd){0, POLLIN, 0};
+    if (dprintf(1, "%d\n", room) < 0) fail("stdout");
     for (;;) {
         struct timespec left = {0, 0};
         if (waiting) {

@@ -114,6 +114,13 @@ def test_without_a_compiler_there_is_bandwidth_only(emulate: Emulate, tmp_path: 
     assert "ranks that wait take CPU time" in record["problems"][-1]
 
 
+@pytest.mark.parametrize("bandwidth", ["400gbit", "1tbit"])
+def test_the_fastest_links(emulate: Emulate, bandwidth: str) -> None:
+    """What may wait there is more than the kernel can count."""
+    code, out, err = emulate(send(1_000_000), bandwidth=bandwidth).end()
+    assert code == 0 and len(seconds(out)) == 1, err
+
+
 def test_one_host_has_no_network(emulate: Emulate) -> None:
     job = emulate("on host0 hostname", ranks=2, workers_per_host=2, latency="20ms")
     assert job.end()[:2] == (0, "host0\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from sweep import emulation
 from sweep.emulation import commands, delay
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from sweep.mpirun import MpiRun
+from sweep.run import CORES_VARIABLE
 from tests.emulation.conftest import described
+from trainers import __main__ as rank
 
 
 def cluster(ranks: int = 3, **changes: object) -> Cluster:
@@ -36,6 +39,13 @@ def test_a_host_may_have_a_link_of_its_own(number: object) -> None:
     assert not found.is_uniform and cluster(3, latency="1ms").is_uniform
 
 
+def test_a_latency_that_all_hosts_have_is_the_network_s() -> None:
+    """Whatever hosts would have that no rank is on."""
+    found = cluster(2, latency="1ms", hosts={0: {"latency": "3ms"}, 1: {"latency": "3ms"}, 2: {"latency": "1s"}})
+    assert found.is_uniform and found.latency == pytest.approx(0.003)
+    assert cluster(3, latency="1ms", hosts={0: {"latency": "3ms"}}).latency == pytest.approx(0.001)
+
+
 def test_the_hosts_have_addresses_of_their_own() -> None:
     hosts = (*cluster(600).hosts, cluster(600).switch)
     assert len({host.address for host in hosts}) == len({host.mac for host in hosts}) == 601
@@ -53,6 +63,12 @@ def test_a_packet_fits_into_the_bucket() -> None:
     slowest = cluster(2, hosts={1: {"bandwidth": "100mbit"}})
     assert packet_bytes(slowest) == 6250 and packet_bytes(cluster(2)) == 62500
     assert packet_bytes(cluster(2, loss=0.01)) == 1514
+
+
+@pytest.mark.parametrize(("rate", "limit"), [(1e6, 4_000_000), (1e10, 125_000_000), (4e11, 2**32 - 1)])
+def test_so_much_may_wait_as_a_deep_switch_has(rate: float, limit: int) -> None:
+    """And as the kernel has bits for."""
+    assert Shape.of(rate, 1514).limit == limit
 
 
 def test_links_and_shapes_of_a_host() -> None:
@@ -149,10 +165,28 @@ def test_the_agent_enters_a_host_as_ssh_would(agent: Path) -> None:
     assert done.returncode == 255 and done.stderr == "no such host: host2\n"
 
 
-def test_hosts_share_cores_where_there_are_too_few() -> None:
-    text = commands.agent(cluster(3), [0, 1], 1, "place", "/usr", "/m")
-    assert [line.split("=")[1] for line in text.splitlines() if line.startswith("host")][1:] == [
-        "0 ;;",
-        "1 ;;",
-        "0,1 ;;",
-    ]
+@pytest.mark.parametrize(
+    ("leased", "ranks", "each", "expected"),
+    [
+        ([0, 1], 4, 1, [[0], [1], None, None]),
+        ([0, 1, 2, 3], 6, 1, [[0], [1], [2], [3], None, None]),
+        ([0, 1, 2], 3, 2, [[0], [1], None]),
+        ([2, 3], 2, 1, [[2], [3]]),
+        ([], 2, 1, [None, None]),
+    ],
+)
+def test_hosts_share_cores_where_there_are_too_few(
+    leased: list[int], ranks: int, each: int, expected: list[list[int] | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks of a host without cores of its own stay on all that are leased: every host's first rank is its rank 0."""
+    pinned: list[list[int]] = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: pinned.append(cores))
+    text = commands.agent(cluster(ranks, workers_per_host=each), leased, 1, "place", "/usr", "/m")
+    told = re.findall(rf"^host\d+\) {CORES_VARIABLE}=(\S*) ;;$", text, re.MULTILINE)
+    found = []
+    for number in range(ranks):
+        pinned.clear()
+        monkeypatch.setenv(CORES_VARIABLE, told[number // each])
+        rank.pin(number % each, 1)
+        found.append(pinned[0] if pinned else None)
+    assert found == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -107,14 +108,57 @@ def test_what_the_machine_takes_is_measured_at_a_short_delay(delayed: Delayed) -
 
 
 @pytest.mark.parametrize(
+    ("network", "latency"),
+    [({0: "10ms", 1: "10ms", 2: "10ms"}, 0.01), ({0: "10ms"}, 200 * US), ({}, 200 * US)],
+)
+def test_netem_has_one_latency(network: dict[int, str], latency: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of all hosts; where these differ and our switch cannot be had, that of the network for all of them."""
+    machine = Machine(
+        30 * US, 80 * US, latency="200us", hosts={host: {"latency": own} for host, own in network.items()}
+    )
+    added = [0.0]
+
+    def batch(program: str, lines: list[str]) -> None:
+        told = [re.search(r"netem limit \d+ delay (\d+)us", line) for line in lines]
+        added.append(next((float(each[1]) * US for each in told if each), 0.0))
+
+    def one_way(built: object, one: Any, other: Any) -> float:
+        return 80 * US + added[-1]
+
+    def switch(built: object) -> None:
+        raise native.NotCompiled("no cc")
+
+    for name, stand_in in (("batch", batch), ("one_way", one_way), ("Switch", switch)):
+        monkeypatch.setattr(delay, name, stand_in)
+    delayer, took = delay.delayed(cast(Built, machine), True)
+    assert delayer is not None and delayer.name == "netem"
+    assert took == pytest.approx(latency, abs=1 * US) and added[-1] == pytest.approx(latency - 80 * US, abs=1 * US)
+    assert {host.latency for host in machine.cluster.hosts} == {machine.cluster.latency}
+    assert machine.cluster.latency == pytest.approx(latency)
+    assert machine.problems == (
+        ["network.hosts: all have the latency of network.latency: no cc"] if len(network) == 1 else []
+    )
+
+
+def test_what_the_switch_can_hold() -> None:
+    """Of what may wait at a port; without rights it is what the kernel lets everybody have."""
+    cluster = Machine(0.0, 0.0, bandwidth="1gbit", hosts={0: {"bandwidth": "100mbit"}}).cluster
+    assert delay.too_small(cluster, 12_500_000) is None
+    said = delay.too_small(cluster, 212_992)
+    assert said is not None and said.startswith("0.21 instead of 12.5 MB may wait at the switch")
+    assert "`sysctl -w net.core.rmem_max=12500000 net.core.wmem_max=12500000` by root" in said
+    assert delay.too_small(Machine(0.0, 0.0, bandwidth="1tbit").cluster, delay.MOST_HELD) is None, "it asks for no more"
+
+
+@pytest.mark.parametrize(
     ("network", "has_netem", "compiles", "kind", "problems"),
     [
         ({}, True, True, "Netem", []),
         ({}, False, True, "Switch", []),
         ({"loss": 0.1}, True, True, "Switch", []),
         ({"hosts": {1: {"latency": "2ms"}}}, True, True, "Switch", []),
-        ({"hosts": {1: {"latency": "2ms"}}}, True, False, "Netem", ["network.hosts: latency is that of the others"]),
-        ({"loss": 0.1}, True, False, "Netem", []),
+        ({"hosts": {1: {"latency": "2ms"}}}, True, False, "Netem", ["network.hosts: all have the latency of"]),
+        ({"loss": 0.1}, True, False, "Netem", ["loss: packets that start and end the ranks get lost, too: no cc"]),
         ({"loss": 0.1}, False, False, None, ["latency is not emulated: no cc, and", "loss is not emulated: no cc"]),
     ],
 )
@@ -137,5 +181,6 @@ def test_who_delays(
     monkeypatch.setattr(delay, "Switch", switch)
     machine = Machine(0.0, 0.0, latency="1ms", **network)
     assert delay._delayer(cast(Built, machine), has_netem) == kind
+    assert kind is not None or not (machine.cluster.has_latency or machine.cluster.loss), "no part of it any more"
     assert len(machine.problems) == len(problems)
     assert all(found.startswith(start) for found, start in zip(machine.problems, problems, strict=True))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
+import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweep import cgroups
 from sweep.emulation import building, possible
 from sweep.launchers import options_of
 from sweep.run import UsageError
@@ -33,7 +34,7 @@ def program(folder: Path, text: str) -> str:
 
 
 def test_what_is_there_passes() -> None:
-    possible.check(described(), 2, [MPIRUN])
+    possible.check(described(), 2, [MPIRUN], 2)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_missing_programs_are_named_with_their_packages(
 ) -> None:
     monkeypatch.setattr(possible, "found", lambda program: None if program in missing else program)
     with pytest.raises(UsageError, match=f"^network=emulated: .*{words}; valid here is network=none or real$"):
-        possible.check(described(), 2, [MPIRUN])
+        possible.check(described(), 2, [MPIRUN], 2)
 
 
 def test_programs_of_the_system_need_not_be_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +68,7 @@ def test_what_the_kernel_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         UsageError, match="network=emulated: .*: user namespaces: Operation not permitted; valid here is"
     ):
-        possible.check(described(), 2, [MPIRUN])
+        possible.check(described(), 2, [MPIRUN], 2)
 
 
 @pytest.mark.parametrize("said", ["mpirun (Open MPI) 4.1.6", "HYDRA build details: Version: 5.0.0", ""])
@@ -76,13 +77,14 @@ def test_another_mpi_is_refused(tmp_path: Path, said: str) -> None:
     with pytest.raises(
         UsageError, match=f"^mpi.command={other}: valid is the mpirun of Open MPI 5 or later with network"
     ):
-        possible.check(described(), 2, [other])
+        possible.check(described(), 2, [other], 2)
 
 
 @pytest.mark.parametrize(
     ("ranks", "each", "cores", "memory", "why"),
     [
         (33, 1, 2, 64 * GB, r"33 hosts; valid is up to 32 on this machine \(16 for each of 2 cores; beyond"),
+        (17, 1, 1, 64 * GB, r"17 hosts; valid is up to 16 on this machine \(16 for each of 1 core; beyond"),
         (8, 1, 2, 2 * GB, r"8 hosts; valid is up to 6 on this machine \(2 GB of memory, with 1 x 300 MB for each\)"),
         (20, 4, 2, 4 * GB, r"5 hosts; valid is up to 3 on this machine \(4 GB of memory, with 4 x 300 MB"),
         (1001, 1, 512, 9999 * GB, r"1001 hosts; valid is up to 1000 on this machine \(the ports of a switch\)"),
@@ -116,6 +118,23 @@ def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch)
     options.check_run(config(), SweepSettings())
 
 
+def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the machine's cores and memory; and so is what the launcher may share out."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    monkeypatch.setattr(possible, "_is_open_mpi", lambda program: True)
+    for cores, quota, most in ((None, 2.0, 32), (1, None, 16), ("0-3", None, 64)):
+        monkeypatch.setattr(cgroups, "cpus", lambda quota=quota: quota)
+        monkeypatch.setattr(cgroups, "memory", lambda: 9999 * GB)
+        monkeypatch.setattr(os, "sysconf", lambda name: GB)
+        options = options_of({"cluster": "local", "cores": cores})
+        options.check_run(config(network=described(), workers=most), SweepSettings())
+        with pytest.raises(UsageError, match=f"valid is up to {most} on this machine"):
+            options.check_run(config(network=described(), workers=most + 1), SweepSettings())
+    monkeypatch.setattr(cgroups, "memory", lambda: GB)
+    with pytest.raises(UsageError, match=r"valid is up to 3 on this machine \(1 GB of memory"):
+        options.check_run(config(network=described(), workers=4), SweepSettings())
+
+
 def test_slurm_has_networks_of_its_own() -> None:
     options = options_of({"cluster": "slurm"})
     with pytest.raises(
@@ -125,5 +144,51 @@ def test_slurm_has_networks_of_its_own() -> None:
     options.check_run(config(network={"name": "real"}), SweepSettings())
 
 
-def test_what_helps_a_user_without_rights() -> None:
-    assert "root" in possible._help(PermissionError(errno.EPERM, "user namespaces"))
+@pytest.mark.parametrize(
+    ("settings", "helps"),
+    [
+        ({}, "root, or a kernel and a container that allow user namespaces"),
+        ({"user/max_user_namespaces": "0"}, "root, or `sysctl -w user.max_user_namespaces=16384` by root"),
+        ({"user/max_net_namespaces": "0"}, "root, or `sysctl -w user.max_net_namespaces=16384` by root"),
+        (
+            {"user/max_user_namespaces": "9", "kernel/unprivileged_userns_clone": "0"},
+            "kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            {"kernel/apparmor_restrict_unprivileged_userns": "1", "kernel/unprivileged_userns_clone": "1"},
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ],
+)
+def test_what_helps_a_user_without_rights(tmp_path: Path, settings: dict[str, str], helps: str) -> None:
+    for name, value in settings.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{value}\n")
+    assert helps in possible._help(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("program_", "line", "said", "module"),
+    [
+        (
+            "tc",
+            "qdisc replace dev eth0 root handle 1: tbf rate 1bit",
+            "Error: Specified qdisc kind is unknown.",
+            "sch_tbf",
+        ),
+        ("tc", "qdisc add dev lo root netem delay 1us", "Error: Specified qdisc kind is unknown.", "sch_netem"),
+        ("ip", "link add eth0 mtu 1500 type veth peer name port0", "Error: Unknown device type.", "veth"),
+        ("ip", "link add bridge0 mtu 1500 type bridge stp_state 0", "Error: Unknown device type.", "bridge"),
+        ("tc", "qdisc replace dev eth0 root handle 1: tbf rate 1bit", "Error: Exclusivity flag on.", None),
+    ],
+)
+def test_a_missing_module_of_the_kernel_is_named_with_its_packages(
+    program_: str, line: str, said: str, module: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = program(tmp_path, f"echo '{said}' >&2; echo 'Command failed -:1' >&2; exit 1")
+    monkeypatch.setattr(building, "found", lambda name: refusing)
+    with pytest.raises(RuntimeError) as raised:
+        building.batch(program_, [line])
+    added = str(raised.value).removeprefix(f"{program_} {line}: {said}")
+    packages = f"(package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
+    assert added == ("" if module is None else f"; it lacks the module {module} of the kernel {packages}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweep import cores, gpus
+from sweep import cgroups, cores, gpus
 from sweep.launchers import LocalOptions, options_of
 from sweep.run import UsageError
 
@@ -23,7 +23,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four cores, no GPU, and a torch that could use one."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cores, "quota", lambda root=None, real=cores.quota: root and real(root))
+    monkeypatch.setattr(cgroups, "cpus", lambda root=None, real=cgroups.cpus: root and real(root))
     monkeypatch.setattr(gpus, "installed", lambda: ())
     monkeypatch.setattr(gpus, "torch_can_use_them", lambda: True)
 
@@ -80,16 +80,36 @@ def test_cores_that_there_are_not(value: Any) -> None:
 def test_the_quota_of_a_container(
     tmp_path: Path, groups: str, files: dict[str, str], cores_worth: float | None
 ) -> None:
+    write_groups(tmp_path, groups, files)
+    assert cgroups.cpus(tmp_path) == cores_worth
+
+
+def write_groups(root: Path, groups: str, files: dict[str, str]) -> None:
     for name, text in {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{key}": files[key] for key in files}}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert cores.quota(tmp_path) == cores_worth
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "most"),
+    [
+        ("0::/a\n", {"a/memory.max": "max\n"}, None),
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "4294967296\n"}, 4 << 30),
+        ("0::/elsewhere\n", {"memory.max": "1048576\n"}, 1 << 20),
+        ("4:memory:/x\n0::/\n", {"memory/x/memory.limit_in_bytes": "2097152\n"}, 2 << 20),
+        ("4:cpu:/x\n", {"memory/x/memory.limit_in_bytes": "2097152\n"}, None),
+        ("nonsense\n", {"memory.max": "\n"}, None),
+    ],
+)
+def test_the_memory_of_a_container(tmp_path: Path, groups: str, files: dict[str, str], most: int | None) -> None:
+    write_groups(tmp_path, groups, files)
+    assert cgroups.memory(tmp_path) == most
 
 
 @pytest.mark.parametrize(("time", "most"), [(None, 4), (2.9, 2), (0.5, 1), (16.0, 4)])
 def test_no_more_cores_than_the_quota_is_worth(time: float | None, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else runs of a container with the time of two cores would believe to have 64."""
-    monkeypatch.setattr(cores, "quota", lambda: time)
+    monkeypatch.setattr(cgroups, "cpus", lambda: time)
     assert cores.chosen(None) == ([0, 1, 2, 5], most)
     assert cores.chosen(4) == ([0, 1, 2, 5], 4), "who says so knows better"
 

@@ -89,6 +89,23 @@ def left_out() -> None:
     assert found["left_out"] == {"from_bytes": 16, "for_lack_of": "memory"}
 
 
+def no_time() -> None:
+    """Where messages take long whole collectives are left out: a probe ends when it is to."""
+    probe, calls = probing.Probe(COMM, 0.5, 1e-4), []
+
+    def together(operation: object, repeats: int, each: float) -> Any:
+        calls.append(repeats)
+        time.sleep(0.3)
+        return np.full(repeats, 0.3)
+
+    probe._together = together  # type: ignore[method-assign]
+    found = probe.run()
+    assert len(calls) <= 2, "two are more than the time"
+    for of in found.values():
+        assert of["points"] == of["fits"] == of["switch_points"] == []
+        assert of["left_out"] == {"from_bytes": 4, "for_lack_of": "time"}
+
+
 def clock() -> None:
     """Clocks of other machines are brought in line with that of rank 0, and ranks wait by it."""
     real, off, before = time.perf_counter, 1000.0 * COMM.rank, (clocks.time, clocks.machine)

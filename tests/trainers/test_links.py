@@ -44,7 +44,9 @@ def test_an_emulated_network_promises_what_its_options_say() -> None:
     network = NETWORKS["ethernet_1g"]()
     assert links.expected(network, 4, None) == GIGABIT
     assert links.expected(network, 4, {"latency_s": 200e-6}) == links.expected(network, 4, None)
-    assert links.expected(network, 4, {"latency_s": None}) == Expected(None, PAYLOAD * 1e9, PAYLOAD * 1e9)
+    without = Expected(None, PAYLOAD * 1e9, PAYLOAD * 1e9)
+    assert links.expected(network, 4, {"latency_s": None}) == without
+    assert links.expected(network, 4, {"latency_s": 200e-6, "own": {"host1": {"latency_s": None}}}) == without
     for name in ("none", "real"):
         assert links.expected(NETWORKS[name](), 4, None) is None
     assert links.expected(network, 1, None) is None  # its ranks talk over no link
@@ -83,6 +85,15 @@ def test_nothing_is_promised_that_is_not_known(changes: dict[str, Any], missing:
 def test_what_is_off_by_more_than_ten_per_cent_is_marked(changes: dict[str, Any], marks: list[str]) -> None:
     assert links.marks(dataclasses.replace(AS_IT_SHOULD, **changes), GIGABIT) == marks
     assert links.marks(dataclasses.replace(AS_IT_SHOULD, **changes), None) == []
+
+
+def test_a_container_s_share_of_the_cores_can_be_the_limit() -> None:
+    """Two of 64 cores' time are all that a run may have."""
+    slow = dataclasses.replace(AS_IT_SHOULD, ring_bandwidth=0.8e9, busy_cores=1.9, busiest_core=0.1, cores=64)
+    assert links.marks(slow, GIGABIT) == ["bandwidth"]
+    assert links.marks(slow, GIGABIT, 2.0) == ["bandwidth", "cpu"]
+    built = {"latency_s": 2e-4, "cores": 2.0}
+    assert links.described(NETWORKS["ethernet_1g"](), 2, slow, built)["marks"] == ["bandwidth", "cpu"]
 
 
 def test_the_file_says_all_of_it() -> None:

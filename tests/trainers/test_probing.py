@@ -15,7 +15,7 @@ from trainers.probing import Point
 @pytest.mark.mpi
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_collectives_of_training_are_probed(workers: int) -> None:
-    functions = "operations + left_out + clock + probe 3 4096"
+    functions = "operations + left_out + no_time + clock + probe 3 4096"
     mpirun(workers, *functions.split(), module="tests.trainers.ranks_probing")
 
 

@@ -1,0 +1,67 @@
+"""What the control groups of this process allow it of its machine, as a container's options set it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def cpus(root: Path = Path("/")) -> float | None:
+    """How many cores' time it may have (`docker run --cpus=2`); None: no limit.
+
+    Args:
+        root: of the file system to look in.
+    """
+    return _least("cpu", _time, root)
+
+
+def memory(root: Path = Path("/")) -> int | None:
+    """How many bytes it may have (`docker run --memory=4g`); None: no limit.
+
+    Args:
+        root: of the file system to look in.
+    """
+    least = _least("memory", _bytes, root)
+    return None if least is None else int(least)
+
+
+def _least(controller: str, allowed: Callable[[Path], float | None], root: Path) -> float | None:
+    """The least that is allowed by this process's group, or one that it is a part of."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found = []
+    for line in lines:
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if not controllers or controller in controllers.split(","):
+            top = root / "sys/fs/cgroup" / (controller if controllers else "")
+            group = top / path.lstrip("/")
+            # in a container the path may be the host's, of which only the top can be seen
+            found += [allowed(each) for each in {top, group, *group.parents} if each == top or top in each.parents]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _time(group: Path) -> float | None:
+    """Seconds of CPU time per second, by the files of a control group: version 2 has one, version 1 two."""
+    words = _words(group, "cpu.max") or [
+        *_words(group, "cpu.cfs_quota_us"),
+        *_words(group, "cpu.cfs_period_us"),
+    ]
+    try:
+        time, period = map(float, words)
+    except ValueError:  # "max": no limit
+        return None
+    return time / period if time > 0 and period > 0 else None
+
+
+def _bytes(group: Path) -> float | None:
+    words = _words(group, "memory.max") or _words(group, "memory.limit_in_bytes")
+    return float(words[0]) if words and words[0].isdecimal() else None
+
+
+def _words(group: Path, name: str) -> list[str]:
+    try:
+        return (group / name).read_text(encoding="utf-8").split()
+    except OSError:
+        return []
