@@ -20,6 +20,12 @@ import yaml
 hypothesis.settings.register_profile("gradsweep", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("gradsweep")
 
+# a shell without job control has what it starts in the background ignore these, and so would all that tests start
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 ROOT = Path(__file__).resolve().parent.parent
 
 QUICK = ("experiment=quick", "max_steps=6", "epochs=1")
