@@ -16,8 +16,10 @@ from typing import Any
 import pandas as pd
 
 from reports.grid import lay_out
-from reports.scaling import networks
+from reports.scaling import networks, recorded
 from reports.scaling.networks import Links
+from reports.scaling.recorded import Row
+from reports.scaling.recorded import number as _float
 from reports.scaling.traffic import Counted, Traffic, of_runs
 from reports.text import setting
 from sweep import run as rundir
@@ -57,7 +59,8 @@ class Cell:
         samples: of a worker in a step.
         compute_s: all that is neither of the following: data, forward, backward, update, and what lies between.
         communicate_s: until the exchange was over, waiting for others included.
-        backward_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
+        backward_s: the part of it in backward.
+        beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
         is_fair: its communication tells of the network: not of too few CPUs.
     """
 
@@ -73,6 +76,7 @@ class Cell:
     communicate_s: float
     decode_s: float
     backward_s: float
+    beside_s: float
     overlaps: bool = False
     is_fair: bool = True
 
@@ -115,10 +119,6 @@ class Parts:
             links = [cell.links for cell in self.cells if cell.network == name and cell.links.beta]
             found += [networks.median(name, links)] if links else []
         return found
-
-
-Row = Mapping[str, Any]
-"""A run, by the columns of `Report.runs` and the keys of its config."""
 
 
 def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Parts:
@@ -215,12 +215,12 @@ def _settings(row: Row, keys: Sequence[str]) -> list[str]:
 
 def _traffic(group: Sequence[Row]) -> Traffic | str:
     counted = [
-        Counted(int(workers), *(_mean(same, column) for column in ("payload_bytes", "sent_bytes")))
+        Counted(int(workers), _mean(same, "payload_bytes"), _mean(same, "sent_bytes"), *recorded.calls(same))
         for (workers,), same in sorted(_groups(group, "workers").items())
     ]
     first = group[0]
     topology = setting(first.get("topology"))
-    is_gossip = bool(topology) and topology != "none"
+    is_gossip = _is_gossip(first)
     degree = 0.0 if topology == "complete" else max(_float(row.get("messages_per_step")) for row in group)
     is_local = setting(first.get("algorithm")) == "local_sgd"
     return of_runs(
@@ -229,7 +229,12 @@ def _traffic(group: Sequence[Row]) -> Traffic | str:
         counted,
         degree=degree,
         every=int(_float(first.get("algorithm.steps")) or 1) if is_local else 1,
+        gradient=recorded.gradient(first),
     )
+
+
+def _is_gossip(run: Row) -> bool:
+    return (setting(run.get("topology")) or "none") != "none"
 
 
 def _mean(group: Sequence[Row], column: str) -> float:
@@ -262,6 +267,7 @@ def _cell(group: Sequence[Row]) -> Cell | None:
         communicate_s=median["communicate_s"],
         decode_s=median["decode_s"],
         backward_s=median["backward_s"],
+        beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
         overlaps=setting(first.get("exchange.overlap")) == "true",
         is_fair=not any("cpu" in marks for _, _, marks in found),
     )
@@ -288,12 +294,3 @@ def _as_configured(run: Row) -> Links | None:
     latency = units.seconds(setting(run.get("network.latency")))
     share = networks.PAYLOAD_SHARE
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * share))
-
-
-def _float(value: Any) -> float:
-    """A number; 0 for what is none."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return 0.0
-    return number if math.isfinite(number) else 0.0
