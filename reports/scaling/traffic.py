@@ -79,6 +79,7 @@ class Traffic:
         agrees: a few numbers are summed before all else.
         degree: neighbours in a gossip; 0: all others.
         every: steps from one exchange to the next.
+        grows: lg W neighbours in a gossip, whatever `degree` says.
     """
 
     pattern: str
@@ -90,6 +91,7 @@ class Traffic:
     agrees: bool = False
     degree: float = 0.0
     every: int = 1
+    grows: bool = False
 
     def payloads(self, workers: int) -> int:
         """How many payloads a worker decodes."""
@@ -144,7 +146,8 @@ class Traffic:
         return Demand(*(value / self.every for value in total))
 
     def _degree(self, workers: int) -> int:
-        return min(workers - 1, round(self.degree) or workers - 1)
+        degree = (workers - 1).bit_length() if self.grows else round(self.degree)
+        return min(workers - 1, degree or workers - 1)
 
 
 def _own_algorithm(message: Message) -> list[str]:

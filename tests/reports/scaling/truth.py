@@ -173,7 +173,8 @@ def _write(
     if (links := NETWORKS[network]) is not None:
         rate = links[0] * 1448 / 1514
         measured = {"latency_s": links[1], "bandwidth": rate, "ring_bandwidth": rate, "busy_cores": 0.5, "cores": CORES}
-        result["network"] = {"network": {"name": network}, "measured": measured, "marks": list(marks)}
+        section = {"network": {"name": network}, "hosts": workers}
+        result["network"] = {**section, "measured": measured, "marks": list(marks)}
     rundir.write_json(place / rundir.RESULT, result)
 
 
