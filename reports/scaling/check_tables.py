@@ -77,6 +77,8 @@ def summary(check: Check) -> list[str]:
         f"{len(check.held)} cells left out one by one: the step's time is off by {check.median:.1%} (median), "
         f"{check.p90:.1%} (90th percentile)"
     ]
+    if check.limited:
+        said.append(f"{check.limited} cells are not among them: the CPUs were their limit, not the network")
     if check.beyond:
         most = check.beyond[0].cell.workers
         said.append(f"fitted without any run of {most} workers, those are off by {check.beyond_median:.1%} (median)")
