@@ -153,7 +153,7 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
     if shared.all():
         raise rundir.UsageError(
             f"scaling: all {len(done)} finished runs shared their cores with other runs: their times tell nothing; run "
-            "them once more without sweep.share_cores"
+            "them once more with cores of their own"
         )
     grid = lay_out(done[~shared], swept)
     rows = named(grid.runs.to_dict("records"), grid.keys)

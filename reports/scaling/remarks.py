@@ -23,6 +23,12 @@ def notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
             "no run has measured a network: latency and bandwidth count as in a textbook, and no interval can be told; "
             "run some of it with network=ethernet_1g too"
         )
+    counts = {cell.workers for cell in predictor.parts.cells if cell.is_fair and cell.links.beta and cell.workers > 1}
+    if len(counts) == 1:
+        said.append(
+            f"only runs with {counts.pop()} workers have measured a network: what more of them do to it is known from "
+            "the algorithms alone; run others on a network too, slow enough for the CPUs"
+        )
     said += [f"not modelled: {line}" for line in predictor.parts.left_out]
     said += predictor.parts.remarks
     if predictor.best:

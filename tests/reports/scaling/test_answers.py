@@ -99,6 +99,18 @@ def test_without_a_measured_network_there_are_no_intervals(tmp_path: Path) -> No
     assert any("run some of it with network=ethernet_1g" in line for line in notes(found, []))
 
 
+def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(predictor: Predictor) -> None:
+    def said(of: Predictor) -> bool:
+        return any(line.startswith("only runs with 2 workers have measured a network") for line in notes(of, []))
+
+    cells = [
+        cell if cell.workers == 2 or not cell.links.beta else dataclasses.replace(cell, is_fair=False)
+        for cell in predictor.parts.cells
+    ]
+    one_count = dataclasses.replace(predictor, parts=dataclasses.replace(predictor.parts, cells=cells))
+    assert said(one_count) and not said(predictor)
+
+
 def test_samples_of_a_worker_are_those_of_the_runs_or_as_asked(predictor: Predictor) -> None:
     more = dataclasses.replace(predictor, samples=64.0)
     assert predictor.samples_of("") == pytest.approx(32) and more.alone("") == pytest.approx(2 * predictor.alone(""))
