@@ -158,9 +158,9 @@ def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> N
     between = np.where((rates > 1e8) & (rates < 1e10), 0.5 * dense, 2 * dense)
     steps = np.stack([dense, gathered, between])[:, :, None]
     found = break_even(Map(rates, [64], ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w")
-    above, between_two = (one.wins for one in found)
-    assert above == ((pytest.approx(8 * 812e6 / 2.2, rel=0.01), math.inf),)
-    assert between_two == ((pytest.approx(1e8, rel=0.06), pytest.approx(1e10, rel=0.06)),)
+    ((above, last),), ((first, below),) = (one.wins for one in found)
+    assert above == pytest.approx(8 * 812e6 / 2.2, rel=0.01) and last == math.inf
+    assert first == pytest.approx(1e8, rel=0.06) and below == pytest.approx(1e10, rel=0.06)
     assert tables.ranges(found[0]).startswith("above ") and " to " in tables.ranges(found[1])
     table = tables.break_even(found, "50us", ())
     assert str(table.records[0]["wins_bit_s"]).endswith("..inf")
