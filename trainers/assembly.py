@@ -71,6 +71,7 @@ class Assembly:
             **({} if scaler is None else {"skipped_steps": scaler.skipped}),
             "kernels": dict(sorted(backend.used.items())),
             **self.recorder.figures(),
+            **self.algorithm.parts.exchange.calls(self.recorder.steps_since_start),
             **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
             "total_s": self.keeper.total_s,
         }

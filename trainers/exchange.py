@@ -114,6 +114,7 @@ class Exchange:
         self._waiting: list[Parcel] = []
         self._parcels: list[Parcel] = []
         self._extra_bytes = self._extra_sent = 0.0
+        self.courier.is_early = False
         with self.watch("encode"):
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
@@ -179,6 +180,8 @@ class Exchange:
             x = self.memory.compensate(unit.index, unit.gradient, exact)
             parcel = Parcel(unit, compressor, key, x)
             self._parcels.append(parcel)
+            if len(self._parcels) == len(self.units):
+                self.courier.is_early = False  # backward has come to its end: it has completed the last unit
             if compressor.needs_agreement(key):
                 self._waiting.append(parcel)
             else:
@@ -214,6 +217,7 @@ class Exchange:
         with self.watch("encode"):
             statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
             largest = staging.on_host(torch.cat(statistics))
+        self.courier.count("agreement")
         with self.watch("communicate"):
             self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
         self._extra_bytes += 4 * largest.numel()
@@ -248,6 +252,19 @@ class Exchange:
             sum(lane.sent_bytes for lane in lanes) + self._extra_sent,
             self._relative_error(),
         )
+
+    def calls(self, steps: int) -> dict[str, dict[str, float]]:
+        """What result.json says of the calls of `steps` steps, all since the beginning: how many a step, by kind
+        (`Courier.calls`), and where messages can leave early, how many do. Nothing where no step was taken."""
+        if not steps:
+            return {}
+        found = {"collectives_per_step": self.courier.calls}
+        if isinstance(self.courier, ThreadCourier):
+            found["early_collectives_per_step"] = self.courier.early
+        return {
+            name: {kind: count / steps for kind, count in sorted(calls.items()) if count}
+            for name, calls in found.items()
+        }
 
     def _relative_error(self) -> float | None:
         """||x - Q(x)|| / ||x|| of the step, where it was measured."""

@@ -232,6 +232,11 @@ class Recorder:
         return self._sums["step_s"]
 
     @property
+    def steps_since_start(self) -> int:
+        """Steps of this attempt."""
+        return self._steps - (self.resumed_after or [0])[-1]
+
+    @property
     def sent_bytes(self) -> float:
         """By one worker, so far."""
         return self._sums["sent_bytes"]

@@ -24,21 +24,72 @@ SEGMENT = 2**17
 
 
 @dataclasses.dataclass(frozen=True)
+class Stage:
+    """`steps` one after another, in each of which a worker sends `at_once` messages of `bytes`."""
+
+    steps: float
+    bytes: float
+    at_once: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Cost:
     """What a collective does on its critical path, and what it puts on the network altogether.
 
-    steps: messages one after another. bytes: what they carry. reduced: bytes that are summed between them.
-    wire: payload bytes that all workers together send.
+    stages: the messages on the critical path. reduced: bytes that are summed between them. wire: payload bytes that
+    all workers together send.
     """
 
-    steps: float = 0.0
-    bytes: float = 0.0
+    stages: tuple[Stage, ...] = ()
     reduced: float = 0.0
     wire: float = 0.0
 
+    @property
+    def steps(self) -> float:
+        """One after another, each of a latency."""
+        return sum(stage.steps for stage in self.stages)
+
+    @property
+    def messages(self) -> float:
+        """In these steps."""
+        return sum(stage.steps * stage.at_once for stage in self.stages)
+
+    @property
+    def bytes(self) -> float:
+        """In these messages."""
+        return sum(stage.steps * stage.at_once * stage.bytes for stage in self.stages)
+
+    def latencies(self, eager: float = math.inf, announced: float = 3.0) -> float:
+        """One-way times that are waited for, where messages of more than `eager` bytes wait for so many."""
+        return sum(stage.steps * (announced if stage.bytes > eager else 1.0) for stage in self.stages)
+
     def time(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
-        """Seconds, with `alpha` s a message, `beta` s a byte, `gamma` s a summed byte."""
+        """Seconds, with `alpha` s a step, `beta` s a byte, `gamma` s a summed byte."""
         return alpha * self.steps + beta * self.bytes + gamma * self.reduced
+
+
+def _each(steps: float, n: float, reduced: float = 0.0, wire: float = 0.0) -> Cost:
+    """Steps of one message of n bytes."""
+    return Cost((Stage(steps, n),), reduced, wire)
+
+
+def _at_once(messages: float, n: float, reduced: float = 0.0, wire: float = 0.0) -> Cost:
+    """One step of so many messages of n bytes."""
+    return Cost((Stage(1, n, messages),), reduced, wire)
+
+
+def _halves(n: float, power: int, times: int = 1) -> tuple[Stage, ...]:
+    """Messages of n / 2, n / 4, ... n / 2^power, each so many times."""
+    return tuple(Stage(times, n / 2**bit) for bit in range(1, power + 1))
+
+
+def _doubling(n: float, w: int) -> tuple[Stage, ...]:
+    """Messages of 1, 2, 4, ... contributions of n bytes, of which one worker has all W in the end, or at the start."""
+    return tuple(Stage(1, n * min(2**bit, w - 2**bit)) for bit in range(_lg(w)))
+
+
+def _fold(n: float, fold: int, times: int = 1) -> tuple[Stage, ...]:
+    return (Stage(times, n),) if fold else ()
 
 
 def _lg(workers: int) -> int:
@@ -55,14 +106,14 @@ def _folded(workers: int) -> tuple[int, int]:
 def _allreduce_ring(n: float, w: int) -> Cost:
     """A reduce-scatter and an allgather round a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce", 2009)."""
     share = n * (w - 1) / w
-    return Cost(2 * (w - 1), 2 * share, share, 2 * share * w)
+    return _each(2 * (w - 1), n / w, share, 2 * share * w)
 
 
 def _allreduce_doubling(n: float, w: int) -> Cost:
     """Recursive doubling: in each of lg W steps two workers swap all they have."""
     power, fold = _folded(w)
     wire = 2**power * power * n + 2 * (w - 2**power) * n
-    return Cost(power + 2 * fold, (power + 2 * fold) * n, (power + fold) * n, wire)
+    return _each(power + 2 * fold, n, (power + fold) * n, wire)
 
 
 def _allreduce_rabenseifner(n: float, w: int) -> Cost:
@@ -70,13 +121,13 @@ def _allreduce_rabenseifner(n: float, w: int) -> Cost:
     power, fold = _folded(w)
     share = n * (1 - 2.0**-power)
     wire = 2**power * 2 * share + 2 * (w - 2**power) * n
-    return Cost(2 * (power + fold), 2 * share + 2 * fold * n, share + fold * n, wire)
+    return Cost(_halves(n, power, 2) + _fold(n, fold, 2), share + fold * n, wire)
 
 
 def _reduce_scatter_ring(n: float, w: int) -> Cost:
     """Round a ring, or pairwise: W - 1 steps of n / W."""
     share = n * (w - 1) / w
-    return Cost(w - 1, share, share, share * w)
+    return _each(w - 1, n / w, share, share * w)
 
 
 def _reduce_scatter_halving(n: float, w: int) -> Cost:
@@ -84,16 +135,16 @@ def _reduce_scatter_halving(n: float, w: int) -> Cost:
     power, fold = _folded(w)
     share = n * (1 - 2.0**-power)
     wire = 2**power * share + (w - 2**power) * (n + n / w)
-    return Cost(power + 2 * fold, share + fold * (n + n / w), share + fold * n, wire)
+    return Cost(_halves(n, power) + _fold(n, fold) + _fold(n / w, fold), share + fold * n, wire)
 
 
 def _allgather_ring(n: float, w: int) -> Cost:
-    return Cost(w - 1, (w - 1) * n, 0.0, w * (w - 1) * n)
+    return _each(w - 1, n, wire=w * (w - 1) * n)
 
 
 def _allgather_bruck(n: float, w: int) -> Cost:
     """Bruck et al. (1997): ceil(lg W) steps, of 1, 2, 4, ... contributions, whatever W is."""
-    return Cost(_lg(w), (w - 1) * n, 0.0, w * (w - 1) * n)
+    return Cost(_doubling(n, w), wire=w * (w - 1) * n)
 
 
 def _allgather_doubling(n: float, w: int) -> Cost:
@@ -102,49 +153,52 @@ def _allgather_doubling(n: float, w: int) -> Cost:
 
 
 def _allgather_neighbours(n: float, w: int) -> Cost:
-    """Neighbour exchange (Chen et al., 2005), for even W: W / 2 steps; else a ring, as in Open MPI."""
-    return Cost(w // 2 if w % 2 == 0 else w - 1, (w - 1) * n, 0.0, w * (w - 1) * n)
+    """Neighbour exchange (Chen et al., 2005), for even W: W / 2 steps, of two contributions after the first; else a
+    ring, as in Open MPI."""
+    if w % 2:
+        return _allgather_ring(n, w)
+    return Cost((Stage(1, n), Stage(w // 2 - 1, 2 * n)), wire=w * (w - 1) * n)
 
 
 def _alltoall_pairwise(n: float, w: int) -> Cost:
-    return Cost(w - 1, n * (w - 1) / w, 0.0, n * (w - 1))
+    return _each(w - 1, n / w, wire=n * (w - 1))
 
 
 def _alltoall_linear(n: float, w: int) -> Cost:
     """All messages are posted at once: their latencies overlap, their bytes share the worker's link."""
-    return Cost(1, n * (w - 1) / w, 0.0, n * (w - 1))
+    return _at_once(w - 1, n / w, wire=n * (w - 1))
 
 
 def _alltoall_bruck(n: float, w: int) -> Cost:
     """Bruck et al. (1997): step k passes on the blocks whose distance has bit k, n / W each."""
-    blocks = sum(1 for distance in range(w) for bit in range(_lg(w)) if distance >> bit & 1)
-    return Cost(_lg(w), n * blocks / w, 0.0, n * blocks)
+    blocks = [sum(distance >> bit & 1 for distance in range(w)) for bit in range(_lg(w))]
+    return Cost(tuple(Stage(1, n * passed / w) for passed in blocks), wire=n * sum(blocks))
 
 
 def _bcast_binomial(n: float, w: int) -> Cost:
-    return Cost(_lg(w), _lg(w) * n, 0.0, (w - 1) * n)
+    return _each(_lg(w), n, wire=(w - 1) * n)
 
 
 def _bcast_scatter_allgather(n: float, w: int) -> Cost:
     """Van de Geijn: a binomial scatter, and an allgather round a ring."""
-    share = n * (w - 1) / w
-    return Cost(_lg(w) + w - 1, 2 * share, 0.0, n * _scattered(w) / w + share * w)
+    wire = n * _scattered(w) / w + n * (w - 1)
+    return Cost((*_doubling(n / w, w), Stage(w - 1, n / w)), wire=wire)
 
 
 def _bcast_pipeline(n: float, w: int) -> Cost:
     """Along a chain, in segments of SEGMENT bytes: the last worker has the first after W - 1 steps."""
     segments = max(1, math.ceil(n / SEGMENT))
     steps = segments + w - 2
-    return Cost(steps, steps * n / segments, 0.0, (w - 1) * n)
+    return _each(steps, n / segments, wire=(w - 1) * n)
 
 
 def _bcast_linear(n: float, w: int) -> Cost:
     """The root sends to all at once: one latency, and all bytes through its link."""
-    return Cost(1, (w - 1) * n, 0.0, (w - 1) * n)
+    return _at_once(w - 1, n, wire=(w - 1) * n)
 
 
 def _reduce_binomial(n: float, w: int) -> Cost:
-    return Cost(_lg(w), _lg(w) * n, _lg(w) * n, (w - 1) * n)
+    return _each(_lg(w), n, _lg(w) * n, (w - 1) * n)
 
 
 def _reduce_scatter_gather(n: float, w: int) -> Cost:
@@ -152,7 +206,7 @@ def _reduce_scatter_gather(n: float, w: int) -> Cost:
     power, fold = _folded(w)
     share = n * (1 - 2.0**-power)
     wire = 2**power * share + n * _scattered(2**power) / 2**power + (w - 2**power) * n
-    return Cost(2 * power + fold, 2 * share + fold * n, share + fold * n, wire)
+    return Cost(_halves(n, power, 2) + _fold(n, fold), share + fold * n, wire)
 
 
 def _reduce_pipeline(n: float, w: int) -> Cost:
@@ -162,7 +216,7 @@ def _reduce_pipeline(n: float, w: int) -> Cost:
 
 def _reduce_linear(n: float, w: int) -> Cost:
     """All send to the root at once, whose link is shared (incast) and who sums what comes."""
-    return Cost(1, (w - 1) * n, (w - 1) * n, (w - 1) * n)
+    return _at_once(w - 1, n, (w - 1) * n, (w - 1) * n)
 
 
 def _scattered(workers: int) -> int:
@@ -174,21 +228,21 @@ def _scattered(workers: int) -> int:
 
 def _gather_linear(n: float, w: int) -> Cost:
     """All send to the root at once, whose link is shared: the incast at a parameter server of W - 1 workers."""
-    return Cost(1, (w - 1) * n, 0.0, (w - 1) * n)
+    return _at_once(w - 1, n, wire=(w - 1) * n)
 
 
 def _gather_binomial(n: float, w: int) -> Cost:
-    return Cost(_lg(w), (w - 1) * n, 0.0, n * _scattered(w))
+    return Cost(_doubling(n, w), wire=n * _scattered(w))
 
 
 def _gossip_at_once(n: float, w: int) -> Cost:
     """A worker swaps messages with its W - 1 neighbours at once, through its one link."""
-    return Cost(1, (w - 1) * n, 0.0, w * (w - 1) * n)
+    return _at_once(w - 1, n, wire=w * (w - 1) * n)
 
 
 def _gossip_in_turn(n: float, w: int) -> Cost:
     """With one neighbour after another, as Lian et al. (2017) count: the degree times the latency."""
-    return Cost(w - 1, (w - 1) * n, 0.0, w * (w - 1) * n)
+    return _each(w - 1, n, wire=w * (w - 1) * n)
 
 
 COLLECTIVES: dict[str, dict[str, Callable[[float, int], Cost]]] = {

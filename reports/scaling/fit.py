@@ -9,8 +9,9 @@ own, c0, c1, e, d0 and d1, times `crowd` = max(1, load)^kappa where ranks share 
                   + (m messages + b bytes) crowd                        MPI's own, on the CPU
                   + s (compute + encode) E[max of W standard normals]   waiting for the slowest worker
 
-with the latencies, messages and bytes of reports.scaling.traffic. An exchange of k parts that overlaps with backward of
-B seconds has max(T / k, T - (k - 1) / k (B + encode)) of its T seconds left to wait for.
+with the latencies, messages and bytes of reports.scaling.traffic. Of an exchange in k calls that takes T, of which the
+first e leave while a backward of B seconds goes on, max((k - e) / k T, T - e / (e + 1) (B + encode)) is left to wait
+for; of a gossip beside the forward and backward F + B, max(0, T - F - B).
 
 Free are kappa, k_a, k_b, m, b and s for all together, two for the compute of a workload, and three for each method.
 The five of communication are found by non-negative least squares, robust (Huber's weights) and drawn towards what a
@@ -62,13 +63,15 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method's own parts in s, of a worker with cores of its own."""
+    """A method's own parts in s, of a worker with cores of its own; `beside` is the share of the compute during which
+    its exchange can go on, if it `overlaps`."""
 
     encode: float
     decode: float
     decode_each: float
     traffic: Traffic
     overlaps: bool
+    beside: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,17 +113,18 @@ class Model:
             codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
         """
         method, work = self.methods[key], self.works[key[0]]
+        traffic = method.traffic
         crowd = max(1.0, load) ** self.kappa
         compute = (work.fixed + work.each * samples) * crowd
         encode = codec * method.encode * crowd
-        decode = codec * (method.decode + method.decode_each * method.traffic.payloads(workers)) * crowd
-        asked = method.traffic.demand(workers, links.alpha, links.beta) if best else method.traffic.demand(workers)
+        decode = codec * (method.decode + method.decode_each * traffic.payloads(workers)) * crowd
+        asked = traffic.demand(workers, links.alpha, links.beta) if best else traffic.demand(workers)
         k_a, k_b, per_message, per_byte, spread = self.shared
         size = asked.bytes * payload
         time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
         time = time + (per_message * asked.messages + per_byte * size) * crowd
         if method.overlaps:
-            time = exposed(time, asked.parts, compute * work.backward + encode)
+            time = exposed(time, traffic.early_share, traffic.beside(compute * method.beside, encode))
         return Step(compute, encode, time + spread * (compute + encode) * waiting(workers), decode)
 
     def of(self, cell: Cell) -> Step:
@@ -132,12 +136,9 @@ def _overlaps(method: str) -> bool:
     return "exchange.overlap=true" in method
 
 
-def exposed(time: float, parts: float, hidden: float) -> float:
-    """What is left to wait for of `time` s in so many equal parts, of which all but the last can overlap with `hidden`
-    s of work, from its first part on."""
-    if parts <= 1:
-        return time
-    return np.maximum(time / parts, time - hidden * (parts - 1) / parts)
+def exposed(time: float, share: float, hidden: float) -> float:
+    """What is left to wait for of `time` s, of which this share can go on beside `hidden` s of work."""
+    return np.maximum(time * (1 - share), time - hidden) if share else time
 
 
 def waiting(workers: int) -> float:
@@ -204,7 +205,8 @@ def _method(cells: tuple[Cell, ...], kappa: float, traffic: Traffic) -> Method:
     encode = float(np.median(np.array([cell.encode_s for cell in cells]) / crowds))
     payloads = np.array([float(traffic.payloads(cell.workers)) for cell in cells])
     decode = _decode(payloads, np.array([cell.decode_s for cell in cells]) / crowds)
-    return Method(encode, *decode, traffic, any(cell.overlaps for cell in cells))
+    beside = float(np.median([cell.beside_s / cell.compute_s for cell in cells]))
+    return Method(encode, *decode, traffic, any(cell.overlaps for cell in cells), beside)
 
 
 def _decode(payloads: Array, times: Array) -> tuple[float, float]:
@@ -240,12 +242,13 @@ def _shared(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic], k
     for cell in cells:
         if cell.workers < 2 or not cell.is_fair:
             continue
-        asked = traffic[cell.workload, cell.method].demand(cell.workers)
+        sent = traffic[cell.workload, cell.method]
+        asked, share = sent.demand(cell.workers), sent.early_share
         hidden = 0.0
-        if cell.overlaps and asked.parts > 1:
-            hidden = (cell.backward_s + cell.encode_s) * (asked.parts - 1) / asked.parts
-            if cell.communicate_s * (asked.parts - 1) < 1.1 * hidden:
-                continue  # little but the last part was waited for: how long the others took is not known
+        if cell.overlaps and share:
+            hidden = sent.beside(cell.beside_s, cell.encode_s)
+            if cell.communicate_s < hidden * max(0.1, 1.1 * (1 - share) / share):
+                continue  # little but what left last was waited for: how long the others took is not known
         crowd = _crowd(cell, kappa)
         network = (cell.links.alpha * asked.latencies, cell.links.beta * asked.bytes)
         own = (asked.messages * crowd, asked.bytes * crowd)
@@ -282,7 +285,7 @@ def stack(models: Sequence[Model], key: tuple[str, str]) -> Model:
         return np.array([getattr(one, field) for one in found])
 
     method = dataclasses.replace(
-        methods[0], **{field: together(methods, field) for field in ("encode", "decode", "decode_each")}
+        methods[0], **{field: together(methods, field) for field in ("encode", "decode", "decode_each", "beside")}
     )
     work = Work(*(together(works, field) for field in ("fixed", "each", "backward")))
     return Model(1.0, tuple(np.array([one.shared for one in models]).T), {key[0]: work}, {key: method})

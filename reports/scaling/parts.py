@@ -17,9 +17,10 @@ from typing import Any
 import pandas as pd
 
 from reports.grid import lay_out
-from reports.scaling import missing, networks
+from reports.scaling import missing, networks, recorded
 from reports.scaling.naming import NETWORK, Row, groups, named
 from reports.scaling.networks import Links
+from reports.scaling.recorded import number as _float
 from reports.scaling.traffic import Counted, Traffic, of_runs
 from reports.text import setting
 from sweep import run as rundir
@@ -37,7 +38,8 @@ class Cell:
         samples: of a worker in a step; `batch` tells what was swept of it.
         compute_s: all that is neither of the following: data, forward, backward, update, and what lies between.
         communicate_s: until the exchange was over, waiting for others included.
-        backward_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
+        backward_s: the part of it in backward.
+        beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
         is_fair: its communication tells of the network: not of too few CPUs.
         expected: what the network should have been, as far as it promised anything.
         hosts: on which the workers were; 0 where that is not known.
@@ -55,6 +57,7 @@ class Cell:
     communicate_s: float
     decode_s: float
     backward_s: float
+    beside_s: float
     overlaps: bool = False
     is_fair: bool = True
     expected: Links | None = None
@@ -188,14 +191,14 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
 
 def _traffic(group: Sequence[Row]) -> Traffic | str:
     counted = [
-        Counted(int(workers), *(_mean(same, column) for column in ("payload_bytes", "sent_bytes")))
+        Counted(int(workers), _mean(same, "payload_bytes"), _mean(same, "sent_bytes"), *recorded.calls(same))
         for (workers,), same in sorted(groups(group, "workers").items())
     ]
     first = group[0]
     topology = setting(first.get("topology"))
     if topology == "star":
         return "topology=star is not in the cost model: its hub has as many messages as there are workers"
-    is_gossip = bool(topology) and topology != "none"
+    is_gossip = _is_gossip(first)
     degree = 0.0 if topology == "complete" else max(_float(row.get("messages_per_step")) for row in group)
     is_local = setting(first.get("algorithm")) == "local_sgd"
     found = of_runs(
@@ -204,10 +207,15 @@ def _traffic(group: Sequence[Row]) -> Traffic | str:
         counted,
         degree=degree,
         every=int(_float(first.get("algorithm.steps")) or 1) if is_local else 1,
+        gradient=recorded.gradient(first),
     )
     if isinstance(found, Traffic) and topology in missing.GROWING:
         return dataclasses.replace(found, grows=True)
     return found
+
+
+def _is_gossip(run: Row) -> bool:
+    return (setting(run.get("topology")) or "none") != "none"
 
 
 def _mean(group: Sequence[Row], column: str) -> float:
@@ -241,6 +249,7 @@ def _cell(group: Sequence[Row]) -> Cell | None:
         communicate_s=median["communicate_s"],
         decode_s=median["decode_s"],
         backward_s=median["backward_s"],
+        beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
         overlaps=setting(first.get("exchange.overlap")) == "true",
         is_fair=not any("cpu" in one.marks for one in found),
         expected=networks.median(first[NETWORK], expected) if expected else None,
@@ -286,12 +295,3 @@ def _as_configured(run: Row) -> Links | None:
     latency = units.seconds(setting(run.get("network.latency")))
     share = networks.PAYLOAD_SHARE
     return None if not rate or latency is None else Links(run[NETWORK], latency, 8 / (rate * share))
-
-
-def _float(value: Any) -> float:
-    """A number; 0 for what is none."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return 0.0
-    return number if math.isfinite(number) else 0.0

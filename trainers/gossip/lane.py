@@ -90,6 +90,7 @@ class NeighbourLane(MessageLane):
         self.sent_bytes = float(len(self._targets) * message.numel())
         self._on_way = True
         self.courier.post(lambda comm: self._swap(comm, message))
+        self.courier.count("neighbours")
 
     def _swap(self, comm: Any, message: torch.Tensor) -> None:
         from mpi4py import MPI

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -22,11 +23,28 @@ thread and must not touch the stopwatch."""
 
 
 class Courier:
-    """Carries out what was posted when `complete` is called."""
+    """Carries out what was posted when `complete` is called.
+
+    Attributes:
+        calls: how many calls of MPI, or of another transport, have been counted since the beginning, by kind:
+            `allreduce` and `allgather` of parts of messages, `sizes` that travel before payloads, `agreement` before
+            they are encoded, `rounds` (sums one after another) and `swaps` with another worker, `alltoall`, `reduce`,
+            `bcast`, and all messages with the `neighbours` or the `server` as one.
+        early: those of them that were posted while backward went on.
+        is_early: it goes on.
+    """
 
     def __init__(self, comm: Any, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
         self._posted: list[Work] = []
+        self.calls, self.early = Counter[str](), Counter[str]()
+        self.is_early = False
+
+    def count(self, kind: str, calls: int = 1) -> None:
+        """So many more calls; lanes count what they post, and what they carry out themselves."""
+        self.calls[kind] += calls
+        if self.is_early:
+            self.early[kind] += calls
 
     def post(self, work: Work) -> None:
         """`work` may be done from now on; every worker posts the same in the same order."""

@@ -103,7 +103,11 @@ class GatherLane(MessageLane):
         gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)
         self._gathered.append(gathered)
         self.courier.post(lambda comm: gathered.gather(comm, message, self.room))
-        payload_bytes = message.numel() + (0 if gathered.fixed else gathered.own.nbytes)
+        self.courier.count("allgather")
+        payload_bytes = message.numel()
+        if not gathered.fixed:
+            self.courier.count("sizes")
+            payload_bytes += gathered.own.nbytes
         self.payload_bytes += payload_bytes
         self.sent_bytes += (self.comm.size - 1) * payload_bytes
 

@@ -37,6 +37,7 @@ class SumLane(MessageLane):
         countable((part.end - part.start) // itemsize, sizes.LARGEST_COUNT, "numbers in a sum of all workers")
         segments = self.segments(part)
         self.courier.post(lambda comm: self.add_up(comm, segments))
+        self.courier.count("allreduce", len(segments))
         self.payload_bytes += part.end - part.start
         self.sent_bytes += sum(self.bytes_of(s.numel() // itemsize, itemsize) for s in segments)
 

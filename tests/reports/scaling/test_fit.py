@@ -14,6 +14,7 @@ from reports.scaling.fit import exposed, waiting
 from reports.scaling.networks import Links, nominal
 from reports.scaling.parts import Parts
 from reports.scaling.predict import Predictor
+from reports.scaling.traffic import Traffic
 from sweep.run import UsageError
 from tests.reports.scaling import truth
 from tests.reports.scaling.truth import METHODS
@@ -87,9 +88,51 @@ def test_overlap_hides_what_backward_takes(made: Made) -> None:
         assert model.step(("", "none"), 16, links, 32.0).total == pytest.approx(step, rel=0.12)
 
 
+@pytest.mark.parametrize("name", truth.LAWS)
+@pytest.mark.parametrize("rate", [1e8, 1e9])
+def test_only_what_leaves_early_is_hidden(made: Made, name: str, rate: float) -> None:
+    """Rounds and a single part with its sizes are not."""
+    parts = made(methods=[name], overlap=True, noise=0.0)
+    links = Links("", 1e-3, 8 / (rate * 1448 / 1514))
+    found = fit.fit(parts.cells, parts.traffic).step(("", name), 8, links, 32.0)
+    alone = truth.phases(name, 8, (rate, 1e-3), 32.0, cores=None)["communicate"]
+    left = truth.phases(name, 8, (rate, 1e-3), 32.0, cores=None, overlap=True)["communicate"]
+    assert found.communicate == pytest.approx(left, rel=0.1)
+    assert (left < alone - 0.005) == (name not in ("powersgd", "topk"))
+
+
 def test_what_overlap_leaves_to_wait_for() -> None:
-    assert exposed(10.0, 1, 5.0) == 10.0, "a single part can only leave when all is there"
-    assert exposed(10.0, 10, 5.0) == 10.0 - 4.5 and exposed(10.0, 10, 100.0) == 1.0
+    assert exposed(10.0, 0.0, 5.0) == 10.0, "nothing leaves before all is there"
+    assert exposed(10.0, 0.9, 4.5) == 5.5 and exposed(10.0, 0.9, 100.0) == pytest.approx(1.0)
+
+
+def test_gossip_travels_beside_forward_and_backward(made: Made) -> None:
+    """And where it is hidden the runs do not tell how long it took."""
+    parts = made(methods=["qsgd"], noise=0.0, networks=["ethernet_1g", "wan_100m"])
+    gossip = Traffic("gossip", gathered=parts.traffic["", "qsgd"].gathered, degree=2.0)
+    cells = []
+    for cell in parts.cells:
+        beside = 0.9 * cell.compute_s
+        asked = gossip.demand(cell.workers)
+        time = cell.links.alpha * asked.latencies + cell.links.beta * asked.bytes
+        left = max(0.0, time - beside)
+        cells.append(dataclasses.replace(cell, overlaps=True, beside_s=beside, communicate_s=left))
+    model = fit.fit(cells, {("", "qsgd"): gossip})
+    assert model.shared[:2] == pytest.approx((1, 1), abs=0.1)
+    slow, fast = (Links("", 1e-3, 8 / rate) for rate in (1e8, 1e10))
+    compute = model.works[""].each * 32
+    assert model.step(("", "qsgd"), 16, fast, 32.0).communicate < 0.06 * compute, "the slowest is waited for"
+    expected = 3e-3 + 2 * gossip.gathered * slow.beta - 0.9 * compute
+    assert model.step(("", "qsgd"), 16, slow, 32.0).communicate == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(("counts", "within"), [(True, 0.05), (False, 0.5)])
+def test_many_short_parts_take_many_latencies(made: Made, counts: bool, within: float) -> None:
+    """Of a compressor whose payloads may be as long as the gradient; runs that have not counted them are estimated."""
+    parts = made(methods=["none", "svd"], counts=counts, noise=0.0)
+    found = fit.fit(parts.cells, parts.traffic).step(("", "svd"), 64, nominal("100mbit", 10e-3), 32.0)
+    expected = truth.step_s("svd", 64, (1e8, 10e-3), 32.0, cores=None)
+    assert found.total == pytest.approx(expected, rel=within)
 
 
 def test_one_disturbed_run_does_not_spoil_the_others(made: Made) -> None:

@@ -260,3 +260,26 @@ def test_batches_are_cells_of_their_own(tmp_path: Path) -> None:
     assert {(cell.workers, cell.batch, round(cell.samples)) for cell in found.cells} == {
         (workers, f"batch.size={samples}", samples) for workers in (2, 4, 8) for samples in (32, 128)
     }
+
+
+def test_calls_are_those_of_result_json_and_overlap_is_beside_backward(tmp_path: Path) -> None:
+    sweep = truth.sweep(tmp_path / "a" / "b", methods=["svd", "none"], networks=["none"], overlap=True, noise=0.0)
+    found = read(sweep)
+    svd = found.traffic["", "svd"]
+    assert (svd.gathers, svd.sizes, svd.early) == (11, 11, 10)
+    cell = one(found, "svd", 4)
+    assert cell.beside_s == cell.backward_s
+    gossip = {"algorithm": {"name": "dpsgd"}, "topology": {"name": "ring"}}
+    change(sweep, rundir.CONFIG, lambda config: config.update(gossip), only="svd")
+    cell = next(cell for cell in read(sweep).cells if cell.method.startswith("svd") and cell.workers == 4)
+    assert cell.beside_s == pytest.approx(cell.backward_s + truth.phases("svd", 4, None, 32.0)["forward"])
+
+
+@pytest.mark.parametrize(("granularity", "calls"), [("layer", 14), ("bucket", 11), ("model", 1)])
+def test_calls_of_earlier_runs_are_estimated_from_the_gradient(sweep: Path, granularity: str, calls: int) -> None:
+    change(sweep, rundir.RESULT, lambda result: result.pop("collectives_per_step"))
+    exchange = {"granularity": granularity, "bucket_mib": 4.0}
+    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(exchange))
+    change(sweep, rundir.CONFIG, lambda config: config["compressor"].update(name="svd"), only="qsgd")
+    (svd,) = (traffic for (_, method), traffic in read(sweep).traffic.items() if "none" not in method)
+    assert svd.gathers == svd.sizes == calls

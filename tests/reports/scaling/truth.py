@@ -20,22 +20,37 @@ MIB = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """A method in s and bytes: of a worker with a core of its own."""
+    """A method in s and bytes: of a worker with a core of its own.
+
+    `calls` is how many collectives ResNet-18 takes with it (trainers/exchange.py): a part leaves when it may have
+    1 MiB, and sums are cut after 2 MiB. Where `is_sized`, another one before each tells the sizes. Where `in_rounds`,
+    all take place after backward.
+    """
 
     encode: float
     decode: float  # of one payload
     payload: float
     is_summed: bool
+    calls: int
+    is_sized: bool = False
+    in_rounds: bool = False
+
+    @property
+    def early(self) -> int:
+        """Calls that can leave while backward goes on."""
+        return 0 if self.in_rounds else self.calls - 1
 
 
 DENSE_BYTES = 44_000_000
 METHODS = {
-    "none": Law(0.004, 0.010, DENSE_BYTES, True),
-    "qsgd": Law(0.045, 0.020, DENSE_BYTES / 7.9, False),
-    "topk": Law(0.120, 0.004, DENSE_BYTES / 50, False),
-    "powersgd": Law(0.060, 0.030, DENSE_BYTES / 60, True),
-    "sign": Law(0.030, 0.015, DENSE_BYTES / 31, False),
+    "none": Law(0.004, 0.010, DENSE_BYTES, True, 27),
+    "qsgd": Law(0.045, 0.020, DENSE_BYTES / 7.9, False, 5),
+    "topk": Law(0.120, 0.004, DENSE_BYTES / 50, False, 1, is_sized=True),
+    "powersgd": Law(0.060, 0.030, DENSE_BYTES / 60, True, 2, in_rounds=True),
+    "sign": Law(0.030, 0.015, DENSE_BYTES / 31, False, 2),
 }
+LAWS = {**METHODS, "svd": Law(0.080, 0.020, DENSE_BYTES / 60, False, 11, is_sized=True)}
+"""And one whose payloads may be as long as the gradient: many short parts."""
 NETWORKS: dict[str, tuple[float, float] | None] = {
     "none": None,
     "ethernet_1g": (1e9, 220e-6),
@@ -45,12 +60,6 @@ NETWORKS: dict[str, tuple[float, float] | None] = {
 FORWARD, BACKWARD, UPDATE, FIXED = 0.0011, 0.0022, 0.006, 0.004  # s a sample, s a sample, s, s
 CPU_MESSAGE, CPU_BYTE = 4e-6, 3e-10  # what MPI itself takes on one core
 CORES = 2
-
-
-def parts_of(size: float) -> list[float]:
-    """A message in parts of between 1 and 2 MiB, as the exchange posts them."""
-    count = max(1, round(size / (1.55 * MIB)))
-    return [size / count] * count
 
 
 def ring_step(size: float, network: tuple[float, float] | None, crowd: float) -> float:
@@ -63,15 +72,14 @@ def ring_step(size: float, network: tuple[float, float] | None, crowd: float) ->
     return own + trips * latency + 8 * size / (rate * 1448 / 1514)
 
 
-def communication(law: Law, name: str, workers: int, network: tuple[float, float] | None, crowd: float) -> list[float]:
-    """Seconds of each collective."""
-    times = []
-    for size in [law.payload / 2] * 2 if name == "powersgd" else parts_of(law.payload):
-        steps = 2 * (workers - 1) if law.is_summed else workers - 1
-        times.append(sum(ring_step(size / workers if law.is_summed else size, network, crowd) for _ in range(steps)))
-        if name == "topk":  # the sizes of the payloads, before them
-            times[-1] += sum(ring_step(64, network, crowd) for _ in range(workers - 1))
-    return times
+def communication(law: Law, workers: int, network: tuple[float, float] | None, crowd: float) -> list[float]:
+    """Seconds of each part."""
+    size = law.payload / law.calls
+    steps = 2 * (workers - 1) if law.is_summed else workers - 1
+    time = sum(ring_step(size / workers if law.is_summed else size, network, crowd) for _ in range(steps))
+    if law.is_sized:
+        time += sum(ring_step(64, network, crowd) for _ in range(workers - 1))
+    return [time] * law.calls
 
 
 def phases(
@@ -85,18 +93,19 @@ def phases(
     kappa: float = 1.0,
 ) -> dict[str, float]:
     """A step's phases in s, without noise; `cores` None: every worker has its own."""
-    law = METHODS[name]
+    law = LAWS[name]
     crowd = max(1.0, workers / cores) ** kappa if cores else 1.0
     found = {"data": 0.0002 * crowd, "forward": (FORWARD * samples + FIXED) * crowd, "update": UPDATE * crowd}
     found |= {"backward": BACKWARD * samples * crowd, "encode": law.encode * crowd}
     found["decode"] = law.decode * (1 if law.is_summed else workers) * crowd
-    times = communication(law, name, workers, network, crowd)
+    times = communication(law, workers, network, crowd)
     found["communicate"] = sum(times)
     if overlap:
         work = found["backward"] + found["encode"]
         clock = 0.0  # of the link
         for number, time in enumerate(times, 1):
-            clock = max(clock, work * number / len(times)) + time
+            posted = work if law.in_rounds else work * number / len(times)
+            clock = max(clock, posted) + time
         found["communicate"] = clock - work
     return found
 
@@ -117,8 +126,12 @@ def sweep(
     kappa: float = 1.0,
     global_batch: int | None = None,
     marks: Sequence[str] = (),
+    counts: bool = True,
 ) -> Path:
-    """A sweep of these, of 32 samples a worker, or of a global batch; `noise` is relative, of each phase."""
+    """A sweep of these, of 32 samples a worker, or of a global batch; `noise` is relative, of each phase.
+
+    Without `counts` its runs are of a version that counted no calls.
+    """
     (directory / rundir.RUNS).mkdir(parents=True)
     rundir.write_text(directory / rundir.SWEEP, "format: 1\nswept: [compressor, workers, network, seed]\n")
     draw = random.Random(7)
@@ -129,7 +142,7 @@ def sweep(
                     samples = global_batch / count if global_batch else 32.0
                     found = phases(name, count, NETWORKS[network], samples, overlap=overlap, kappa=kappa)
                     found = {phase: value * draw.lognormvariate(0, noise) for phase, value in found.items()}
-                    _write(directory, name, count, network, seed, samples, found, overlap, marks)
+                    _write(directory, name, count, network, seed, samples, found, overlap, marks, counts)
     return directory
 
 
@@ -143,6 +156,7 @@ def _write(
     found: dict[str, float],
     overlap: bool,
     marks: Sequence[str],
+    counts: bool,
 ) -> None:
     config = fabricate.config(name, workers, seed=seed)
     config["exchange"] = {"name": "auto", "granularity": "layer", "overlap": overlap}
@@ -163,7 +177,7 @@ def _write(
         "attempts": [attempt],
     }
     rundir.write_json(place / rundir.STATE, state)
-    law = METHODS[name]
+    law = LAWS[name]
     sent = law.payload * (2 * (workers - 1) / workers if law.is_summed else workers - 1)
     step = sum(found.values())
     result = {"format": 1, "status": "done", "steps": 40, "epochs": 1, "parameters": DENSE_BYTES // 4}
@@ -175,6 +189,11 @@ def _write(
         measured = {"latency_s": links[1], "bandwidth": rate, "ring_bandwidth": rate, "busy_cores": 0.5, "cores": CORES}
         section = {"network": {"name": network}, "hosts": workers}
         result["network"] = {**section, "measured": measured, "marks": list(marks)}
+    if counts:
+        kind = "rounds" if law.in_rounds else "allreduce" if law.is_summed else "allgather"
+        result["collectives_per_step"] = {kind: law.calls, **({"sizes": law.calls} if law.is_sized else {})}
+        if overlap:
+            result["early_collectives_per_step"] = {kind: law.early} if law.early else {}
     rundir.write_json(place / rundir.RESULT, result)
 
 
