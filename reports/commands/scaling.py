@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.samples is not None and not 0 < options.samples < 1e9:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
     predictor, place = _fitted(options)
-    links = [*predictor.parts.networks, *asked]
+    links = [*predictor.parts.networks, *asked, *predictor.parts.promised]
     methods = sum(len(predictor.parts.methods(workload)) for workload in predictor.parts.workloads)
     if methods * len(links) * len(workers) > _MOST:
         raise UsageError(
@@ -71,7 +71,9 @@ def run(options: argparse.Namespace) -> int:
     if not links:
         raise bad_value("--network", options.network, "one network or more, where the runs have measured none")
     if len(names := [one.name for one in links]) > len(set(names)):
-        links = list({one.name: one for one in reversed(links)}.values())[::-1]  # what was measured goes first
+        links = list({one.name: one for one in reversed(links)}.values())[
+            ::-1
+        ]  # what was measured goes first, then what was asked
     place.mkdir(parents=True, exist_ok=True)
     latency = options.latency or _MAP_LATENCY
     tables, closest = _write(predictor, links, workers, latency, place, formats, pictures)
@@ -116,7 +118,7 @@ def _write(
 ) -> tuple[list[Table], list[str]]:
     """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
     from reports.formats import save
-    from reports.scaling import answers, check_tables, tables
+    from reports.scaling import answers, check_tables, remarks, tables
     from sweep.units import seconds
 
     parts = predictor.parts
@@ -124,12 +126,12 @@ def _write(
     predictions = predictor.predict(links, workers)
     one_way = seconds(latency) or 0.0
     maps = {workload: answers.win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
-    evens = {workload: answers.break_even(one, parts.compressors) for workload, one in maps.items()}
-    notes = tables.notes(predictor, links)
+    evens = [even for workload, one in maps.items() for even in answers.break_even(one, parts.compressors, workload)]
+    notes = remarks.notes(predictor, links)
     missing = answers.needed(predictor, predictions, by_name)
     made = [
         tables.fastest(predictions, parts.compressors, notes),
-        *(tables.break_even(workload, one, latency, ()) for workload, one in evens.items() if one),
+        tables.break_even(evens, latency, remarks.other_latencies(links, one_way)),
         tables.throughput(predictions, notes),
         tables.efficiency(predictions, notes),
         tables.needed(missing, [*tables.closest(missing), *notes]),
@@ -144,8 +146,7 @@ def _write(
         from reports.plots.picture import Drawing
         from reports.scaling.pictures import makers
 
-        nominal = [one for one in links if one not in parts.networks]
-        makes = makers(predictor.check, predictions, parts.cells, maps, evens, nominal, latency)
+        makes = makers(predictor.check, predictions, maps, evens, links, latency)
         with Drawing(makes, place, ["png", *pictures]) as drawing:
             drawing.finish()
     return made, tables.closest(missing)

@@ -1,4 +1,4 @@
-"""What follows from predictions: who wins where, below which bandwidth compression pays, what would have to be faster.
+"""What follows from predictions: who wins where, at which bandwidths compression pays, what would have to be faster.
 
 All of it is about the time of a step; what a method does to the accuracy is not in it.
 """
@@ -86,14 +86,19 @@ def _totals(
 
 @dataclasses.dataclass(frozen=True)
 class BreakEven:
-    """The bit/s below which `method` beats the baseline; 0: it never does; inf: at any bandwidth that was asked."""
+    """The ranges of bit/s in which `method` beats the baseline, ascending.
 
+    From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: fewer waits with
+    more bytes, say, pay on fast networks only.
+    """
+
+    workload: str
     method: str
     workers: int
-    bandwidth: float
+    wins: tuple[tuple[float, float], ...]
 
 
-def break_even(found: Map, compressors: Mapping[str, str]) -> list[BreakEven]:
+def break_even(found: Map, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
     """Of each method and number of workers; nothing where the map has no baseline."""
     bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
     if not bases:
@@ -104,22 +109,18 @@ def break_even(found: Map, compressors: Mapping[str, str]) -> list[BreakEven]:
         if place in bases:
             continue
         for column, count in enumerate(found.workers):
-            answers.append(BreakEven(method, count, _crossing(found, place, column, base[:, column])))
+            gain = np.log(base[:, column] / found.steps[place, :, column])
+            answers.append(BreakEven(workload, method, count, _wins(gain, np.log(found.bandwidths))))
     return answers
 
 
-def _crossing(found: Map, place: int, column: int, base: npt.NDArray[np.float64]) -> float:
-    """Where the method's last win ends; between two bandwidths as on a straight line over their logarithm."""
-    gain = np.log(base / found.steps[place, :, column])
-    wins = np.flatnonzero(gain > 0)
-    if not len(wins):
-        return 0.0
-    last = wins[-1]
-    if last + 1 == len(gain):
-        return math.inf
-    share = gain[last] / (gain[last] - gain[last + 1])
-    low, high = np.log(found.bandwidths[last : last + 2])
-    return float(np.exp(low + share * (high - low)))
+def _wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """Where `gain` is above 0, by the logarithms of bandwidths; between two of them as on a straight line."""
+    turns = np.flatnonzero(np.diff(gain > 0))
+    shares = gain[turns] / (gain[turns] - gain[turns + 1])
+    ends = np.exp(rates[turns] + shares * (rates[turns + 1] - rates[turns])).tolist()
+    ends = [*([0.0] if gain[0] > 0 else []), *ends, *([math.inf] if gain[-1] > 0 else [])]
+    return tuple(zip(ends[::2], ends[1::2], strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +150,11 @@ def needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mappi
             continue
 
         def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:
+            step = predictor.step(one.workload, one.method, one.workers, links[one.network])
+            # What was measured is not just what the model says: it has to be so many times as fast as it is.
+            goal = step.total * best.step.total / one.step.total
             step = predictor.step(one.workload, one.method, one.workers, links[one.network], **changed)
-            return _least(step.total, best.step.total)
+            return _least(step.total, goal)
 
         shares = 1 / _FACTORS
         both = factor(codec=shares, payload=shares)

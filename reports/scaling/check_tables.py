@@ -14,15 +14,15 @@ from reports.text import number
 
 def checked(check: Check, remarks: Sequence[str]) -> Table:
     """Every cell that was left out, and what the model of the others said of it."""
-    headers = ["workload", "network", "compressor", "workers"]
-    has_workloads = any(one.cell.workload for one in check.held)
-    keep = headers if has_workloads else headers[1:]
+    headers = ["workload", "network", "compressor", "batch", "workers"]
+    optional = ("workload", "batch")
+    keep = [key for key in headers if key not in optional or any(getattr(one.cell, key) for one in check.held)]
     rows, records = [], []
     for kind, held in (("left out alone", check.held), ("with all of its number of workers", check.beyond)):
         for one in held:
-            names = dict(
-                zip(headers, (one.cell.workload, one.cell.network, one.cell.method, one.cell.workers), strict=True)
-            )
+            cell = one.cell
+            values = (cell.workload, cell.network, cell.method, cell.batch, cell.workers)
+            names = dict(zip(headers, values, strict=True))
             records.append({**names, "left_out": kind, **_errors(one)})
             if kind == "left out alone":
                 figures = (1e3 * one.cell.step_s, 1e3 * float(one.predicted.total))
@@ -55,6 +55,8 @@ def checked(check: Check, remarks: Sequence[str]) -> Table:
 def _errors(one: Held) -> dict[str, Any]:
     cell, found = one.cell, one.predicted
     return {
+        "samples": cell.samples,
+        "threads_per_core": cell.load,
         "measured_s": cell.step_s,
         "predicted_s": float(found.total),
         "error": float(one.error),
@@ -75,6 +77,8 @@ def summary(check: Check) -> list[str]:
         f"{len(check.held)} cells left out one by one: the step's time is off by {check.median:.1%} (median), "
         f"{check.p90:.1%} (90th percentile)"
     ]
+    if check.limited:
+        said.append(f"{check.limited} cells are not among them: the CPUs were their limit, not the network")
     if check.beyond:
         most = check.beyond[0].cell.workers
         said.append(f"fitted without any run of {most} workers, those are off by {check.beyond_median:.1%} (median)")

@@ -106,12 +106,15 @@ def _name(content: Mapping[str, Any]) -> str:
     return str(section.get("name", "real")) if isinstance(section, Mapping) else "real"
 
 
-def measured(content: Mapping[str, Any], name: str) -> Links | None:
+def measured(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
     """The links in the content of a network.json; None where it holds none.
 
     The bandwidth is that of a ring, in which all hosts send at once, as in training.
+
+    Args:
+        figures_of: `expected` for what they should be.
     """
-    figures = content.get("measured")
+    figures = content.get(figures_of)
     if not isinstance(figures, Mapping):
         return None
     rates = [figures.get(key) for key in ("ring_bandwidth", "bandwidth")]
@@ -123,6 +126,11 @@ def measured(content: Mapping[str, Any], name: str) -> Links | None:
 def median(name: str, links: Sequence[Links]) -> Links:
     """Of latencies and of bandwidths; there is at least one."""
     return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
+
+
+def same_latency(one: float, other: float) -> bool:
+    """Whether two one-way times differ by 10 % at the most."""
+    return abs(one - other) <= 0.1 * max(one, other)
 
 
 def _is_positive(value: object) -> bool:

@@ -1,7 +1,8 @@
 """What the finished runs of sweeps have measured of a step, as the cost model takes it: a cell for each experiment.
 
-A cell is a method with so many workers on one network; runs that differ only in their seed, learning rate and the
-like are repetitions of it, of which the median counts.
+A cell is a method with so many workers on one network, and one batch; runs that differ only in their seed, learning
+rate and the like are repetitions of it, of which the median counts. Those that shared their cores with other runs are
+not used.
 """
 
 from __future__ import annotations
@@ -16,36 +17,14 @@ from typing import Any
 import pandas as pd
 
 from reports.grid import lay_out
-from reports.scaling import networks, recorded
+from reports.scaling import missing, networks, recorded
+from reports.scaling.naming import NETWORK, Row, groups, named
 from reports.scaling.networks import Links
-from reports.scaling.recorded import Row
 from reports.scaling.recorded import number as _float
 from reports.scaling.traffic import Counted, Traffic, of_runs
 from reports.text import setting
 from sweep import run as rundir
 from sweep import units
-
-NETWORK = "network"
-_OF_METHOD = ("exchange", "memory", "algorithm", "topology", "policy")
-_OF_WORK = ("model", "dataset")
-_OF_MESSAGES = ("exchange", "exchange.overlap", "exchange.granularity", "memory", "algorithm", "topology")
-_OF_REPETITION = frozenset(
-    {
-        "seed",
-        "sweep",
-        "run",
-        "schedule",
-        "epochs",
-        "max_steps",
-        "batch",
-        "scaling",
-        "clip",
-        "partition",
-        "measure_every",
-    }
-    | {"evaluate_every", "warmup_steps", "check_every", "checkpoint", "mpi", "data", "trackers"}
-)
-"""Sections and keys of a config that change neither what a step computes nor what it sends."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +35,14 @@ class Cell:
         workload: what is computed, without what is compressed; empty where all cells compute the same.
         network: what it is called, and `links` what was measured of it.
         load: ranks times threads for each core that they have; at most 1 where they have enough.
-        samples: of a worker in a step.
+        samples: of a worker in a step; `batch` tells what was swept of it.
         compute_s: all that is neither of the following: data, forward, backward, update, and what lies between.
         communicate_s: until the exchange was over, waiting for others included.
         backward_s: the part of it in backward.
         beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
         is_fair: its communication tells of the network: not of too few CPUs.
+        expected: what the network should have been, as far as it promised anything.
+        hosts: on which the workers were; 0 where that is not known.
     """
 
     workload: str
@@ -79,6 +60,14 @@ class Cell:
     beside_s: float
     overlaps: bool = False
     is_fair: bool = True
+    expected: Links | None = None
+    hosts: int = 0
+    batch: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str]:
+        """No other cell has it."""
+        return self.workload, self.method, self.network, self.workers, self.batch
 
     @property
     def step_s(self) -> float:
@@ -93,12 +82,16 @@ class Parts:
         traffic: by workload and method, what it sends.
         compressors: by method, its compressor's name.
         left_out: what is not modelled, with the reason, a line each.
+        rows: by the key of a cell, its runs.
+        remarks: what else has to be known, a line each.
     """
 
     cells: Sequence[Cell]
     traffic: Mapping[tuple[str, str], Traffic]
     compressors: Mapping[str, str]
     left_out: Sequence[str]
+    rows: Mapping[tuple[Any, ...], Sequence[Row]]
+    remarks: Sequence[str] = ()
 
     @property
     def workloads(self) -> list[str]:
@@ -113,12 +106,36 @@ class Parts:
 
     @property
     def networks(self) -> list[Links]:
-        """The links of each network that was measured, the median of its cells; none of the machine's own memory."""
-        found = []
-        for name in dict.fromkeys(cell.network for cell in self.cells):
-            links = [cell.links for cell in self.cells if cell.network == name and cell.links.beta]
-            found += [networks.median(name, links)] if links else []
-        return found
+        """The links of each network that was measured: the median of its cells in which the CPUs were not the limit.
+
+        None of the machine's own memory.
+        """
+        return self._links([(cell.network, cell.links) for cell in self.cells if cell.is_fair and cell.links.beta])
+
+    @property
+    def promised(self) -> list[Links]:
+        """What the other networks of the runs should have been: those whose links only told of the CPUs."""
+        there = {one.name for one in self.networks}
+        found = [(cell.network, cell.expected) for cell in self.cells if cell.network not in there]
+        return self._links([(name, links) for name, links in found if links is not None])
+
+    @property
+    def limited(self) -> list[str]:
+        """The networks in all of whose runs the CPUs were the limit."""
+        fair = {cell.network for cell in self.cells if cell.is_fair}
+        return list(dict.fromkeys(cell.network for cell in self.cells if cell.network not in fair))
+
+    @staticmethod
+    def _links(found: Sequence[tuple[str, Links]]) -> list[Links]:
+        names = dict.fromkeys(name for name, _ in found)
+        return [networks.median(name, [links for other, links in found if other == name]) for name in names]
+
+    def traffic_of(self, cells: Sequence[Cell]) -> dict[tuple[str, str], Traffic]:
+        """As `traffic`, by the runs of these cells alone; nothing of methods that they do not tell of."""
+        rows: dict[tuple[str, str], list[Row]] = {}
+        for cell in cells:
+            rows.setdefault((cell.workload, cell.method), []).extend(self.rows[cell.key])
+        return {key: found for key, group in rows.items() if isinstance(found := _traffic(group), Traffic)}
 
 
 def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Parts:
@@ -135,95 +152,56 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
     done = runs[(runs["status"] == rundir.DONE) & runs["step_s"].notna() & (counts >= 1)]
     if done.empty:
         raise rundir.UsageError(f"scaling: none of {len(runs)} runs has finished with a measured step; nothing to fit")
-    grid = lay_out(done, swept)
-    rows = _named(grid.runs.to_dict("records"), grid.keys)
-    there = sorted({int(row["workers"]) for row in rows})
-    if len(there) < 2:
+    shared = done["shared_cores"].fillna(False).astype(bool) if "shared_cores" in done else pd.Series(False, done.index)
+    if shared.all():
         raise rundir.UsageError(
-            f"scaling: all finished runs have workers={there[0]}, which tells nothing of other numbers; "
-            f"run {_with_others(command, there[0])} and give both directories"
+            f"scaling: all {len(done)} finished runs shared their cores with other runs: their times tell nothing; run "
+            "them once more with cores of their own"
         )
+    grid = lay_out(done[~shared], swept)
+    rows = named(grid.runs.to_dict("records"), grid.keys)
+    there = sorted({int(row["workers"]) for row in rows})
+    if sum(count > 1 for count in there) < 2:
+        raise rundir.UsageError(
+            f"scaling: all finished runs have workers={missing.listed(there)}, but what more workers do is told by two "
+            f"numbers above 1; run {missing.with_others(command, there)} and give both directories"
+        )
+    by_key = groups(rows, "workload", "method", NETWORK, "workers", "batch")
+    found = {cell.key: cell for group in by_key.values() if (cell := _cell(group)) is not None}
+    reasons: dict[str, list[str]] = {}
     traffic: dict[tuple[str, str], Traffic] = {}
-    left_out = []
-    for (workload, method), group in _groups(rows, "workload", "method").items():
-        found = _traffic(group)
-        if isinstance(found, Traffic):
-            traffic[workload, method] = found
-        else:
-            left_out.append(f"{method}: {found}")
-    cells = [
-        cell
-        for (workload, method, *_), group in _groups(rows, "workload", "method", NETWORK, "workers").items()
-        if (workload, method) in traffic and (cell := _cell(group)) is not None
-    ]
-    if len({cell.workers for cell in cells}) < 2:
-        reasons = "; ".join(left_out) or "their phases were not measured"
-        raise rundir.UsageError(f"scaling: no method is left with two numbers of workers: {reasons}")
-    return Parts(cells, traffic, {row["method"]: setting(row["compressor"]) for row in rows}, left_out)
-
-
-def _groups(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return found
-
-
-def _with_others(command: str, workers: int) -> str:
-    """The command for other numbers of workers."""
-    others = f"workers={','.join(str(count) for count in (2, 4, 8) if count != workers)}"
-    if "multirun.py" not in command:
-        return f"the sweep once more with {others}"
-    words = [word for word in command.split() if not word.lstrip("+").startswith("workers=")]
-    return f"`{' '.join([*words, others])}`"
-
-
-def _named(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
-    """Runs with `method`, `workload` and `network`."""
-    by_root = {key: key.partition(".")[0] for key in keys}
-    told = [key for key, root in by_root.items() if root in _OF_METHOD]
-    others = [key for key, root in by_root.items() if root not in (*_OF_METHOD, *_OF_REPETITION, NETWORK, "optimizer")]
-    # Also what need not tell runs apart, since each compressor, or each number of workers, has another one.
-    others = list(dict.fromkeys([*(key for key in _OF_WORK if _values(rows, key) > 1), *others]))
-    of_label = _groups(rows, "label").values()
-    mixed = [key for key in _OF_MESSAGES if any(_values(group, key) > 1 for group in of_label)]
-    told = list(dict.fromkeys([*mixed, *told]))
-    rows = [{**row, NETWORK: setting(row.get(NETWORK)) or "none"} for row in rows]
-    telling = {}
-    for (name,), group in _groups(rows, NETWORK).items():
-        options = [key for key in group[0] if str(key).startswith(f"{NETWORK}.")]
-        always = [f"{NETWORK}.bandwidth", f"{NETWORK}.latency"] if name == "emulated" else []
-        telling[name] = [key for key in options if key in always or len({setting(row[key]) for row in group}) > 1]
-    return [
-        {
-            **row,
-            "method": " ".join([row["label"], *_settings(row, told)]),
-            "workload": ", ".join(_settings(row, others)),
-            NETWORK: " ".join([row[NETWORK], *_settings(row, telling[row[NETWORK]])]),
-        }
-        for row in rows
-    ]
-
-
-def _values(rows: Sequence[Row], key: str) -> int:
-    return len({setting(row.get(key)) for row in rows})
-
-
-def _settings(row: Row, keys: Sequence[str]) -> list[str]:
-    return [f"{key.removeprefix('network.')}={text}" for key in keys if (text := setting(row[key]))]
+    for (workload, method), group in groups(rows, "workload", "method").items():
+        sent = _traffic(group)
+        own = [cell for cell in found.values() if (cell.workload, cell.method) == (workload, method)]
+        reason = sent if isinstance(sent, str) else missing.too_few(own)
+        if reason:
+            reasons.setdefault(reason, []).append(method)
+        elif isinstance(sent, Traffic):
+            traffic[workload, method] = sent
+    left_out = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
+    if not traffic:
+        raise rundir.UsageError(f"scaling: no method is left with two numbers of workers: {'; '.join(left_out)}")
+    cells = [cell for cell in found.values() if (cell.workload, cell.method) in traffic]
+    remarks = missing.of_graphs(rows, traffic)
+    if shared.any():
+        remarks.append(f"not used: {shared.sum()} of {len(done)} runs, which shared their cores with other runs")
+    compressors = {row["method"]: setting(row["compressor"]) for row in rows}
+    return Parts(cells, traffic, compressors, left_out, by_key, remarks)
 
 
 def _traffic(group: Sequence[Row]) -> Traffic | str:
     counted = [
         Counted(int(workers), _mean(same, "payload_bytes"), _mean(same, "sent_bytes"), *recorded.calls(same))
-        for (workers,), same in sorted(_groups(group, "workers").items())
+        for (workers,), same in sorted(groups(group, "workers").items())
     ]
     first = group[0]
     topology = setting(first.get("topology"))
+    if topology == "star":
+        return "topology=star is not in the cost model: its hub has as many messages as there are workers"
     is_gossip = _is_gossip(first)
     degree = 0.0 if topology == "complete" else max(_float(row.get("messages_per_step")) for row in group)
     is_local = setting(first.get("algorithm")) == "local_sgd"
-    return of_runs(
+    found = of_runs(
         setting(first["compressor"]),
         "gossip" if is_gossip else setting(first.get("exchange")),
         counted,
@@ -231,6 +209,9 @@ def _traffic(group: Sequence[Row]) -> Traffic | str:
         every=int(_float(first.get("algorithm.steps")) or 1) if is_local else 1,
         gradient=recorded.gradient(first),
     )
+    if isinstance(found, Traffic) and topology in missing.GROWING:
+        return dataclasses.replace(found, grows=True)
+    return found
 
 
 def _is_gossip(run: Row) -> bool:
@@ -251,7 +232,8 @@ def _cell(group: Sequence[Row]) -> Cell | None:
     median = {name: statistics.median(row[name] for row in group) for name in (*names, "step_s")}
     moved = sum(median[f"{phase}_s"] for phase in ("encode", "communicate", "decode"))
     found = [_of_run(row) for row in group]
-    links = [links for links, _, _ in found if links is not None]
+    links = [one.links for one in found if one.links is not None]
+    expected = [one.expected for one in found if one.expected is not None]
     workers = int(first["workers"])
     each = [_float(row["samples_per_second"]) * row["step_s"] / workers for row in group]
     return Cell(
@@ -260,7 +242,7 @@ def _cell(group: Sequence[Row]) -> Cell | None:
         workers=workers,
         network=first[NETWORK],
         links=networks.median(first[NETWORK], links) if links else networks.MEMORY,
-        load=statistics.median(load for _, load, _ in found),
+        load=statistics.median(one.load for one in found),
         samples=statistics.median(each),
         compute_s=max(median["step_s"] - moved, 1e-9),
         encode_s=median["encode_s"],
@@ -269,12 +251,25 @@ def _cell(group: Sequence[Row]) -> Cell | None:
         backward_s=median["backward_s"],
         beside_s=median["backward_s"] + (median["forward_s"] if _is_gossip(first) else 0.0),
         overlaps=setting(first.get("exchange.overlap")) == "true",
-        is_fair=not any("cpu" in marks for _, _, marks in found),
+        is_fair=not any("cpu" in one.marks for one in found),
+        expected=networks.median(first[NETWORK], expected) if expected else None,
+        hosts=min(one.hosts for one in found),
+        batch=first["batch"],
     )
 
 
-def _of_run(row: Row) -> tuple[Links | None, float, Sequence[str]]:
-    """The links of a run, how many threads there are for a core, and how its network is marked."""
+@dataclasses.dataclass(frozen=True)
+class _OfRun:
+    """What a run's own files tell: its links, what they should be, threads for a core, marks, hosts (0: not known)."""
+
+    links: Links | None
+    expected: Links | None
+    load: float
+    marks: Sequence[str]
+    hosts: int
+
+
+def _of_run(row: Row) -> _OfRun:
     place = rundir.Run(Path(row["directory"]))
     content = (place.result() or {}).get(NETWORK)
     content = content if isinstance(content, Mapping) else {}
@@ -284,8 +279,14 @@ def _of_run(row: Row) -> tuple[Links | None, float, Sequence[str]]:
     threads = int(row["workers"]) * int(_float(row.get("threads_per_worker")) or 1)
     load = threads / count if count else 1.0
     marks = content.get("marks")
-    links = networks.measured(content, row[NETWORK]) or _as_configured(row)
-    return links, load if state.get("oversubscribed") else min(load, 1.0), marks if isinstance(marks, list) else []
+    nominal = _as_configured(row)
+    return _OfRun(
+        links=networks.measured(content, row[NETWORK]) or nominal,
+        expected=networks.measured(content, row[NETWORK], "expected") or nominal,
+        load=load if state.get("oversubscribed") else min(load, 1.0),
+        marks=marks if isinstance(marks, list) else [],
+        hosts=int(_float(content.get("hosts"))),
+    )
 
 
 def _as_configured(run: Row) -> Links | None:

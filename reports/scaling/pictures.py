@@ -1,6 +1,6 @@
 """The pictures of `python -m reports scaling`.
 
-What was measured is filled and solid, what is extrapolated hollow, dashed and hatched.
+What was measured is filled and solid, what is predicted hollow, dashed and hatched.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from reports.plots.picture import Maker, Plot
 from reports.scaling.answers import FASTEST_BIT_S, SLOWEST_BIT_S, BreakEven, Map
 from reports.scaling.check import Check
 from reports.scaling.check_tables import summary
-from reports.scaling.networks import PAYLOAD_SHARE, Links
-from reports.scaling.parts import Cell
+from reports.scaling.networks import PAYLOAD_SHARE, Links, same_latency
 from reports.scaling.predict import Prediction
+from reports.scaling.tables import ranges
 from reports.text import listed, number
-from sweep.units import shown_bandwidth
+from sweep.units import seconds, shown_bandwidth
 
 _DASHES = (0, (4, 2))
 _ACROSS = 3  # panels side by side
 _HATCH = "////"
-_EXTRAPOLATED = Line2D([], [], color=GREY, linestyle=_DASHES, marker="o", markerfacecolor="white", label="extrapolated")
+_EXTRAPOLATED = Line2D([], [], color=GREY, linestyle=_DASHES, marker="o", markerfacecolor="white", label="predicted")
 _MEASURED = Line2D([], [], color=GREY, marker="o", label="measured")
 
 
@@ -109,14 +109,32 @@ def _line(axis: Axes, line: Sequence[Prediction], look: style.Look, has_band: bo
     marks = {"linestyle": "none", "marker": look.marker, "color": look.colour, "markersize": 3.5}
     axis.plot([x[place] for place in hollow], [y[place] for place in hollow], markerfacecolor="white", **marks)  # type: ignore[arg-type]
     axis.plot([x[place] for place in solid], [y[place] for place in solid], **marks)  # type: ignore[arg-type]
-    axis.plot([x[place] for place in solid], [y[place] for place in solid], color=look.colour)
+    # Solid between two neighbours of which both were measured.
+    axis.plot(
+        x, [value if one.is_measured else math.nan for value, one in zip(y, line, strict=True)], color=look.colour
+    )
     if has_band:
-        low, high = ([100 * one.alone / getattr(one, end) for one in line] for end in ("high", "low"))
+        ends = [(one.step.total, one.step.total) if one.is_measured else (one.low, one.high) for one in line]
+        low, high = ([100 * one.alone / pair[end] for one, pair in zip(line, ends, strict=True)] for end in (1, 0))
         axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
-def win_map(workload: str, found: Map, cells: Sequence[Cell], nominal: Sequence[Links], latency: str) -> Plot:
-    """Who is fastest by bandwidth and workers; hatched outside of what was measured, whose cells are dots."""
+Place = tuple[int, float]
+"""Workers, and bit/s as links are sold."""
+
+
+def run_there(predictions: Sequence[Prediction], links: Sequence[Links], one_way: float) -> dict[str, set[Place]]:
+    """By workload, where on a map of this one-way latency something was measured."""
+    there = {one.name: one.bandwidth / PAYLOAD_SHARE for one in links if same_latency(one.alpha, one_way) and one.beta}
+    found: dict[str, set[Place]] = {}
+    for one in predictions:
+        if one.is_measured and one.network in there:
+            found.setdefault(one.workload, set()).add((one.workers, there[one.network]))
+    return found
+
+
+def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links], latency: str) -> Plot:
+    """Who is predicted to be fastest by bandwidth and workers; a dot where something was measured, a line a network."""
     figure = Figure(figsize=(TEXT, LEGEND + 3.0))
     axis = figure.subplots()
     winner = found.winner
@@ -127,17 +145,13 @@ def win_map(workload: str, found: Map, cells: Sequence[Cell], nominal: Sequence[
     edges = np.append(found.bandwidths / half, found.bandwidths[-1] * half)
     columns = np.arange(len(found.workers) + 1) - 0.5
     axis.pcolormesh(columns, edges, winner, cmap=colours, vmin=-0.5, vmax=len(found.methods) - 0.5, alpha=0.75)
-    places = {count: place for place, count in enumerate(found.workers)}
-    dots = {
-        (places[cell.workers], 8 / cell.links.beta / PAYLOAD_SHARE)
-        for cell in cells
-        if cell.links.beta and cell.workers in places
-    }
-    _hatch(axis, dots, columns, edges)
+    _hatch(axis, columns, edges)
     if dots:
-        axis.plot(*zip(*sorted(dots), strict=True), "o", color="black", markersize=4)
-    for links in nominal:
-        axis.axhline(links.bandwidth / PAYLOAD_SHARE, color="white", linewidth=0.8, linestyle=_DASHES)
+        x, y = zip(*sorted(dots), strict=True)
+        axis.plot([found.workers.index(count) for count in x], y, "o", color="black", markersize=4, zorder=3)
+    for one in links:
+        if one.beta:
+            axis.axhline(one.bandwidth / PAYLOAD_SHARE, color="white", linewidth=0.8, linestyle=_DASHES)
     axis.set_xticks(range(len(found.workers)), [str(count) for count in found.workers])
     _bandwidths(axis)
     axis.set(xlabel="workers", xlim=(columns[0], columns[-1]))
@@ -145,26 +159,19 @@ def win_map(workload: str, found: Map, cells: Sequence[Cell], nominal: Sequence[
     marks: list[Line2D | Patch] = [
         Patch(facecolor=looks[method].colour, alpha=0.75, label=plain(method)) for method in methods
     ]
-    marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="extrapolated")]
-    marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="measured")] if dots else []
+    marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
+    marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
     legend(figure, marks, f"the fastest compressor, {latency} one way")
-    title = _titled("Which compressor is fastest, by bandwidth and workers", workload)
+    title = _titled("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
     return Plot(_name("scaling_map", workload), title, f"{title}: {_told(found)}.", figure)
 
 
-def _hatch(axis: Axes, dots: set[tuple[int, float]], columns: np.ndarray, edges: np.ndarray) -> None:
-    """All but the box around what was measured."""
-    left, right, bottom, top = columns[0], columns[-1], edges[0], edges[-1]
-    boxes = [(left, bottom, right, top)]
-    if dots:
-        x0, x1 = min(x for x, _ in dots) - 0.5, max(x for x, _ in dots) + 0.5
-        y0, y1 = min(y for _, y in dots) / 1.2, max(y for _, y in dots) * 1.2
-        boxes = [(left, bottom, x0, top), (x1, bottom, right, top), (x0, bottom, x1, y0), (x0, y1, x1, top)]
-    for low, below, high, above in boxes:
-        if high > low and above > below:
-            box = Rectangle((low, below), high - low, above - below, fill=False, hatch=_HATCH, linewidth=0)
-            box.set_edgecolor("#FFFFFF90")
-            axis.add_patch(box)
+def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
+    """All of it: even where something was measured, who is fastest is predicted."""
+    size = columns[-1] - columns[0], edges[-1] - edges[0]
+    box = Rectangle((columns[0], edges[0]), *size, fill=False, hatch=_HATCH, linewidth=0)
+    box.set_edgecolor("#FFFFFF90")
+    axis.add_patch(box)
 
 
 def _told(found: Map) -> str:
@@ -181,31 +188,36 @@ def _told(found: Map) -> str:
 
 
 def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
-    """By workers, the bandwidth below which each method beats the baseline; nothing where none ever does."""
-    lines = {
-        method: [(one.workers, one.bandwidth) for one in found if one.method == method]
-        for method in dict.fromkeys(one.method for one in found)
-    }
-    if not any(0 < one.bandwidth < math.inf for one in found):
+    """By workers, the bandwidths at which each method beats the baseline, as bars; nothing where none ever does."""
+    found = [one for one in found if one.workload == workload]
+    if not any(one.wins for one in found):
         return None
+    methods, counts = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("method", "workers"))
     figure = Figure(figsize=(TEXT, LEGEND + 2.6))
     axis = figure.subplots()
-    for method, look in _looks(list(lines)).items():
-        x, y = zip(*lines[method], strict=True)
-        marks = {"marker": look.marker, "markerfacecolor": "white", "linestyle": _DASHES, "linewidth": 1.0}
-        axis.plot(x, np.clip(y, SLOWEST_BIT_S, FASTEST_BIT_S), color=look.colour, clip_on=False, **marks)  # type: ignore[arg-type]
-    _frame(axis, sorted({one.workers for one in found}))
+    looks = _looks(methods)
+    for one in found:
+        look = looks[one.method]
+        x = counts.index(one.workers) + 0.8 * ((methods.index(one.method) + 0.5) / len(methods) - 0.5)
+        for low, high in one.wins:
+            ends = np.clip([low, high], SLOWEST_BIT_S, FASTEST_BIT_S)
+            axis.plot([x, x], ends, color=look.colour, linewidth=1.5, linestyle=_DASHES)
+            inner = [end for end in (low, high) if 0 < end < math.inf]
+            marks = {"linestyle": "none", "marker": look.marker, "markersize": 3.5, "markerfacecolor": "white"}
+            axis.plot([x] * len(inner), inner, color=look.colour, **marks)  # type: ignore[arg-type]
+    for place in range(1, len(counts)):
+        axis.axvline(place - 0.5, color=style.BACKDROP, linewidth=0.8)
+    axis.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
+    axis.grid(visible=False, axis="x")
     _bandwidths(axis)
-    axis.set_xlabel("workers")
-    note = f"below it a compressor pays, {latency} one way; at the top: always, at the bottom: never"
-    legend(figure, [*_label_marks(list(lines)), _EXTRAPOLATED], note)
-    title = _titled("Break-even bandwidth", workload)
+    legend(figure, [*_label_marks(methods), _EXTRAPOLATED], f"where a compressor pays, {latency} one way")
+    title = _titled("Bandwidths at which a compressor pays", workload)
     told = "; ".join(
         f"{method}: "
-        + ", ".join(
-            f"{shown_bandwidth(float(f'{rate:.2g}'))} with {count}" for count, rate in line if 0 < rate < math.inf
-        )
-        for method, line in lines.items()
+        + ", ".join(f"{ranges(one)} with {one.workers}" for one in found if one.method == method and one.wins)
+        for method in methods
+        if any(one.wins for one in found if one.method == method)
     )
     return Plot(_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)
 
@@ -233,18 +245,17 @@ def checked(check: Check) -> Plot:
 def makers(
     check: Check,
     predictions: Sequence[Prediction],
-    cells: Sequence[Cell],
     maps: Mapping[str, Map],
-    evens: Mapping[str, Sequence[BreakEven]],
-    nominal: Sequence[Links],
+    evens: Sequence[BreakEven],
+    links: Sequence[Links],
     latency: str,
 ) -> dict[str, Maker]:
-    """What makes the pictures, by their names."""
+    """What makes the pictures, by their names; `latency` is that of the maps."""
     make = functools.partial
     found: dict[str, Maker] = {"scaling_check": make(checked, check)}
+    dots = run_there(predictions, links, seconds(latency) or 0.0)
     for workload, one in maps.items():
-        of = [cell for cell in cells if cell.workload == workload]
         found[_name("scaling_efficiency", workload)] = make(efficiency, workload, predictions)
-        found[_name("scaling_map", workload)] = make(win_map, workload, one, of, nominal, latency)
-        found[_name("scaling_break_even", workload)] = make(break_even, workload, evens[workload], latency)
+        found[_name("scaling_map", workload)] = make(win_map, workload, one, dots.get(workload, set()), links, latency)
+        found[_name("scaling_break_even", workload)] = make(break_even, workload, evens, latency)
     return found

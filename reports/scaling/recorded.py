@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reports.scaling.naming import Row
 from reports.scaling.traffic import Gradient
 from reports.text import setting
 from sweep import run as rundir
-
-Row = Mapping[str, Any]
-"""A run, by the columns of `Report.runs` and the keys of its config."""
 
 
 def calls(group: Sequence[Row]) -> tuple[dict[str, float] | None, dict[str, float]]:

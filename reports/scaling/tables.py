@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from reports.scaling import agarwal, networks
+from reports.scaling import agarwal
 from reports.scaling.answers import BASELINE, BreakEven, Needed, baselines, winners
 from reports.scaling.networks import Links
 from reports.scaling.predict import LEVEL, Prediction, Predictor
@@ -15,13 +15,16 @@ from reports.text import number
 from sweep.units import shown_bandwidth
 
 EXTRAPOLATED = "~"
-"""In front of what was not measured."""
+"""In front of what was not measured just so."""
 TOPIC = "Scaling"
 
-_SAID = f"{EXTRAPOLATED}: extrapolated: another network than was measured, or more or fewer workers"
+_SAID = (
+    f"{EXTRAPOLATED}: predicted: another network, or other workers or samples than were measured, or workers that "
+    "shared cores or a host in the runs (what these took is in scaling_check)"
+)
 _OWN = "every worker has cores and a host of its own, and as many samples a step whatever their number (weak scaling)"
 _NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
-_INTERVALS = f"in brackets {LEVEL:.0%} intervals (jackknife+ over the cells left out)"
+_INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
 
 
 class _Placed(Protocol):
@@ -92,8 +95,8 @@ def _full(one: Prediction) -> dict[str, Any]:
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,
-        "iterations_per_second_low": 1 / one.high,
-        "iterations_per_second_high": 1 / one.low,
+        "iterations_per_second_low": _finite(1 / one.high),
+        "iterations_per_second_high": _finite(1 / one.low),
         "efficiency": one.efficiency,
         "step_s": float(step.total),
         "compute_s": step.compute,
@@ -105,6 +108,10 @@ def _full(one: Prediction) -> dict[str, Any]:
 
 
 def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+    def text(one: Prediction) -> str:
+        said = f"{_mark(one)}{number(one.iterations_per_second)}"
+        return said if math.isnan(one.low) else f"{said} ({number(1 / one.high)} to {number(1 / one.low)})"
+
     return _by_workers(
         "scaling_throughput",
         "Predicted throughput [it/s] by workers",
@@ -112,10 +119,7 @@ def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
         _HEADERS,
         found,
         _names,
-        lambda one: (
-            one.iterations_per_second,
-            f"{_mark(one)}{number(one.iterations_per_second)} ({number(1 / one.high)} to {number(1 / one.low)})",
-        ),
+        lambda one: (one.iterations_per_second, text(one)),
         _full,
         [_SAID, _INTERVALS, _OWN, *remarks],
     )
@@ -131,22 +135,28 @@ def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
         _names,
         lambda one: (one.efficiency, f"{_mark(one)}{number(100 * one.efficiency)}"),
         _full,
-        [_SAID, "samples/s over W times those of one worker alone, who sends nothing", _OWN, *remarks],
+        [_SAID, "samples/s over W times those of one worker alone, who sends nothing, as fitted", _OWN, *remarks],
     )
 
 
 def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]) -> Table:
-    """Who wins, and how many times as fast as without compression."""
+    """Who wins, and how many times as fast as without compression; measured only where all methods were."""
     bases = baselines(found, compressors)
+    guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
 
     def gain(one: Prediction) -> float | None:
         base = bases.get((one.workload, one.network, one.workers))
         return float(base.step.total / one.step.total) if base else None
 
+    def is_guess(one: Prediction) -> bool:
+        return (one.workload, one.network, one.workers) in guessed
+
     def text(one: Prediction) -> str:
         times = gain(one)
         is_told = compressors[one.method] != BASELINE and times is not None
-        return f"{_mark(one)}{one.method}" + (f" ({_times(times)})" if is_told and times else "")
+        return f"{EXTRAPOLATED if is_guess(one) else ''}{one.method}" + (
+            f" ({_times(times)})" if is_told and times else ""
+        )
 
     return _by_workers(
         "scaling_fastest",
@@ -156,36 +166,41 @@ def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks
         list(winners(found).values()),
         lambda one: (one.workload, one.network),
         lambda one: (one.iterations_per_second, text(one)),
-        lambda one: {"compressor": one.method, "over_none": gain(one), **_full(one)},
+        lambda one: {"compressor": one.method, "over_none": gain(one), **_full(one), "extrapolated": is_guess(one)},
         [_SAID, f"in brackets: times as fast as compressor={BASELINE}", _NO_ACCURACY, *remarks],
     )
 
 
-def break_even(workload: str, found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> Table:
-    def text(one: BreakEven) -> str:
-        if one.bandwidth == 0:
-            return "never"
-        return "always" if math.isinf(one.bandwidth) else shown_bandwidth(float(f"{one.bandwidth:.2g}"))
-
+def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> Table:
+    """Of all workloads."""
     return _by_workers(
         "scaling_break_even",
-        f"Bandwidth below which a compressor is predicted to beat compressor={BASELINE}, by workers",
+        f"Bandwidths at which a compressor is predicted to beat compressor={BASELINE}, by workers",
         "bit/s",
         ("workload", "compressor"),
         found,
-        lambda one: (workload, one.method),
-        lambda one: (one.bandwidth, text(one)),
-        lambda one: {
-            "bandwidth_bit_s": None if math.isinf(one.bandwidth) else one.bandwidth,
-            "always": math.isinf(one.bandwidth),
-        },
+        lambda one: (one.workload, one.method),
+        lambda one: (one.wins[-1][1] if one.wins else 0.0, ranges(one)),
+        lambda one: {"wins_bit_s": " ".join(f"{low:.4g}..{high:.4g}" for low, high in one.wins)},
         [
-            f"all of it is extrapolated; nominal bit/s of Ethernet, and {latency} one way",
-            "never: not from 1 Mbit/s up; always: up to 1 Tbit/s",
+            f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
+            "never, always: from 1 Mbit/s to 1 Tbit/s",
             _NO_ACCURACY,
             *remarks,
         ],
     )
+
+
+def ranges(one: BreakEven) -> str:
+    """Where it wins, in words."""
+
+    def told(low: float, high: float) -> str:
+        ends = [shown_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
+        if all(ends):
+            return " to ".join(ends)
+        return f"below {ends[1]}" if ends[1] else f"above {ends[0]}" if ends[0] else "always"
+
+    return ", ".join(told(*pair) for pair in one.wins) or "never"
 
 
 def _times(value: float) -> str:
@@ -278,15 +293,3 @@ def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[
             "compressed ones never, and count no work of MPI itself",
         ],
     )
-
-
-def notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
-    """What has to be known of all predictions."""
-    said = ["; ".join(networks.shown(links))]
-    for workload in predictor.parts.workloads:
-        samples = number(predictor.samples_of(workload))
-        said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
-    said += [f"not modelled: {line}" for line in predictor.parts.left_out]
-    if predictor.best:
-        said.append("each collective takes its fastest algorithm; our runs take rings")
-    return [line for line in said if line]

@@ -88,6 +88,7 @@ class Traffic:
             of rounds, swaps, shards, and of what waits for an agreement.
         degree: neighbours in a gossip; 0: all others.
         every: steps from one exchange to the next.
+        grows: lg W neighbours in a gossip, whatever `degree` says.
     """
 
     pattern: str
@@ -102,6 +103,7 @@ class Traffic:
     early: float = 0.0
     degree: float = 0.0
     every: int = 1
+    grows: bool = False
 
     @property
     def early_share(self) -> float:
@@ -168,7 +170,8 @@ class Traffic:
         return Demand(*(value / self.every for value in total))
 
     def _degree(self, workers: int) -> int:
-        return min(workers - 1, round(self.degree) or workers - 1)
+        degree = (workers - 1).bit_length() if self.grows else round(self.degree)
+        return min(workers - 1, degree or workers - 1)
 
 
 def _own_algorithm(message: Message) -> list[str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from reports.scaling import agarwal, answers
+from reports.scaling import agarwal, answers, pictures, tables
 from reports.scaling.answers import Map, break_even, needed, win_map, winners
 from reports.scaling.networks import PAYLOAD_SHARE, Links, nominal
 from reports.scaling.predict import Predictor
+from reports.scaling.remarks import notes, other_latencies
 from reports.scaling.traffic import Traffic
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import predictor_of
@@ -44,11 +46,69 @@ def test_intervals_hold_the_truth(predictor: Predictor) -> None:
     assert len(inside) == 2 * 5 * len(WORKERS)
 
 
-def test_only_measured_networks_and_workers_are_no_extrapolation(predictor: Predictor) -> None:
-    (links,) = [one for one in predictor.parts.networks if one.name == "ethernet_1g"]
-    found = predictor.predict([links, nominal("1gbit")], [1, 2, 4, 8, 16])
-    assert {(one.network, one.workers) for one in found if one.is_measured} == {("ethernet_1g", w) for w in (2, 4, 8)}
+def measured_of(predictor: Predictor) -> set[tuple[str, str, int]]:
+    found = predictor.predict([*predictor.parts.networks, nominal("1gbit")], [1, 2, 3, 4, 8, 16])
+    return {(one.method, one.network, one.workers) for one in found if one.is_measured}
+
+
+def test_only_what_was_run_just_so_is_told_as_measured(predictor: Predictor) -> None:
+    """4 and 8 workers had shared the two cores."""
+    assert measured_of(predictor) == {
+        (name, links, 2) for name in truth.METHODS for links in ("ethernet_1g", "wan_100m")
+    }
     assert [one.name for one in predictor.parts.networks] == ["ethernet_1g", "wan_100m"], "memory is no network"
+    found = predictor.predict(predictor.parts.networks, [2])
+    by_key = {(cell.method, cell.network, cell.workers): cell for cell in predictor.parts.cells}
+    for one in found:
+        cell = by_key[one.method, one.network, 2]
+        assert one.step.total == pytest.approx(cell.step_s) and one.step.communicate == cell.communicate_s
+        assert math.isnan(one.low) and one.step.total != predictor.step("", one.method, 2, cell.links).total
+
+
+def with_cells(predictor: Predictor, *methods: str, **changed: Any) -> Predictor:
+    """With something changed in the cells of these methods, or of all."""
+    cells = [
+        cell if methods and cell.method not in methods else dataclasses.replace(cell, **changed)
+        for cell in predictor.parts.cells
+    ]
+    return dataclasses.replace(predictor, parts=dataclasses.replace(predictor.parts, cells=cells))
+
+
+def test_other_circumstances_are_a_prediction(predictor: Predictor) -> None:
+    own_cores = with_cells(predictor, load=1.0)
+    assert {workers for *_, workers in measured_of(own_cores)} == {2, 4, 8}, "not 3, though it is between them"
+    assert measured_of(dataclasses.replace(own_cores, samples=33.0)) == measured_of(own_cores)
+    assert not measured_of(dataclasses.replace(own_cores, samples=6400.0))
+    assert not measured_of(dataclasses.replace(own_cores, best=True))
+    limited = measured_of(with_cells(own_cores, "none", "qsgd", is_fair=False))
+    assert {method for method, *_ in limited} == {"topk", "powersgd", "sign"}
+    assert not measured_of(with_cells(own_cores, hosts=1)), "several workers of a host share its link"
+    named_alike = dataclasses.replace(own_cores.parts.networks[0], beta=1e-9)
+    assert not any(one.is_measured for one in own_cores.predict([named_alike], [2]))
+
+
+def test_with_a_global_batch_only_the_fewest_workers_have_the_samples_that_are_predicted(tmp_path: Path) -> None:
+    sweep = truth.sweep(tmp_path / "a" / "b", methods=["none"], networks=["ethernet_1g"], global_batch=128, noise=0.01)
+    assert {workers for *_, workers in measured_of(with_cells(predictor_of(sweep), load=1.0))} == {2}
+
+
+def test_without_a_measured_network_there_are_no_intervals(tmp_path: Path) -> None:
+    sweep = truth.sweep(tmp_path / "a" / "b", networks=["none"])
+    found = predictor_of(sweep)
+    assert all(math.isnan(one.low) and math.isnan(one.high) for one in found.predict([nominal("wan_100m")], [1024]))
+    assert any("run some of it with network=ethernet_1g" in line for line in notes(found, []))
+
+
+def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(predictor: Predictor) -> None:
+    def said(of: Predictor) -> bool:
+        return any(line.startswith("only runs with 2 workers have measured a network") for line in notes(of, []))
+
+    cells = [
+        cell if cell.workers == 2 or not cell.links.beta else dataclasses.replace(cell, is_fair=False)
+        for cell in predictor.parts.cells
+    ]
+    one_count = dataclasses.replace(predictor, parts=dataclasses.replace(predictor.parts, cells=cells))
+    assert said(one_count) and not said(predictor)
 
 
 def test_samples_of_a_worker_are_those_of_the_runs_or_as_asked(predictor: Predictor) -> None:
@@ -66,15 +126,16 @@ def test_the_fastest_wins(predictor: Predictor) -> None:
 
 def test_below_its_break_even_bandwidth_a_method_wins_and_above_not(predictor: Predictor) -> None:
     shown = win_map(predictor, "", WORKERS, 50e-6)
-    found = {(one.method, one.workers): one.bandwidth for one in break_even(shown, predictor.parts.compressors)}
+    found = {(one.method, one.workers): one.wins for one in break_even(shown, predictor.parts.compressors)}
     assert set(found) == {(method, workers) for method in truth.METHODS if method != "none" for workers in WORKERS}
-    rate = found["qsgd", 2]
+    ((low, rate),) = found["qsgd", 2]
+    assert low == 0.0
     for factor, wins in ((0.98, True), (1.02, False)):
         links = Links("", 50e-6, 8 / (rate * factor * PAYLOAD_SHARE))
         ours, dense = (predictor.step("", method, 2, links).total for method in ("qsgd", "none"))
         assert (ours < dense) == wins
-    assert found["qsgd", 1024] == 0.0, "all get 1,024 messages of an eighth"
-    assert math.isinf(found["powersgd", 64])
+    assert not found["qsgd", 1024], "all get 1,024 messages of an eighth"
+    assert found["powersgd", 64] == ((0.0, math.inf),)
 
 
 def test_break_even_by_hand() -> None:
@@ -85,8 +146,64 @@ def test_break_even_by_hand() -> None:
         Map(rates, [2], ["none", "m", "free", "slow"], steps),
         dict.fromkeys(("m", "free", "slow"), "") | {"none": "none"},
     )
-    assert [one.bandwidth for one in found] == [pytest.approx(4e9, rel=0.01), math.inf, 0.0]
+    assert [one.wins for one in found] == [((0.0, pytest.approx(4e9, rel=0.01)),), ((0.0, math.inf),), ()]
+    assert [tables.ranges(one) for one in found] == ["below 4gbit", "always", "never"]
     assert break_even(Map(rates, [2], ["m"], steps[1:2]), {"m": "m"}) == []
+
+
+def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> None:
+    """none: 3 s and 88 MB; fewer waits and more bytes are equal at 2.95 Gbit/s: 2.2 s for 812 MB."""
+    rates = np.geomspace(1e6, 1e12, 241)
+    dense, gathered = 3 + 8 * 88e6 / rates, 0.8 + 8 * 900e6 / rates
+    between = np.where((rates > 1e8) & (rates < 1e10), 0.5 * dense, 2 * dense)
+    steps = np.stack([dense, gathered, between])[:, :, None]
+    found = break_even(Map(rates, [64], ["none", "topk", "b"], steps), {"none": "none", "topk": "", "b": ""}, "w")
+    ((above, last),), ((first, below),) = (one.wins for one in found)
+    assert above == pytest.approx(8 * 812e6 / 2.2, rel=0.01) and last == math.inf
+    assert first == pytest.approx(1e8, rel=0.06) and below == pytest.approx(1e10, rel=0.06)
+    assert tables.ranges(found[0]).startswith("above ") and " to " in tables.ranges(found[1])
+    table = tables.break_even(found, "50us", ())
+    assert str(table.records[0]["wins_bit_s"]).endswith("..inf")
+    bars = pictures.break_even("w", found, "50us")
+    assert bars is not None and "topk: above 3gbit with 64" in bars.alt and pictures.break_even("", found, "") is None
+
+
+def test_the_map_is_all_predicted_with_dots_where_something_was_measured_at_its_latency(predictor: Predictor) -> None:
+    links = predictor.parts.networks
+    predictions = predictor.predict(links, WORKERS)
+    assert pictures.run_there(predictions, links, 50e-6) == {}, "ethernet_1g has 220 us, wan_100m 10 ms"
+    dots = pictures.run_there(predictions, links, 10e-3)
+    ((workers, rate),) = dots[""]
+    assert workers == 2 and rate == pytest.approx(1e8)
+    drawn = pictures.win_map("", win_map(predictor, "", WORKERS, 10e-3), dots[""], links, "10ms")
+    (axis,) = drawn.figure.axes
+    (box,) = [patch.get_path().transformed(patch.get_patch_transform()) for patch in axis.patches if patch.get_hatch()]
+    assert tuple(box.get_extents().intervalx) == axis.get_xlim()
+    assert any(line.get_marker() == "o" and np.array_equal(line.get_xdata(), [0]) for line in axis.lines)
+    (said,) = other_latencies([*links, nominal("infiniband", 10e-3)], 10e-3)
+    assert said.endswith(": ethernet_1g 220us")
+
+
+def test_the_fastest_is_measured_only_where_its_rivals_were_too(predictor: Predictor) -> None:
+    found = predictor.predict(predictor.parts.networks, [2])
+    (row, _) = tables.fastest(found, predictor.parts.compressors, ()).rows
+    assert not row.cells[1].text.startswith("~")
+    best = winners(found)["", "ethernet_1g", 2]
+    doubtful = [one if one.method == best.method else dataclasses.replace(one, is_measured=False) for one in found]
+    (row, _) = tables.fastest(doubtful, predictor.parts.compressors, ()).rows
+    assert row.cells[1].text == f"~{best.method}" or row.cells[1].text.startswith(f"~{best.method} (")
+
+
+def test_what_is_needed_of_a_measured_step_counts_from_what_was_measured(predictor: Predictor) -> None:
+    links = {one.name: one for one in predictor.parts.networks}
+    predictions = predictor.predict(list(links.values()), [2])
+    for one in needed(predictor, predictions, links):
+        assert one.both > 1.0 and one.prediction.is_measured, "though the model may say that it is as fast already"
+        if math.isfinite(one.both):
+            changed = {"codec": 1 / one.both, "payload": 1 / one.both}
+            place = "", one.prediction.method, 2, links[one.prediction.network]
+            gain = predictor.step(*place).total / predictor.step(*place, **changed).total  # type: ignore[arg-type]
+            assert gain == pytest.approx(one.prediction.step.total / one.winner.step.total, rel=0.01)
 
 
 def test_what_is_needed_is_just_enough(predictor: Predictor) -> None:

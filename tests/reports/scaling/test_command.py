@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reports.__main__ import main
-from reports.scaling import parts, tables
+from reports.scaling import remarks
 from reports.scaling.predict import Predictor
 from sweep import run as rundir
 from tests.reports import fabricate
@@ -62,14 +63,15 @@ def test_says_what_is_extrapolated(place: Path) -> None:
     found = rows(place, "throughput")
     assert len(found) == 4 * 5 * 6  # networks, methods, numbers of workers
     measured = {(row["network"], row["workers"]) for row in found if row["extrapolated"] == "false"}
-    assert measured == {(network, count) for network in ("ethernet_1g", "wan_100m") for count in ("2", "4", "8")}
+    assert measured == {("ethernet_1g", "2"), ("wan_100m", "2")}, "4 and 8 workers had shared the two cores"
     lines = (place / "scaling_throughput.md").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("| ethernet") and "powersgd" in line)
     cells = [cell.strip() for cell in line.strip("|").split("|")[2:]]
-    assert [cell.startswith("\\~") for cell in cells] == [False] * 3 + [True] * 3
+    assert [cell.startswith("\\~") for cell in cells] == [False] + [True] * 5
+    assert [" to " in cell for cell in cells] == [False] + [True] * 5, "what was measured needs no interval"
     svg = (place / "scaling_efficiency.svg").read_text()
-    assert ">extrapolated<" in svg and ">measured<" in svg and "stroke-dasharray" in svg
-    assert ">extrapolated<" in (place / "scaling_map.svg").read_text()
+    assert ">predicted<" in svg and ">measured<" in svg and "stroke-dasharray" in svg
+    assert ">predicted<" in (place / "scaling_map.svg").read_text()
 
 
 def test_predictions_are_those_of_the_law(place: Path) -> None:
@@ -79,8 +81,11 @@ def test_predictions_are_those_of_the_law(place: Path) -> None:
                 row["compressor"], int(row["workers"]), truth.NETWORKS["ethernet_1g"], 32.0, cores=None
             )
             assert 1 / float(row["iterations_per_second"]) == pytest.approx(seconds, rel=0.1)
-            low, high = (float(row[f"iterations_per_second_{end}"]) for end in ("low", "high"))
-            assert low <= float(row["iterations_per_second"]) <= high
+            ends = [row[f"iterations_per_second_{end}"] for end in ("low", "high")]
+            if row["extrapolated"] == "false":
+                assert ends == ["", ""]
+            else:
+                assert float(ends[0]) <= float(row["iterations_per_second"]) <= float(ends[1])
 
 
 def test_the_check_is_told_with_its_error(place: Path, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +138,8 @@ def test_every_workload_has_its_own_model(tmp_path: Path, capsys: pytest.Capture
     assert {workload for workload, _ in found} == {"model=lenet", "model=wideresnet"}
     assert found["model=lenet", "qsgd"] > found["model=wideresnet", "qsgd"] + 0.2
     assert (sweep / "scaling" / "scaling_map-model-lenet.png").exists()
+    even = {row["workload"] for row in rows(sweep / "scaling", "break_even")}
+    assert even == {"model=lenet", "model=wideresnet"}
 
 
 def test_a_single_number_of_workers_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +161,7 @@ def test_no_finished_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_model_that_misses_too_much_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = truth.sweep(tmp_path / "2026-11-20" / "15-00-00", noise=1.5)
     error = told(capsys, sweep, status=2)
-    assert "nothing is extrapolated: of 45 cells left out one by one" in error and "worst: " in error
+    assert "nothing is extrapolated: " in error and "45 cells left out one by one" in error and "worst: " in error
     assert not (sweep / "scaling").exists()
 
 
@@ -214,6 +221,28 @@ def test_a_probe_is_one_more_network(tmp_path: Path, measured: Path, capsys: pyt
 
 
 def test_what_is_not_modelled_is_named(predictor: Predictor) -> None:
-    left = parts.Parts(predictor.parts.cells, predictor.parts.traffic, predictor.parts.compressors, ["ps: no model"])
-    notes = tables.notes(Predictor(left, predictor.model, predictor.check), left.networks)
-    assert "not modelled: ps: no model" in notes
+    left = dataclasses.replace(predictor.parts, left_out=["ps: no model"], remarks=["torus: so many neighbours"])
+    notes = remarks.notes(dataclasses.replace(predictor, parts=left), left.networks)
+    assert "not modelled: ps: no model" in notes and "torus: so many neighbours" in notes
+
+
+def test_a_network_that_the_cpus_limited_is_what_it_is_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["ethernet_1g", "wan_100m"]
+    sweep = truth.sweep(tmp_path / "2026-11-20" / "19-00-00", methods=["none", "sign"], networks=names)
+    for run in (sweep / rundir.RUNS).iterdir():
+        if "network=ethernet_1g" in run.name:
+            result = json.loads((run / rundir.RESULT).read_text())
+            result["network"]["expected"] = dict(result["network"]["measured"])
+            result["network"]["measured"] |= {"bandwidth": 2e8, "ring_bandwidth": 2e8}
+            result["network"]["marks"] = ["bandwidth", "cpu"]
+            rundir.write_json(run / rundir.RESULT, result)
+    out = told(capsys, sweep, "--network", "ethernet_1g", "--workers", "2,64", "--no-plots")
+    assert "ethernet_1g: the CPUs were the limit in all its runs" in out and "its figures are nominal" in out
+    assert "ethernet_1g: 956.4mbit of payload, 200us one way" in out
+    found = rows(sweep / "scaling", "throughput")
+    assert {(row["network"], row["workers"]) for row in found if row["extrapolated"] == "false"} == {("wan_100m", "2")}
+    assert "6 cells are not among them: the CPUs were their limit" in out
+    out = told(capsys, sweep, "--network", "1gbit", "--workers", "2", "--no-plots")
+    assert "ethernet_1g: 956.4mbit of payload, 220us one way" in out, "as the runs had expected it"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reports.scaling import fit
-from reports.scaling.check import check, refuse
+from reports.scaling.check import Check, check, refuse
 from reports.scaling.fit import exposed, waiting
 from reports.scaling.networks import Links, nominal
 from reports.scaling.parts import Parts
@@ -175,15 +175,50 @@ def test_waiting_grows_with_the_workers() -> None:
 def test_nonsense_is_not_extrapolated(made: Made) -> None:
     parts = made(noise=1.5)
     with pytest.raises(
-        UsageError, match=r"scaling: nothing is extrapolated: of 45 cells left out one by one .* [0-9]+%"
+        UsageError, match=r"scaling: nothing is extrapolated: .* 45 cells left out one by one [0-9.]+ times too long"
     ):
         refuse(check(parts))
 
 
+@pytest.mark.parametrize("ratio", [2.2, 1 / 2.2])
+def test_steps_that_are_taken_for_too_short_count_as_those_that_are_taken_for_too_long(
+    predictor: Predictor, ratio: float
+) -> None:
+    """Each fifth is missed by as many times: an error of +120 %, or -55 %."""
+    held = []
+    for place, one in enumerate(predictor.check.held):
+        step = one.cell.step_s * (ratio if place % 5 == 0 else 1.0)
+        held.append(dataclasses.replace(one, predicted=fit.Step(step, 0.0, 0.0, 0.0)))
+    with pytest.raises(UsageError, match=r"2.2 times too long or too short \(90th percentile; at most 2 times"):
+        refuse(Check(held, []))
+    refuse(Check([one for place, one in enumerate(held) if place % 5], []))
+
+
+def test_neither_the_times_nor_the_bytes_of_a_cell_that_is_left_out_are_used(made: Made) -> None:
+    """Of 8 workers, whose bytes are those that count: only they had sent so many."""
+    parts = made(methods=["none", "qsgd"], networks=["ethernet_1g"], noise=0.0)
+    rows = {
+        key: [{**row, **{name: row[name] * 10 for name in ("payload_bytes", "sent_bytes")}} for row in group]
+        if (key[1], key[3]) == ("qsgd", 8)
+        else group
+        for key, group in parts.rows.items()
+    }
+    changed = dataclasses.replace(parts, rows=rows)
+    changed = dataclasses.replace(changed, traffic=changed.traffic_of(changed.cells))
+    assert changed.traffic["", "qsgd"].gathered == pytest.approx(10 * METHODS["qsgd"].payload)
+    for held in (check(changed).held, check(changed).beyond):
+        (one,) = (one for one in held if (one.cell.method, one.cell.workers) == ("qsgd", 8))
+        assert one.model.methods["", "qsgd"].traffic.gathered == pytest.approx(METHODS["qsgd"].payload)
+        assert abs(one.error) < 0.1
+
+
 def test_too_few_cells_are_refused(made: Made) -> None:
     parts = made(methods=["none"], workers=(2, 4), networks=["none"])
-    with pytest.raises(UsageError, match="2 cells .* can be left out .* takes 4 or more"):
+    with pytest.raises(UsageError, match="2 cells .* can be left out .* takes 4 or more; run more compressors"):
         refuse(check(parts))
+    limited = [*parts.cells, *(dataclasses.replace(cell, is_fair=False) for cell in parts.cells)]
+    with pytest.raises(UsageError, match="4 or more; in 2 the CPUs were the limit, .* slower network or more cores"):
+        refuse(check(dataclasses.replace(parts, cells=limited)))
 
 
 def test_models_are_stacked_for_one_method(predictor: Predictor) -> None:

@@ -70,7 +70,9 @@ def test_repetitions_are_one_cell_with_their_median(tmp_path: Path) -> None:
 
 
 def test_marks_and_threads_and_overlap_are_seen(sweep: Path) -> None:
-    change(sweep, rundir.RESULT, lambda result: result["network"].update(marks=["bandwidth", "cpu"]), only="qsgd")
+    change(
+        sweep, rundir.RESULT, lambda result: result["network"].update(marks=["bandwidth", "cpu"]), only="qsgd,workers=4"
+    )
     change(sweep, rundir.CONFIG, lambda config: config.update(threads_per_worker=2))
     change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none")
     found = read(sweep)
@@ -125,6 +127,7 @@ def test_what_has_no_model_is_left_out_with_its_reason(sweep: Path) -> None:
     assert {cell.method for cell in found.cells} == {"none"}
     (reason,) = found.left_out
     assert reason.startswith("qsgd: exchange=parameter_server ") and "simulator" in reason
+    assert {key[1] for key in found.traffic} == {"none"}
     change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(name="hierarchical"), only="none")
     with pytest.raises(UsageError, match="no method is left with two numbers of workers: .*hierarchical"):
         read(sweep)
@@ -148,6 +151,115 @@ def test_steps_between_two_exchanges_and_neighbours_are_seen(sweep: Path) -> Non
     assert by_name["none"].every == 8 and by_name["none"].summed == pytest.approx(8 * truth.DENSE_BYTES)
     gathered = truth.METHODS["qsgd"].payload
     assert by_name["qsgd"] == Traffic("gossip", gathered=gathered, degree=2.0)
+
+
+def gossip(sweep: Path, topology: str, *neighbours: float) -> Parts:
+    """The parts where qsgd gossips over this graph: messages of a worker with 2, 4 and 8."""
+    section = {"algorithm": {"name": "dpsgd"}, "topology": {"name": topology}}
+    change(sweep, rundir.CONFIG, lambda config: config.update(section), only="qsgd")
+    for workers, count in zip((2, 4, 8), neighbours, strict=True):
+
+        def sent(result: dict[str, Any], count: float = count) -> None:
+            result["messages_per_step"] = count
+
+        change(sweep, rundir.RESULT, sent, only=f"qsgd,workers={workers},")
+    return read(sweep)
+
+
+def test_neighbours_grow_with_the_workers_where_the_graph_has_it_so(sweep: Path) -> None:
+    found = gossip(sweep, "hypercube", 1.0, 2.0, 3.0)
+    (traffic,) = (traffic for (_, method), traffic in found.traffic.items() if method.startswith("qsgd"))
+    assert [traffic.payloads(workers) - 1 for workers in (2, 8, 1024)] == [1, 3, 10] and not found.remarks
+
+
+def test_neighbours_that_may_be_others_with_other_workers_are_told(sweep: Path) -> None:
+    found = gossip(sweep, "torus", 1.0, 2.0, 3.0)
+    (traffic,) = (traffic for (_, method), traffic in found.traffic.items() if method.startswith("qsgd"))
+    assert traffic.payloads(1024) == 4
+    (remark,) = found.remarks
+    assert remark.startswith("qsgd") and "torus counts with 3 neighbours whatever the workers" in remark
+
+
+def test_a_hub_is_not_modelled(sweep: Path) -> None:
+    found = gossip(sweep, "star", 1.0, 1.5, 1.75)
+    assert {cell.method.partition(" ")[0] for cell in found.cells} == {"none"}
+    assert "topology=star is not in the cost model" in found.left_out[0]
+
+
+def test_a_method_with_one_number_of_workers_is_left_out_with_what_to_run(sweep: Path) -> None:
+    for workers in (4, 8):
+        change(sweep, rundir.STATE, lambda state: state.update(status="failed"), only=f"qsgd,workers={workers},")
+    found = read(sweep)
+    assert {cell.method for cell in found.cells} == {"none"} and list(found.traffic) == [("", "none")]
+    assert found.left_out == ["qsgd: measured with workers=2 only; run it with workers=4,8 too"]
+
+
+def test_one_worker_tells_nothing_of_communication(tmp_path: Path) -> None:
+    sweep = truth.sweep(tmp_path / "a" / "b", methods=["none"], networks=["none"], workers=(1, 2))
+    with pytest.raises(UsageError, match="have workers=1,2, but .* two numbers above 1; run .* workers=4,8 "):
+        read(sweep)
+
+
+def marked(sweep: Path, only: str) -> Parts:
+    """The parts where these runs got 200 Mbit/s, since the CPUs gave no more."""
+
+    def slower(result: dict[str, Any]) -> None:
+        network = result["network"]
+        network["expected"] = dict(network["measured"])
+        network["measured"] |= {"bandwidth": 2e8, "ring_bandwidth": 2e8}
+        network["marks"] = ["bandwidth", "cpu"]
+
+    change(sweep, rundir.RESULT, slower, only=only)
+    return read(sweep)
+
+
+def test_links_are_those_of_runs_that_the_cpus_did_not_limit(sweep: Path) -> None:
+    found = marked(sweep, "workers=8")
+    assert [one.bandwidth for one in found.networks] == [pytest.approx(1e9 * 1448 / 1514)]
+    assert found.promised == [] and found.limited == [] and len(found.cells) == 6
+
+
+def test_of_a_network_that_the_cpus_limited_always_only_the_promise_counts(tmp_path: Path) -> None:
+    names = ["ethernet_1g", "wan_100m"]
+    sweep = truth.sweep(tmp_path / "a" / "b", methods=["none", "qsgd"], networks=names, noise=0.0)
+    found = marked(sweep, "network=ethernet_1g")
+    assert [one.name for one in found.networks] == ["wan_100m"] and found.limited == ["ethernet_1g"]
+    (promised,) = found.promised
+    assert promised.name == "ethernet_1g" and promised.bandwidth == pytest.approx(1e9 * 1448 / 1514)
+
+
+def test_a_sweep_that_the_cpus_limited_says_so(sweep: Path) -> None:
+    with pytest.raises(
+        UsageError, match="none, qsgd: with workers=4,8 the CPUs were the limit, .* workers=2 only; run"
+    ):
+        marked(sweep, "workers=4")
+        marked(sweep, "workers=8")
+
+
+def test_runs_that_shared_their_cores_with_others_are_not_used(sweep: Path) -> None:
+    change(sweep, rundir.STATE, lambda state: state.update(shared_cores=True), only="qsgd,workers=8")
+    found = read(sweep)
+    assert {cell.workers for cell in found.cells if cell.method == "qsgd"} == {2, 4}
+    assert found.remarks == ["not used: 1 of 6 runs, which shared their cores with other runs"]
+    change(sweep, rundir.STATE, lambda state: state.update(shared_cores=True))
+    with pytest.raises(UsageError, match="all 6 finished runs shared their cores"):
+        read(sweep)
+
+
+def test_batches_are_cells_of_their_own(tmp_path: Path) -> None:
+    """Half of the runs, by their seed, have 128 samples a worker instead of 32."""
+    sweep = truth.sweep(tmp_path / "a" / "b", methods=["none"], networks=["none"], seeds=2, noise=0.0)
+    change(sweep, rundir.CONFIG, lambda config: config.update(batch={"size": 32, "per": "worker"}), only="seed=0")
+    change(sweep, rundir.CONFIG, lambda config: config.update(batch={"size": 128, "per": "worker"}), only="seed=1")
+
+    def more(result: dict[str, Any]) -> None:
+        result["samples_per_second"] *= 4
+
+    change(sweep, rundir.RESULT, more, only="seed=1")
+    found = parts.read(Report([sweep]).merged().runs, (*SWEPT, "batch.size"))
+    assert {(cell.workers, cell.batch, round(cell.samples)) for cell in found.cells} == {
+        (workers, f"batch.size={samples}", samples) for workers in (2, 4, 8) for samples in (32, 128)
+    }
 
 
 def test_calls_are_those_of_result_json_and_overlap_is_beside_backward(tmp_path: Path) -> None:

@@ -187,7 +187,8 @@ def _write(
     if (links := NETWORKS[network]) is not None:
         rate = links[0] * 1448 / 1514
         measured = {"latency_s": links[1], "bandwidth": rate, "ring_bandwidth": rate, "busy_cores": 0.5, "cores": CORES}
-        result["network"] = {"network": {"name": network}, "measured": measured, "marks": list(marks)}
+        section = {"network": {"name": network}, "hosts": workers}
+        result["network"] = {**section, "measured": measured, "marks": list(marks)}
     if counts:
         kind = "rounds" if law.in_rounds else "allreduce" if law.is_summed else "allgather"
         result["collectives_per_step"] = {kind: law.calls, **({"sizes": law.calls} if law.is_sized else {})}
