@@ -104,7 +104,7 @@ def test_payloads_that_come_are_decoded_and_servers_are_there() -> None:
     assert after("asynchronous") == 0.0  # the server's work
     step = EXCHANGES["server"].step(Cluster(8, Link(0, 0), servers=1), training)
     assert isinstance(step, exchanges.Step)
-    assert [one.bytes[0] for schedule in step.schedules for one in schedule.rounds] == [1e6, 4e6]
+    assert [one.bytes[0] for schedule in step.schedules for one in schedule.each()] == [1e6, 4e6]
     assert step.schedules[0].endpoints == 9 == schedules.server(8, 1.0, dedicated=True).endpoints
 
 
