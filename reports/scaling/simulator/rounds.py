@@ -149,7 +149,7 @@ class _Course:
                 times = self._whole(one, times) if isinstance(one, Plan) else self._round(one, times)
             return times
 
-        return once(times) if plan.repeats == 1 else self._repeated(once, times, plan.repeats, 1, list(plan.rounds()))
+        return self._repeated(once, times, plan.repeats, 2, list(plan.rounds()))
 
     def _round(self, one: Planned, times: Floats) -> Floats:
         """All repeats of a round."""
@@ -158,11 +158,11 @@ class _Course:
 
         def once(times: Floats) -> Floats:
             times, begun, left = one.after(times)
-            if self.watch is not None:
+            if self.watch is not None and self.watch.exact:
                 self.watch.see(one, begun, left)
             return times
 
-        return once(times) if one.repeats == 1 else self._repeated(once, times, one.repeats, one.members, [one])
+        return self._repeated(once, times, one.repeats, one.members, [one])
 
     def _repeated(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[Planned]) -> Floats:
         """The same again and again. When a period has moved all endpoints by as much, the periods after it do so, too:
@@ -172,9 +172,14 @@ class _Course:
         periodic (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and Linearity", 1992, section 3.7).
 
         Args:
-            period: of how many repetitions: of W messages round a ring W, in which a late worker's delay goes round.
+            period: of how many repetitions: of W messages round a ring W, in which a late worker's delay goes round;
+                of whole schedules 2, as between two who swap it comes back in the second.
             rounds: what is repeated.
         """
+        if repeats < 2 * period:  # as most are: they are over before it shows
+            for _ in range(repeats):
+                times = once(times)
+            return times
         ends = np.unique(np.concatenate([end for one in rounds for end in (one.round.sources, one.round.targets)]))
         links = np.unique(np.concatenate([one.paths.ravel() for one in rounds]))
         begun, periods = times, 0
