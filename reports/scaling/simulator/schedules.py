@@ -102,8 +102,8 @@ def grouped(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Sched
     def placed(one: Round | Schedule) -> Round | Schedule:
         if isinstance(one, Schedule):
             return grouped(one, of)
-        ends = {"sources": of[:, one.sources].ravel(), "targets": of[:, one.targets].ravel()}
-        return dataclasses.replace(one, **ends, bytes=np.tile(one.bytes, len(of)))
+        sources, targets = of[:, one.sources].ravel(), of[:, one.targets].ravel()
+        return dataclasses.replace(one, sources=sources, targets=targets, bytes=np.tile(one.bytes, len(of)))
 
     return Schedule(tuple(map(placed, schedule.members)), schedule.repeats)
 
