@@ -10,11 +10,10 @@ import pytest
 
 from reports.__main__ import main
 from reports.commands import simulate as command
-from reports.scaling import collectives, networks, simulated, simulated_picture
+from reports.scaling import collectives, networks, simulated, simulated_picture, traffic
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
 from reports.scaling.simulator.exchanges import EXCHANGES, Training
 from reports.scaling.simulator.planning import Planned
-from reports.scaling.traffic import Traffic
 from sweep import units
 
 
@@ -43,11 +42,8 @@ def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest
 
 
 SIZES = ("100KB", "5MB", "44MB")
-AS_TRAINED = {
-    "ring": lambda n: Traffic("lanes", summed=n),
-    "allgather": lambda n: Traffic("lanes", gathered=n),
-    "gossip_ring": lambda n: Traffic("gossip", gathered=n, degree=2),
-}
+AS_TRAINED = {"ring": ("fp16", "allreduce"), "allgather": ("qsgd", "allgather"), "gossip_ring": ("qsgd", "gossip")}
+"""Compressors and exchanges of training, of which `reports scaling` finds the traffic in what two workers have sent."""
 
 
 @pytest.mark.parametrize("exchange", AS_TRAINED)
@@ -58,7 +54,10 @@ def test_unless_told_otherwise_it_simulates_what_the_cost_model_of_training_says
         typed = ["--workers", "2,3,8,96,1024", "--network", ",".join(networks_), "--exchange", exchange]
         for one in records(tmp_path, *typed, "--bytes", size, "--stragglers", "0", "--steps", "1"):
             links = networks.nominal(one["network"])
-            asked = AS_TRAINED[exchange](units.byte_count(size)).demand(int(one["workers"]))
+            n = units.byte_count(size)
+            found = traffic.of_runs(*AS_TRAINED[exchange], [traffic.Counted(2, n, n)], degree=2)
+            assert isinstance(found, traffic.Traffic)
+            asked = found.demand(int(one["workers"]))
             expected = links.alpha * asked.latencies + links.beta * asked.bytes
             assert float(one["mean_s"]) - 0.1 == pytest.approx(expected, rel=0.01), one
 
