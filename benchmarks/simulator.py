@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import subprocess
@@ -31,6 +32,7 @@ import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 
 from compressors.commands import pages  # noqa: E402
+from reports.scaling import traffic  # noqa: E402
 from reports.scaling.networks import PAYLOAD_SHARE  # noqa: E402
 from reports.scaling.simulator import (  # noqa: E402
     Asynchronous,
@@ -43,13 +45,13 @@ from reports.scaling.simulator import (  # noqa: E402
     schedules,
     simulate,
 )
+from reports.scaling.simulator.exchanges import EXCHANGES, Training  # noqa: E402
 from sweep import emulation, units  # noqa: E402
 from sweep.attempt import job_environment  # noqa: E402
 from sweep.run import ATTEMPT_VARIABLE  # noqa: E402
 from sweep.settings import MpiSettings  # noqa: E402
 
 PART = "simulator"
-EAGER = 65536
 SECONDS = 500
 
 
@@ -102,7 +104,7 @@ def emulated(arguments: argparse.Namespace) -> list[str]:
         for hosts in arguments.hosts:
             found = measured(network, arguments.latency, hosts, asked)
             link = Link(found["latency_s"], 8 / (rate * PAYLOAD_SHARE))
-            cluster = Cluster(hosts, link, eager_bytes=EAGER)
+            cluster = Cluster(hosts, link, eager_bytes=traffic.EAGER)
             for name in found["alike"]:
                 schedule = made(name, hosts, n)
                 once = simulate(cluster, Step(Compute(0.0), schedule), 1).finished.max()
@@ -123,10 +125,16 @@ def speed(arguments: argparse.Namespace) -> list[str]:
     link, compute, n, many = Link(20e-6, 8e-10), Compute(0.1, 0.1), 44e6, 1024
     plain, served = Cluster(many, link), Cluster(many, link, servers=1)
     announced, nodes = Cluster(many, link, eager_bytes=0), Cluster(many, link, per_node=8, inner=Link(2e-6, 8e-12))
+    trained = Training(compute, n, n, part_bytes=traffic.PART)
+    ring = EXCHANGES["ring"].schedule(plain, trained)
+    usual = Cluster(many, link, eager_bytes=traffic.EAGER)
     cases: list[tuple[str, Cluster, Schedule | Asynchronous, int]] = [
         ("allreduce, ring", plain, schedules.allreduce_ring(many, n), 100),
         ("the same, 16,384 workers", Cluster(16384, link), schedules.allreduce_ring(16384, n), 100),
         ("the same, 8 workers a node", nodes, schedules.allreduce_ring(many, n), 10),
+        ("as in training, in 28 parts", usual, ring, 100),
+        ("the same, 8 workers a node", dataclasses.replace(nodes, eager_bytes=traffic.EAGER), ring, 10),
+        ("gossip, ring, announced", usual, schedules.gossip(graphs.ring(many), n), 5),
         ("gossip, exponential", plain, schedules.gossip(graphs.exponential(many), n), 100),
         ("alltoall, pairwise, announced", announced, schedules.alltoall_pairwise(many, n), 1),
         ("parameter server", served, schedules.server(many, n, dedicated=True), 5),

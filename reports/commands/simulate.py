@@ -37,6 +37,7 @@ _FORMATS = ("csv", "md", "tex", "html", "parquet")
 _LONGEST_S = 3600.0
 _LARGEST = 1e13
 _MOST_WORKERS = 16384
+_SMALLEST_PART = "1KiB"
 _TIMES = {
     "compute": "of a gradient, in the mean",
     "encode": "before the exchange",
@@ -83,7 +84,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     more = parser.add_argument_group("more")
     more.add_argument(
-        "--eager", metavar="SIZE", help="longer messages are announced first, as 64KiB in Open MPI on TCP"
+        "--part",
+        metavar="SIZE",
+        help="longer messages of collectives are cut; none: they are whole; default: as training",
+    )
+    more.add_argument(
+        "--eager",
+        metavar="SIZE",
+        help="longer messages are announced first; none: no message; default: as Open MPI on TCP",
     )
     more.add_argument("--staleness", metavar="N", type=int, default=4, help="of asynchronous; default: %(default)s")
     more.add_argument("--steps", metavar="N", type=int, help="default: 10 to 100, more with few workers")
@@ -101,11 +109,16 @@ def run(options: argparse.Namespace) -> int:
     from reports import terminal
     from reports.formats import save
     from reports.scaling import networks, simulated
+    from reports.scaling.simulator.exchanges import EXCHANGES
 
     links = networks.asked(options.network, options.latency, None)
     counts = networks.workers(options.workers)
+    if not links:
+        raise bad_value("--network", options.network, "one network or more, such as 10gbit")
     if counts[-1] > _MOST_WORKERS:
         raise bad_value("--workers", options.workers, f"numbers up to {_MOST_WORKERS}")
+    if any(EXCHANGES[exchange].is_asynchronous for exchange in exchanges):
+        _few_enough(asked, counts)
     found = []
     for one in links:
         for exchange in exchanges:
@@ -122,6 +135,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _few_enough(asked: Asked, counts: Sequence[int]) -> None:
+    """Every gradient is an event of its own to a server that takes one after another.
+
+    Raises:
+        sweep.run.UsageError: of a number of workers there would be too many.
+    """
+    from reports.scaling.simulated import MOST_PUSHES
+
+    for workers in counts:
+        if workers * (steps := asked.steps_of(workers)) > MOST_PUSHES:
+            raise UsageError(
+                f"--workers {workers}: valid with asynchronous and {steps} steps is up to {MOST_PUSHES // steps}, or "
+                f"--steps {MOST_PUSHES // workers} (a server takes {MOST_PUSHES:,} gradients at most)"
+            )
+
+
 def _draw(found: Sequence[Simulated], place: Path) -> None:
     from reports.plots.picture import Drawing
     from reports.scaling import simulated_picture
@@ -136,14 +165,15 @@ def _asked(options: argparse.Namespace) -> Asked:
     Raises:
         sweep.run.UsageError: something is not possible.
     """
+    from reports.scaling import networks, traffic
+
     times = {
         name: _quantity(f"--{name}", getattr(options, name), units.seconds, _LONGEST_S, "100ms") for name in _TIMES
     }
     size = _quantity("--bytes", options.bytes, units.byte_count, _LARGEST, "44MB")
     dense = size if options.dense is None else _quantity("--dense", options.dense, units.byte_count, _LARGEST, "44MB")
-    eager = math.inf
-    if options.eager is not None:
-        eager = _quantity("--eager", options.eager, units.byte_count, _LARGEST, "64KiB")
+    part = _limit("--part", options.part, traffic.PART, _SMALLEST_PART)
+    eager = _limit("--eager", options.eager, traffic.EAGER, "0B")
     _number("--stragglers", options.stragglers, 0, 3)
     _number("--oversubscription", options.oversubscription, 1, 1000)
     _number("--per-node", options.per_node, 1, 1024)
@@ -155,15 +185,13 @@ def _asked(options: argparse.Namespace) -> Asked:
         _number("--slow", options.slow, 0, 1000)
     if times["compute"] + times["update"] <= 0:
         raise bad_value("--compute", options.compute, "a time above 0, or one of --update")
-    from reports.scaling import networks
     from reports.scaling.simulated import Asked
     from reports.scaling.simulator import Compute
     from reports.scaling.simulator.exchanges import Training
 
     compute = Compute(times["compute"], options.stragglers, {} if options.slow is None else {0: options.slow})
-    training = Training(
-        compute, size, dense, times["encode"], times["decode"], times["update"], staleness=options.staleness
-    )
+    rest = times["encode"], times["decode"], times["update"]
+    training = Training(compute, size, dense, *rest, staleness=options.staleness, part_bytes=part)
     inner = networks.nominal(options.inner)
     return Asked(
         training, options.per_node, inner, options.oversubscription, eager, steps=options.steps, seed=options.seed
@@ -174,6 +202,16 @@ def _quantity(name: str, text: str, read: Callable[[object], float | None], most
     value = read(text)
     if value is None or value > most:
         raise bad_value(name, text, f"a number with its unit, such as {example}")
+    return value
+
+
+def _limit(name: str, text: str | None, usual: float, smallest: str) -> float:
+    """Bytes above which messages travel otherwise; `none`: never."""
+    if text is None or text == "none":
+        return usual if text is None else math.inf
+    value = units.byte_count(text)
+    if value is None or not (units.byte_count(smallest) or 0.0) <= value <= _LARGEST:
+        raise bad_value(name, text, f"none, or a size with its unit from {smallest} to 10000GB, such as 64KiB")
     return value
 
 

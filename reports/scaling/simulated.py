@@ -16,6 +16,9 @@ from reports.text import number
 ROUGH = "≈"
 """Behind the figures of a simulation that is not exact."""
 
+MOST_PUSHES = 25_000
+"""Gradients that the server of one simulation of `asynchronous` takes: some minutes (docs/networks.md)."""
+
 _STEPS = (10, 100)
 _SAMPLES = 2000
 
@@ -37,6 +40,11 @@ class Asked:
     eager_bytes: float
     steps: int | None
     seed: int
+
+    def steps_of(self, workers: int) -> int:
+        """How many are simulated with so many workers."""
+        low, high = _STEPS
+        return self.steps or min(high, max(low, _SAMPLES // workers))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +88,11 @@ def simulated(asked: Asked, links: Links, exchange: str, workers: int) -> Simula
         oversubscription=asked.oversubscription,
         eager_bytes=asked.eager_bytes,
     )
-    low, high = _STEPS
-    steps = asked.steps or min(high, max(low, _SAMPLES // workers))
+    steps = asked.steps_of(workers)
     step = kind.step(cluster, asked.training)
     course = simulate(cluster, step, steps, asked.seed)
-    alike = simulate(cluster, _without_stragglers(step), steps, asked.seed)
+    quiet = _without_stragglers(step)
+    alike = course if quiet == step else simulate(cluster, quiet, steps, asked.seed)
     return Simulated(
         links.name,
         exchange,

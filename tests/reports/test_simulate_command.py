@@ -10,9 +10,10 @@ import pytest
 
 from reports.__main__ import main
 from reports.commands import simulate as command
-from reports.scaling import collectives, networks, simulated, simulated_picture
+from reports.scaling import collectives, networks, simulated, simulated_picture, traffic
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
 from reports.scaling.simulator.exchanges import EXCHANGES, Training
+from reports.scaling.simulator.planning import Planned
 from sweep import units
 
 
@@ -24,6 +25,7 @@ def records(directory: Path, *typed: str) -> list[dict[str, str]]:
 
 def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     typed = ["--workers", "4,16", "--network", "1gbit,10gbit", "--bytes", "10MB", "--stragglers", "0"]
+    typed += ["--part", "none", "--eager", "none"]
     found = records(tmp_path, *typed, "--compute", "50ms", "--encode", "3ms", "--decode", "4ms", "--update", "1ms")
     assert [(one["network"], one["workers"]) for one in found] == [
         (network, workers) for network in ("1gbit", "10gbit") for workers in ("4", "16")
@@ -37,6 +39,48 @@ def test_the_table_says_what_the_closed_form_says(tmp_path: Path, capsys: pytest
         assert float(one["straggler_share"]) == pytest.approx(0, abs=1e-9)
     out = capsys.readouterr().out
     assert "Simulated steps" in out and "≈" not in out
+
+
+SIZES = ("100KB", "5MB", "44MB")
+AS_TRAINED = {"ring": ("fp16", "allreduce"), "allgather": ("qsgd", "allgather"), "gossip_ring": ("qsgd", "gossip")}
+"""Compressors and exchanges of training, of which `reports scaling` finds the traffic in what two workers have sent."""
+
+
+@pytest.mark.parametrize("exchange", AS_TRAINED)
+def test_unless_told_otherwise_it_simulates_what_the_cost_model_of_training_says(tmp_path: Path, exchange: str) -> None:
+    """In parts as the exchange posts them, long ones announced: `reports scaling` and `reports simulate` agree."""
+    networks_ = ("100mbit", "10gbit", "infiniband")
+    for size in SIZES:
+        typed = ["--workers", "2,3,8,96,1024", "--network", ",".join(networks_), "--exchange", exchange]
+        for one in records(tmp_path, *typed, "--bytes", size, "--stragglers", "0", "--steps", "1"):
+            links = networks.nominal(one["network"])
+            n = units.byte_count(size)
+            found = traffic.of_runs(*AS_TRAINED[exchange], [traffic.Counted(2, n, n)], degree=2)
+            assert isinstance(found, traffic.Traffic)
+            asked = found.demand(int(one["workers"]))
+            expected = links.alpha * asked.latencies + links.beta * asked.bytes
+            assert float(one["mean_s"]) - 0.1 == pytest.approx(expected, rel=0.01), one
+
+
+def test_a_thousand_workers_wait_for_the_latencies_of_all_parts(tmp_path: Path) -> None:
+    """44 MB are 28 parts, each a ring of 2,046 messages; of 4 MB a ring's messages are too short to be announced."""
+    typed = ["--workers", "1024", "--bytes", "44MB", "--stragglers", "0", "--latency", "1ms", "--network", "10tbit"]
+    for option, rings in (("none", 1), ("4MB", 11), ("1.5MiB", 28)):
+        (found,) = records(tmp_path, *typed, "--part", option, "--steps", "1")
+        assert float(found["mean_s"]) == pytest.approx(0.1 + rings * 2.046, rel=1e-3)
+    typed[1] = "8"
+    for option, latencies in (("none", 1), ("1KiB", 3), ("1MB", 1)):
+        (found,) = records(tmp_path, *typed, "--eager", option, "--steps", "1")
+        assert float(found["mean_s"]) == pytest.approx(0.1 + latencies * 28 * 0.014, rel=1e-2)
+
+
+def test_parts_of_long_messages_are_not_played_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+    after = Planned.after
+    monkeypatch.setattr(Planned, "after", lambda one, times: played.append(1) or after(one, times))
+    typed = ["--workers", "12", "--bytes", "40GB", "--per-node", "3", "--exchange", "ring,doubling,hierarchical"]
+    found = records(tmp_path, *typed, "--steps", "1")
+    assert len(found) == 3 and 0 < len(played) < 2000  # of 25,432 parts
 
 
 def test_the_picture_says_in_words_what_it_shows(tmp_path: Path) -> None:
@@ -104,7 +148,7 @@ def test_payloads_that_come_are_decoded_and_servers_are_there() -> None:
     assert after("asynchronous") == 0.0  # the server's work
     step = EXCHANGES["server"].step(Cluster(8, Link(0, 0), servers=1), training)
     assert isinstance(step, exchanges.Step)
-    assert [one.bytes[0] for schedule in step.schedules for one in schedule.rounds] == [1e6, 4e6]
+    assert [one.bytes[0] for schedule in step.schedules for one in schedule.each()] == [1e6, 4e6]
     assert step.schedules[0].endpoints == 9 == schedules.server(8, 1.0, dedicated=True).endpoints
 
 
@@ -121,7 +165,15 @@ def test_payloads_that_come_are_decoded_and_servers_are_there() -> None:
         (["--per-node", "0"], "--per-node=0: valid is 1 to 1,024"),
         (["--steps", "0"], "--steps=0: valid is 1 to 10,000"),
         (["--slow", "-2"], "--slow=-2.0: valid is 0 to 1,000"),
-        (["--eager", "big"], "--eager=big: valid is a number with its unit, such as 64KiB"),
+        (["--eager", "big"], "--eager=big: valid is none, or a size with its unit from 0B to 10000GB, such as 64KiB"),
+        (["--part", "0B"], "--part=0B: valid is none, or a size with its unit from 1KiB to 10000GB, such as 64KiB"),
+        (["--network", ""], "--network=: valid is one network or more, such as 10gbit"),
+        (["--network", ","], "--network=,: valid is one network or more, such as 10gbit"),
+        (
+            ["--workers", "2..16384", "--exchange", "ring,asynchronous"],
+            "--workers 4096: valid with asynchronous and 10 steps is up to 2500, or --steps 6 (a server takes 25,000",
+        ),
+        (["--workers", "512", "--exchange", "asynchronous", "--steps", "49"], "is up to 510, or --steps 48 (a server"),
         (["--seed", "-1"], "--seed=-1: valid is 0 to"),
         (["--exchange", "star"], "--exchange"),
         (["--network", "0gbit"], "--network=0gbit: valid is"),

@@ -73,7 +73,7 @@ def test_wire_bytes_are_those_of_closed_forms() -> None:
     for collective, name in ALGORITHMS:
         for workers in (2, 5, 8):
             made = SCHEDULES[collective][name](workers, N)
-            sent = sum(one.repeats * one.bytes.sum() for one in made.rounds)
+            sent = sum(one.bytes.sum() for one in made.each())
             assert sent == pytest.approx(collectives.cost(collective, name, N, workers).wire), (collective, name)
 
 
@@ -114,6 +114,8 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, Step, int]:
     )
     compute = Compute(draw(st.sampled_from([0.0, 1e-3, 1e-2])), draw(st.sampled_from([0.0, 0.3])), {1: 3.0})
     exchange = schedule_of(draw(st.sampled_from(KINDS)), workers, draw(st.sampled_from([1e3, N])))
+    if isinstance(exchange, Schedule):
+        exchange = exchange * draw(st.sampled_from([1, 1, 2, 7]))
     return cluster, Step(compute, exchange, encode_s=1e-3, decode_s=2e-3), draw(st.integers(0, 5))
 
 
@@ -126,6 +128,34 @@ def test_rounds_that_say_that_they_are_exact_are_what_events_give(case: tuple[Cl
         events = simulate(cluster, step, 3, seed, "events")
         for name in ("ready", "exchanged", "finished"):
             np.testing.assert_allclose(getattr(rounds, name), getattr(events, name), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("eager", [math.inf, 0.0])
+@pytest.mark.parametrize("per_node", [1, 3])
+@pytest.mark.parametrize("kind", ["allreduce.ring", "allgather.ring", "allreduce.recursive_doubling"])
+def test_many_parts_are_what_events_give_of_each_of_them(kind: str, per_node: int, eager: float) -> None:
+    """Twice in a step, with other messages in between where they may: what was not played leaves all as if it had."""
+    cluster = Cluster(6, LINK, per_node=per_node, inner=Link(1e-6, 1e-10), eager_bytes=eager)
+    many = schedule_of(kind, 6, 1e4) * 12
+    between = Schedule() if eager else schedules.messages([0, 3], [5, 1], N)
+    step = Step(Compute(0.01, 0.5), many + between + many)
+    assert step.schedules[0].messages == sum(len(one.sources) for one in step.schedules[0].each())
+    events = simulate(cluster, step, 2, engine="events")
+    rounds = simulate(cluster, step, 2, engine="rounds")
+    assert rounds.exact == (per_node == 1 if eager == 0 else kind != "allreduce.recursive_doubling")
+    if rounds.exact:
+        np.testing.assert_allclose(rounds.finished, events.finished, rtol=1e-9)
+
+
+def test_schedules_are_repeated_and_joined_in_order() -> None:
+    one, other = schedules.messages([0], [1], 1.0), schedules.messages([1], [2], 2.0, repeats=2)
+    made = (one + other) * 2 + one * 3
+    assert [each.bytes[0] for each in made.each()] == [1, 2, 2, 1, 2, 2, 1, 1, 1]
+    assert (made.messages, made.endpoints) == (9, 3)
+    groups = schedules.grouped(made, [[3, 4, 5], [0, 1, 2]])
+    assert [each.sources.tolist() for each in groups.each()][:2] == [[3, 0], [4, 1]]
+    assert (groups.messages, groups.endpoints) == (18, 6)
+    assert (Schedule() * 5).messages == 0
 
 
 @pytest.mark.parametrize("kind", ["allreduce.ring", "allgather.ring", "ring", "torus", "exponential"])
@@ -276,7 +306,7 @@ def test_a_step_is_its_parts() -> None:
 
 def test_schedules_take_turns() -> None:
     ones = [schedules.gossip(one, N) for one in graphs.one_peer_exponential(8)]
-    assert [one.rounds[0].targets[0] for one in ones] == [1, 2, 4]
+    assert [next(one.each()).targets[0] for one in ones] == [1, 2, 4]
     slow = Compute(0.1, slow={0: 2.0})
     course: Course = simulate(Cluster(8, LINK), Step(slow, ones), 3)
     quick = simulate(Cluster(8, LINK), Step(Compute(0.1), ones), 3)

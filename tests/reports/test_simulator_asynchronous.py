@@ -20,6 +20,15 @@ def test_one_worker_waits_for_its_messages_and_the_server() -> None:
     assert found.durations == pytest.approx(np.full((4, 1), 0.1 + 1e-3 + 1e-3 + 0.02 + 1e-3 + 2e-3))
 
 
+def test_long_messages_are_announced_both_ways() -> None:
+    """Of a gradient of 1 MB and parameters of 2 MB: neither, only these, both; two latencies each."""
+    step = Asynchronous(Compute(0.1), push_bytes=1e6, pull_bytes=2e6)
+    took = [
+        simulate(Cluster(1, LINK, servers=1, eager_bytes=eager), step, 1).finished[0, 0] for eager in (3e6, 1e6, 1e5)
+    ]
+    assert np.diff(took) == pytest.approx([2e-3, 2e-3])
+
+
 def test_a_server_takes_one_gradient_after_another() -> None:
     """Eight come together: they share the link for 8 ms, and the last is taken after 8 x 20 ms."""
     found = course(8, 1, 100, Compute(0.1), server_s=0.02)

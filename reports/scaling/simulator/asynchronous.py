@@ -8,14 +8,14 @@ import numpy as np
 
 from reports.scaling.simulator.cluster import Cluster
 from reports.scaling.simulator.course import Course
-from reports.scaling.simulator.events import Events
+from reports.scaling.simulator.events import Action, Events
 from reports.scaling.simulator.step import Asynchronous
 
 
 class _Player:
     def __init__(self, cluster: Cluster, step: Asynchronous, steps: int, seed: int) -> None:
         self.workers, self.step, self.steps = cluster.workers, step, steps
-        self.server = cluster.workers
+        self.server, self.eager_bytes = cluster.workers, cluster.eager_bytes
         self.events = Events(cluster)
         self.times = np.zeros((3, steps, cluster.workers))  # ready, exchanged, finished
         self.before = [step.before(cluster.workers, number, seed) for number in range(steps)]
@@ -38,7 +38,12 @@ class _Player:
         self.events.at(ready, lambda: self._push(worker))
 
     def _push(self, worker: int) -> None:
-        self.events.send(worker, self.server, self.step.push_bytes, _nothing, lambda: self._come(worker))
+        self._send(worker, self.server, self.step.push_bytes, lambda: self._come(worker))
+
+    def _send(self, source: int, target: int, n: float, come: Action) -> None:
+        """Whoever a message goes to waits for it: one that is announced begins two latencies later."""
+        asking = 2 * self.events.latency(source, target) if n > self.eager_bytes else 0.0
+        self.events.at(self.events.now + asking, lambda: self.events.send(source, target, n, _nothing, come))
 
     def _come(self, worker: int) -> None:
         self.queue.append(worker)
@@ -62,7 +67,7 @@ class _Player:
         self._take()
 
     def _answer(self, worker: int) -> None:
-        self.events.send(self.server, worker, self.step.pull_bytes, _nothing, lambda: self._answered(worker))
+        self._send(self.server, worker, self.step.pull_bytes, lambda: self._answered(worker))
 
     def _answered(self, worker: int) -> None:
         step = self.taken[worker] - 1

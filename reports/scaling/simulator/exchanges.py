@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Callable
 
 from reports.scaling.simulator import graphs, schedules
@@ -22,6 +24,8 @@ class Training:
         encode_s, decode_s: of one payload.
         update_s: of the parameters.
         staleness: of `asynchronous`.
+        part_bytes: what collectives carry at most: longer messages travel in equal parts, one after another, each a
+            collective of its own, as in training (trainers/lanes). Messages to neighbours and servers travel whole.
     """
 
     compute: Compute
@@ -31,6 +35,12 @@ class Training:
     decode_s: float = 0.0
     update_s: float = 0.0
     staleness: int = 4
+    part_bytes: float = math.inf
+
+    def in_parts(self, make: Callable[[float], Schedule]) -> Schedule:
+        """The exchange of payloads by a collective, which `make` gives for a size."""
+        parts = max(1, math.ceil(self.payload_bytes / self.part_bytes))
+        return make(self.payload_bytes / parts) * parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +88,7 @@ _Made = Callable[[int, float], Schedule]
 
 
 def _of_all(make: _Made) -> Callable[[Cluster, Training], Schedule]:
-    return lambda cluster, training: make(cluster.workers, training.payload_bytes)
+    return lambda cluster, training: training.in_parts(functools.partial(make, cluster.workers))
 
 
 def _gossip(graph: Callable[[int], graphs.Neighbours]) -> Exchange:
@@ -95,7 +105,7 @@ def _one_peer(cluster: Cluster, training: Training) -> list[Schedule]:
 
 
 def _hierarchical(cluster: Cluster, training: Training) -> Schedule:
-    leaders = schedules.allgather_ring(cluster.workers // cluster.per_node, training.payload_bytes)
+    leaders = training.in_parts(functools.partial(schedules.allgather_ring, cluster.workers // cluster.per_node))
     return schedules.hierarchical(cluster.workers, cluster.per_node, training.dense_bytes, leaders)
 
 

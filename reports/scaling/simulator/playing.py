@@ -40,8 +40,7 @@ def _turns(schedule: Schedule, endpoints: int) -> _Turns:
             own.append(_Turn(number))
         return own[-1]
 
-    rounds = (one for each in schedule.rounds for one in [each] * each.repeats)
-    for number, one in enumerate(rounds):
+    for number, one in enumerate(schedule.each()):
         for source, target, n in zip(one.sources.tolist(), one.targets.tolist(), one.bytes.tolist(), strict=True):
             turn(source, number).sends.append((target, n))
             turn(target, number).receives += 1

@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from reports.scaling.simulator.cluster import Cluster, Floats, Ints
 from reports.scaling.simulator.course import Course
-from reports.scaling.simulator.schedules import Round, Schedule
+from reports.scaling.simulator.planning import SAME, Plan, Planned, plan_of
+from reports.scaling.simulator.schedules import Schedule
 from reports.scaling.simulator.sharing import fair_rates
 from reports.scaling.simulator.step import Step
 
-_SAME = 1e-9
-"""Relative: times and rates so near each other are one."""
+_Play = Callable[[Floats], Floats]
+"""From when endpoints begin to when they are through."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Planned:
-    """A round with the times of its messages, (messages,), as if all were under way at once.
-
-    Attributes:
-        wire_s: from the first byte's leaving to the last one's.
-        sums_s: of every endpoint, what it takes to add up.
-        shift: every endpoint up to `members` sends a message like all others so far ahead; None where it is not so.
-    """
-
-    round: Round
-    paths: Ints
-    rates: Floats
-    latency_s: Floats
-    wire_s: Floats
-    is_announced: np.ndarray
-    sums_s: Floats
-    shift: int | None
-    members: int
-
-    def after(self, times: Floats) -> tuple[Floats, Floats, Floats]:
-        """When endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
-        of, to = self.round.sources, self.round.targets
-        begun = times[of]
-        heard = np.maximum(begun + self.latency_s, times[to]) + self.latency_s
-        begun = np.where(self.is_announced, heard, begun)
-        left = begun + self.wire_s
-        after = times.copy()
-        np.maximum.at(after, of, left)
-        np.maximum.at(after, to, left + self.latency_s)
-        return after + self.sums_s, begun, left
-
-
-def _planned(one: Round, cluster: Cluster) -> _Planned:
-    paths = cluster.paths(one.sources, one.targets)
-    rates = fair_rates(paths, 1 / cluster.s_per_byte)
-    bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
-    latency, wire = cluster.latencies(one.sources, one.targets), one.bytes / rates
-    is_announced = one.bytes > cluster.eager_bytes
-    sums_s = np.asarray(bytes_come * (cluster.summing_s_per_byte * one.sums), np.float64)
-    members = len(one.sources)
-    shift = int(one.targets[0]) % members
-    is_ring = np.array_equal(one.sources, np.arange(members)) and np.array_equal(
-        one.targets, (one.sources + shift) % members
-    )
-    alike = all(np.ptp(each) <= _SAME * each.max() for each in (latency, wire, one.bytes))
-    ring = shift if is_ring and alike else None
-    return _Planned(one, paths, rates, latency, wire, is_announced, sums_s, ring, members)
-
-
-def _never_meet(rounds: list[_Planned], cluster: Cluster) -> bool:
+def _never_meet(rounds: list[Planned], cluster: Cluster) -> bool:
     """No link can be full because of messages of several workers, whenever they are late.
 
     A worker has the messages of one round only under way, and these begin together. If they also end together, and what
@@ -91,7 +42,7 @@ def _never_meet(rounds: list[_Planned], cluster: Cluster) -> bool:
     most = np.zeros(len(used))
     np.maximum.at(most, places, np.concatenate(rates))
     loads = np.bincount(used // cluster.endpoints, weights=most, minlength=len(capacities))
-    return bool(np.all(loads <= capacities * (1 + _SAME)))
+    return bool(np.all(loads <= capacities * (1 + SAME)))
 
 
 def _alone(senders: Ints, keys: Ints, paths: Ints, capacities: Floats) -> Floats:
@@ -111,7 +62,7 @@ def _end_together(senders: Ints, wire_s: Floats, is_announced: np.ndarray) -> bo
     order = np.argsort(senders, kind="stable")
     is_next = np.diff(senders[order]) == 0
     sorted_s = wire_s[order]
-    is_alike = np.abs(np.diff(sorted_s)) <= _SAME * sorted_s[1:]
+    is_alike = np.abs(np.diff(sorted_s)) <= SAME * sorted_s[1:]
     return not is_announced.any() and bool(np.all(is_alike[is_next]))
 
 
@@ -128,18 +79,22 @@ class _Watch:
         self.busy = np.full(len(self.s_per_byte), -np.inf)  # until when, of each link
         self.exact = True
 
-    def see(self, one: _Planned, begun: Floats, left: Floats) -> None:
+    def see(self, one: Planned, begun: Floats, left: Floats) -> None:
         links, width = one.paths.ravel(), one.paths.shape[1]
         load = np.bincount(links, weights=np.repeat(one.rates, width), minlength=len(self.busy))
         count = np.bincount(links, minlength=len(self.busy))
-        is_full = (count > 1) & (load * self.s_per_byte > 1 - _SAME)
+        is_full = (count > 1) & (load * self.s_per_byte > 1 - SAME)
         first_begun, last_begun = self._extremes(links, np.repeat(begun, width))
         first_left, last_left = self._extremes(links, np.repeat(left, width))
-        slack = _SAME * left.max()
+        slack = SAME * left.max()
         is_together = (last_begun - first_begun <= slack) & (last_left - first_left <= slack)
         is_as_planned = (is_together | ~is_full) & (self.busy <= first_begun + slack)
         self.exact &= bool(np.all(is_as_planned[self.is_limited & (count > 0)]))
         self.busy = np.maximum(self.busy, last_left)
+
+    def later(self, links: Ints, by: float) -> None:
+        """What these have seen last happens some more times, until so much later."""
+        self.busy[links] += by
 
     def _extremes(self, links: Ints, times: Floats) -> tuple[Floats, Floats]:
         """Of each link the first and the last of its messages' times."""
@@ -159,7 +114,7 @@ def _windowed(times: Floats, shift: int, low: int, high: int, slope: float) -> F
     return np.roll(best, low * shift) + low * slope
 
 
-def _around(one: _Planned, times: Floats) -> Floats:
+def _around(one: Planned, times: Floats) -> Floats:
     """All repeats of a round in which everyone sends equally much so far ahead, at once.
 
     A round is max(t[i] + w, t[i - s] + l + w) with w for the bytes and l for the latency. Repeated k times, it is the
@@ -180,20 +135,71 @@ class _Course:
     """The rounds of a step's schedules on a cluster, and how they are played."""
 
     def __init__(self, cluster: Cluster, schedules: tuple[Schedule, ...]) -> None:
-        self.plans = [[_planned(one, cluster) for one in schedule.rounds] for schedule in schedules]
-        is_safe = _never_meet([one for plan in self.plans for one in plan], cluster)
+        self.plans = [plan_of(schedule, cluster) for schedule in schedules]
+        is_safe = _never_meet([one for plan in self.plans for one in plan.rounds()], cluster)
         self.watch = None if is_safe else _Watch(cluster)
 
     def exchanged(self, times: Floats, step: int) -> Floats:
         """When endpoints are through with the exchange of a step that they begin at `times`."""
-        for one in self.plans[step % len(self.plans)]:
-            if self.watch is None and one.shift is not None:
-                times = _around(one, times)
+        return self._whole(self.plans[step % len(self.plans)], times)
+
+    def _whole(self, plan: Plan, times: Floats) -> Floats:
+        def once(times: Floats) -> Floats:
+            for one in plan.members:
+                times = self._whole(one, times) if isinstance(one, Plan) else self._round(one, times)
+            return times
+
+        return self._repeated(once, times, plan.repeats, 2, list(plan.rounds()))
+
+    def _round(self, one: Planned, times: Floats) -> Floats:
+        """All repeats of a round."""
+        if self.watch is None and one.shift is not None:
+            return _around(one, times)
+
+        def once(times: Floats) -> Floats:
+            times, begun, left = one.after(times)
+            if self.watch is not None and self.watch.exact:
+                self.watch.see(one, begun, left)
+            return times
+
+        return self._repeated(once, times, one.repeats, one.members, [one])
+
+    def _repeated(self, once: _Play, times: Floats, repeats: int, period: int, rounds: list[Planned]) -> Floats:
+        """The same again and again. When a period has moved all endpoints by as much, the periods after it do so, too:
+        they are not played.
+
+        When endpoints are through are sums and maxima of when they begin (max-plus linear), of which repetitions become
+        periodic (Baccelli, Cohen, Olsder and Quadrat, "Synchronization and Linearity", 1992, section 3.7).
+
+        Args:
+            period: of how many repetitions: of W messages round a ring W, in which a late worker's delay goes round;
+                of whole schedules 2, as between two who swap it comes back in the second.
+            rounds: what is repeated.
+        """
+        if repeats < 2 * period:  # as most are: they are over before it shows
+            for _ in range(repeats):
+                times = once(times)
+            return times
+        ends = np.unique(np.concatenate([end for one in rounds for end in (one.round.sources, one.round.targets)]))
+        links = np.unique(np.concatenate([one.paths.ravel() for one in rounds]))
+        begun, periods = times, 0
+        for done in range(1, repeats + 1):
+            times = once(times)
+            if done % period:
                 continue
-            for _ in range(one.round.repeats):
-                times, begun, left = one.after(times)
+            moved = times[ends] - begun[ends]
+            is_same = np.ptp(moved) <= SAME * moved.max()
+            periods = periods + 1 if is_same else 0
+            begun = times
+            if periods > 1:  # the second has seen how it follows the first
+                more, rest = divmod(repeats - done, period)
+                times = times.copy()
+                times[ends] += more * moved.max()
                 if self.watch is not None:
-                    self.watch.see(one, begun, left)
+                    self.watch.later(links, more * moved.max())
+                for _ in range(rest):
+                    times = once(times)
+                break
         return times
 
     @property

@@ -9,7 +9,7 @@ those above it give what they have to a neighbour, and get the result at the end
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -33,25 +33,52 @@ class Round:
     repeats: int = 1
     sums: bool = False
 
+    @property
+    def endpoints(self) -> int:
+        """How many there must be: one more than the highest number."""
+        return max((int(end.max()) + 1 for end in (self.sources, self.targets) if len(end)), default=0)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Schedule:
-    """Rounds; an endpoint comes to the next when its own messages of the last have left and come."""
+    """Rounds; an endpoint comes to the next when its own messages of the last have left and come.
 
-    rounds: tuple[Round, ...] = ()
+    Attributes:
+        members: rounds, or schedules, one after another.
+        repeats: so many times.
+    """
+
+    members: tuple[Round | Schedule, ...] = ()
+    repeats: int = 1
 
     def __add__(self, other: Schedule) -> Schedule:
-        return Schedule(self.rounds + other.rounds)
+        """One after the other."""
+        return Schedule(self._alone + other._alone)
+
+    def __mul__(self, times: int) -> Schedule:
+        """So many times, as a message that travels in so many parts."""
+        return Schedule(self._alone, times) if self.members and times != 1 else self
+
+    @property
+    def _alone(self) -> tuple[Round | Schedule, ...]:
+        """The members of the same schedule that is not repeated."""
+        return self.members if self.repeats == 1 else (self,)
+
+    def each(self) -> Iterator[Round]:
+        """All rounds, repeated ones as often as they are."""
+        for _ in range(self.repeats):
+            for one in self.members:
+                yield from one.each() if isinstance(one, Schedule) else [one] * one.repeats
 
     @property
     def messages(self) -> int:
-        return sum(one.repeats * len(one.sources) for one in self.rounds)
+        sizes = (one.messages if isinstance(one, Schedule) else one.repeats * len(one.sources) for one in self.members)
+        return self.repeats * sum(sizes)
 
     @property
     def endpoints(self) -> int:
         """How many there must be: one more than the highest number."""
-        ends = [end for one in self.rounds for end in (one.sources, one.targets) if len(end)]
-        return max((int(end.max()) + 1 for end in ends), default=0)
+        return max((one.endpoints for one in self.members), default=0)
 
 
 def messages(
@@ -70,18 +97,15 @@ def grouped(schedule: Schedule, groups: Sequence[Sequence[int]] | Ints) -> Sched
     Args:
         groups: (groups, members): who the schedule's endpoints 0, 1, ... are.
     """
-    members = np.asarray(groups, np.int64)
-    return Schedule(
-        tuple(
-            dataclasses.replace(
-                one,
-                sources=members[:, one.sources].ravel(),
-                targets=members[:, one.targets].ravel(),
-                bytes=np.tile(one.bytes, len(members)),
-            )
-            for one in schedule.rounds
-        )
-    )
+    of = np.asarray(groups, np.int64)
+
+    def placed(one: Round | Schedule) -> Round | Schedule:
+        if isinstance(one, Schedule):
+            return grouped(one, of)
+        sources, targets = of[:, one.sources].ravel(), of[:, one.targets].ravel()
+        return dataclasses.replace(one, sources=sources, targets=targets, bytes=np.tile(one.bytes, len(of)))
+
+    return Schedule(tuple(map(placed, schedule.members)), schedule.repeats)
 
 
 def _shift(workers: int, distance: int, n: float, repeats: int = 1, sums: bool = False) -> Schedule:
@@ -97,7 +121,7 @@ def _swap(power: int, bit: int, n: float, sums: bool = False) -> Schedule:
 
 
 def _joined(schedules: Sequence[Schedule]) -> Schedule:
-    return Schedule(tuple(one for schedule in schedules for one in schedule.rounds))
+    return Schedule(tuple(one for schedule in schedules for one in schedule._alone))
 
 
 def _folded(workers: int, n: float, inside: Callable[[int], Schedule]) -> Schedule:
@@ -163,7 +187,7 @@ def bcast_binomial(workers: int, n: float) -> Schedule:
 
 def reduce_binomial(workers: int, n: float) -> Schedule:
     """To worker 0: a broadcast backwards."""
-    parts = bcast_binomial(workers, n).rounds
+    parts = list(bcast_binomial(workers, n).each())
     return _joined([messages(one.targets, one.sources, n, sums=True) for one in reversed(parts)])
 
 

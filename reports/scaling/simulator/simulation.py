@@ -7,7 +7,7 @@ from reports.scaling.simulator.cluster import Cluster
 from reports.scaling.simulator.course import Course
 from reports.scaling.simulator.step import Asynchronous, Step
 
-MOST_EVENTS = 50_000
+MOST_EVENTS = 12_000
 """Messages of all steps that `auto` hands to the discrete events."""
 
 

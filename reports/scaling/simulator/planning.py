@@ -1,0 +1,111 @@
+"""Rounds with the times of their messages, and which of them are alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from reports.scaling.simulator.cluster import Cluster, Floats, Ints
+from reports.scaling.simulator.schedules import Round, Schedule
+from reports.scaling.simulator.sharing import fair_rates
+
+SAME = 1e-9
+"""Relative: times and rates so near each other are one."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Planned:
+    """A round with the times of its messages, (messages,), as if all were under way at once.
+
+    Attributes:
+        wire_s: from the first byte's leaving to the last one's.
+        sums_s: of every endpoint, what it takes to add up.
+        shift: every endpoint up to `members` sends a message like all others so far ahead; None where it is not so.
+    """
+
+    round: Round
+    paths: Ints
+    rates: Floats
+    latency_s: Floats
+    wire_s: Floats
+    is_announced: np.ndarray
+    sums_s: Floats
+    shift: int | None
+    members: int
+
+    @property
+    def repeats(self) -> int:
+        return self.round.repeats
+
+    def is_like(self, other: Planned) -> bool:
+        """The same messages, which take as long; of another collective, say."""
+        pairs = (
+            (self.round.sources, other.round.sources),
+            (self.round.targets, other.round.targets),
+            (self.round.bytes, other.round.bytes),
+            (self.sums_s, other.sums_s),
+        )
+        return all(one is two or np.array_equal(one, two) for one, two in pairs)
+
+    def times(self, repeats: int) -> Planned:
+        return dataclasses.replace(self, round=dataclasses.replace(self.round, repeats=repeats))
+
+    def after(self, times: Floats) -> tuple[Floats, Floats, Floats]:
+        """When endpoints are through, (endpoints,), and when each message has begun and left, (messages,)."""
+        of, to = self.round.sources, self.round.targets
+        begun = times[of]
+        heard = np.maximum(begun + self.latency_s, times[to]) + self.latency_s
+        begun = np.where(self.is_announced, heard, begun)
+        left = begun + self.wire_s
+        after = times.copy()
+        np.maximum.at(after, of, left)
+        np.maximum.at(after, to, left + self.latency_s)
+        return after + self.sums_s, begun, left
+
+
+def planned(one: Round, cluster: Cluster) -> Planned:
+    paths = cluster.paths(one.sources, one.targets)
+    rates = fair_rates(paths, 1 / cluster.s_per_byte)
+    bytes_come = np.bincount(one.targets, weights=one.bytes, minlength=cluster.endpoints)
+    latency, wire = cluster.latencies(one.sources, one.targets), one.bytes / rates
+    is_announced = one.bytes > cluster.eager_bytes
+    sums_s = np.asarray(bytes_come * (cluster.summing_s_per_byte * one.sums), np.float64)
+    members = len(one.sources)
+    shift = int(one.targets[0]) % members
+    is_ring = np.array_equal(one.sources, np.arange(members)) and np.array_equal(
+        one.targets, (one.sources + shift) % members
+    )
+    alike = all(np.ptp(each) <= SAME * each.max() for each in (latency, wire, one.bytes))
+    ring = shift if is_ring and alike else None
+    return Planned(one, paths, rates, latency, wire, is_announced, sums_s, ring, members)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """A schedule whose rounds are planned: rounds that follow each other and are alike are one, repeated."""
+
+    members: tuple[Planned | Plan, ...]
+    repeats: int
+
+    def rounds(self) -> Iterator[Planned]:
+        """All of them, each once."""
+        for one in self.members:
+            yield from one.rounds() if isinstance(one, Plan) else [one]
+
+
+def plan_of(schedule: Schedule, cluster: Cluster) -> Plan:
+    members: list[Planned | Plan] = []
+    for each in schedule.members:
+        one = plan_of(each, cluster) if isinstance(each, Schedule) else planned(each, cluster)
+        if isinstance(one, Plan) and len(one.members) == 1 and isinstance(one.members[0], Planned):
+            one = one.members[0]
+        last = members[-1] if members else None
+        if isinstance(one, Planned) and isinstance(last, Planned) and last.is_like(one):
+            members[-1] = last.times(last.repeats + one.repeats)
+        else:
+            members.append(one)
+    if len(members) == 1 and isinstance(members[0], Planned):
+        return Plan((members[0].times(schedule.repeats * members[0].repeats),), 1)
+    return Plan(tuple(members), schedule.repeats)
