@@ -64,6 +64,8 @@ CORES_VARIABLE = "GRADSWEEP_CORES"
 """Environment variable of a rank: the cores of its run on this node, to pin itself to, such as 0,1,4; empty: don't."""
 GPUS_VARIABLE = "GRADSWEEP_GPUS"
 """Environment variable of a rank: the GPUs of its run among those that it sees, such as 0,2; empty: all of them."""
+STEERING_VARIABLE = "GRADSWEEP_STEERING"
+"""Environment variable of a rank on an emulated host: the socket through which it corrects the latency."""
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

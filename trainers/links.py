@@ -6,18 +6,21 @@ Loads no torch: whoever has a communicator can measure.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import os
+import socket
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sweep import units
-from sweep.run import FORMAT
+from sweep.run import FORMAT, STEERING_VARIABLE
 from trainers.config import name_of
 from trainers.options.networks import Emulated
 
@@ -35,6 +38,12 @@ ALL_BUSY, ONE_BUSY = 0.8, 0.9
 
 TRIES = 3
 """At the most: something else on the machine may have been in the way for a moment."""
+
+CORRECTIONS = 3
+"""Of the latency, at the most, before it is measured."""
+NEAR = 0.02
+"""Relative: what is as near to what it should be is not corrected."""
+PATIENCE_S = 10.0
 
 PING_BYTES = 8
 PINGS_S, FEWEST_PINGS, MOST_PINGS = 0.3, 5, 300
@@ -85,10 +94,13 @@ def ends_of(hosts: Sequence[str]) -> list[int]:
     return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
 
 
-def measure(comm: MPI.Comm) -> tuple[int, Links | None]:
+def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> tuple[int, Links | None]:
     """The number of hosts and, known to rank 0, what their links carry; None of a single rank. All ranks call it.
 
     Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
+
+    Args:
+        correct: is called by rank 0 with a latency in s, and says whether it has made it another one.
     """
     from mpi4py import MPI
 
@@ -100,6 +112,10 @@ def measure(comm: MPI.Comm) -> tuple[int, Links | None]:
     latency, plan = math.nan, (0, 0)
     if comm.rank == first:
         latency = _latency(comm, second)
+        for _ in range(CORRECTIONS):
+            if correct is None or not correct(latency):
+                break
+            latency = _latency(comm, second)
         plan = _planned(_estimate(comm, second, latency), latency)
         comm.Send(_bytes(0), second, _TAG)
     elif comm.rank == second:
@@ -134,13 +150,31 @@ def of_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) ->
         network: options of the group `network`.
         emulation: what emulation.json says, known to rank 0; None where nothing was emulated.
     """
+    wanted = expected(network, 2, emulation)
     found: list[dict[str, Any]] = []
     while True:
-        hosts, links = measure(comm)
+        hosts, links = measure(comm, lambda latency: corrected(latency, wanted.latency_s if wanted else None))
         if comm.rank == 0:
             found.append(described(network, hosts, links, emulation))
         if comm.bcast(not found or not found[-1]["marks"] or len(found) == TRIES):
             return {**min(found, key=lambda one: len(one["marks"])), "tries": len(found)} if found else None
+
+
+def corrected(latency: float, wanted: float | None) -> bool:
+    """Have an emulated latency corrected by what it was measured to be too long or too short; whether it was.
+
+    Only messages of MPI itself tell what they take: its work is more than that of the connection that sweep.emulation
+    has set the delay by. That is why what listens at STEERING_VARIABLE takes corrections.
+    """
+    path = os.environ.get(STEERING_VARIABLE)
+    if not path or not wanted or abs(latency / wanted - 1.0) <= NEAR:
+        return False
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:  # nobody need listen
+        link.settimeout(PATIENCE_S)
+        link.connect(path)
+        link.sendall(f"{latency - wanted!r}\n".encode())
+        return bool(link.recv(16))
+    return False
 
 
 def expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:

@@ -118,7 +118,7 @@ def _write(
 ) -> tuple[list[Table], list[str]]:
     """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
     from reports.formats import save
-    from reports.scaling import answers, check_tables, remarks, tables
+    from reports.scaling import answers, check_tables, remarks, speedup, tables
     from sweep.units import seconds
 
     parts = predictor.parts
@@ -129,8 +129,10 @@ def _write(
     evens = [even for workload, one in maps.items() for even in answers.break_even(one, parts.compressors, workload)]
     notes = remarks.notes(predictor, links)
     missing = answers.needed(predictor, predictions, by_name)
+    times = speedup.speedups(predictor, predictions, by_name)
     made = [
         tables.fastest(predictions, parts.compressors, notes),
+        speedup.table(times, notes),
         tables.break_even(evens, latency, remarks.other_latencies(links, one_way)),
         tables.throughput(predictions, notes),
         tables.efficiency(predictions, notes),
@@ -146,7 +148,7 @@ def _write(
         from reports.plots.picture import Drawing
         from reports.scaling.pictures import makers
 
-        makes = makers(predictor.check, predictions, maps, evens, links, latency)
+        makes = makers(predictor.check, predictions, maps, evens, times, links, latency)
         with Drawing(makes, place, ["png", *pictures]) as drawing:
             drawing.finish()
     return made, tables.closest(missing)

@@ -15,26 +15,25 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from reports import style
 from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, plain
 from reports.plots.marks import legend
 from reports.plots.picture import Maker, Plot
+from reports.scaling import lines, speedup_picture
 from reports.scaling.answers import FASTEST_BIT_S, SLOWEST_BIT_S, BreakEven, Map
 from reports.scaling.check import Check
 from reports.scaling.check_tables import summary
 from reports.scaling.networks import PAYLOAD_SHARE, Links, same_latency
 from reports.scaling.predict import Prediction
+from reports.scaling.speedup import Speedup
 from reports.scaling.tables import ranges
 from reports.text import listed, number
 from sweep.units import seconds, shown_bandwidth
 
-_DASHES = (0, (4, 2))
 _ACROSS = 3  # panels side by side
 _HATCH = "////"
-_EXTRAPOLATED = Line2D([], [], color=GREY, linestyle=_DASHES, marker="o", markerfacecolor="white", label="predicted")
-_MEASURED = Line2D([], [], color=GREY, marker="o", label="measured")
 
 
 def _name(name: str, workload: str) -> str:
@@ -47,31 +46,11 @@ def _titled(title: str, workload: str) -> str:
     return f"{title}, {workload}" if workload else title
 
 
-def _frame(axis: Axes, counts: Sequence[int]) -> None:
-    axis.set_xscale("log", base=2)
-    step = math.ceil(len(counts) / 6)
-    shown = [count for place, count in enumerate(reversed(counts)) if place % step == 0]
-    axis.xaxis.set_major_locator(FixedLocator(shown))
-    axis.xaxis.set_major_formatter(FixedFormatter([str(count) for count in shown]))
-    axis.xaxis.set_minor_locator(NullLocator())
-
-
 def _bandwidths(axis: Axes) -> None:
     axis.set_yscale("log")
     axis.set_ylim(SLOWEST_BIT_S, FASTEST_BIT_S)
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_bandwidth(value).replace("bit", "bit/s")))
     axis.set_ylabel("bandwidth")
-
-
-def _looks(methods: Sequence[str]) -> Mapping[str, style.Look]:
-    return style.looks(methods)
-
-
-def _label_marks(methods: Sequence[str]) -> list[Line2D]:
-    return [
-        Line2D([], [], color=look.colour, marker=look.marker, label=plain(label))
-        for label, look in _looks(methods).items()
-    ]
 
 
 def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
@@ -85,15 +64,13 @@ def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
     for unused in axes[len(networks) :]:
         unused.remove()
     for place, (axis, network) in enumerate(zip(axes, networks, strict=False)):
-        for method, look in _looks(methods).items():
-            line = [one for one in found if (one.network, one.method) == (network, method)]
-            _line(axis, line, look, has_band=len(methods) <= 6)
+        for method, look in style.looks(methods).items():
+            line = [_point(one) for one in found if (one.network, one.method) == (network, method)]
+            lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
         axis.set_title(plain(network))
-        _frame(axis, sorted({one.workers for one in found}))
+        lines.frame(axis, sorted({one.workers for one in found}))
         axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
-    kinds = {one.is_measured for one in found}
-    shown = [mark for mark, kind in ((_MEASURED, True), (_EXTRAPOLATED, False)) if kind in kinds]
-    legend(figure, [*_label_marks(methods), *shown])
+    legend(figure, [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)])
     most = max(one.workers for one in found)
     last = [f"{one.network}, {one.method}: {number(100 * one.efficiency, 2)} %" for one in found if one.workers == most]
     alt = f"Predicted scaling efficiency by workers and network; with {most} workers: {'; '.join(last[:24])}."
@@ -101,22 +78,9 @@ def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
     return Plot(_name("scaling_efficiency", workload), title, alt, figure)
 
 
-def _line(axis: Axes, line: Sequence[Prediction], look: style.Look, has_band: bool) -> None:
-    x, y = [one.workers for one in line], [100 * one.efficiency for one in line]
-    axis.plot(x, y, color=look.colour, linestyle=_DASHES, linewidth=1.0)
-    hollow = [place for place, one in enumerate(line) if not one.is_measured]
-    solid = [place for place, one in enumerate(line) if one.is_measured]
-    marks = {"linestyle": "none", "marker": look.marker, "color": look.colour, "markersize": 3.5}
-    axis.plot([x[place] for place in hollow], [y[place] for place in hollow], markerfacecolor="white", **marks)  # type: ignore[arg-type]
-    axis.plot([x[place] for place in solid], [y[place] for place in solid], **marks)  # type: ignore[arg-type]
-    # Solid between two neighbours of which both were measured.
-    axis.plot(
-        x, [value if one.is_measured else math.nan for value, one in zip(y, line, strict=True)], color=look.colour
-    )
-    if has_band:
-        ends = [(one.step.total, one.step.total) if one.is_measured else (one.low, one.high) for one in line]
-        low, high = ([100 * one.alone / pair[end] for one, pair in zip(line, ends, strict=True)] for end in (1, 0))
-        axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
+def _point(one: Prediction) -> lines.Point:
+    values = (100 * one.alone / time for time in (one.step.total, one.high, one.low))
+    return one.workers, *values, one.is_measured
 
 
 Place = tuple[int, float]
@@ -139,7 +103,7 @@ def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links],
     axis = figure.subplots()
     winner = found.winner
     methods = [found.methods[place] for place in sorted(set(winner.flat))]
-    looks = _looks(list(found.methods))
+    looks = style.looks(list(found.methods))
     colours = ListedColormap([looks[method].colour for method in found.methods])
     half = (found.bandwidths[1] / found.bandwidths[0]) ** 0.5
     edges = np.append(found.bandwidths / half, found.bandwidths[-1] * half)
@@ -151,7 +115,7 @@ def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links],
         axis.plot([found.workers.index(count) for count in x], y, "o", color="black", markersize=4, zorder=3)
     for one in links:
         if one.beta:
-            axis.axhline(one.bandwidth / PAYLOAD_SHARE, color="white", linewidth=0.8, linestyle=_DASHES)
+            axis.axhline(one.bandwidth / PAYLOAD_SHARE, color="white", linewidth=0.8, linestyle=lines.DASHES)
     axis.set_xticks(range(len(found.workers)), [str(count) for count in found.workers])
     _bandwidths(axis)
     axis.set(xlabel="workers", xlim=(columns[0], columns[-1]))
@@ -195,13 +159,13 @@ def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot 
     methods, counts = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("method", "workers"))
     figure = Figure(figsize=(TEXT, LEGEND + 2.6))
     axis = figure.subplots()
-    looks = _looks(methods)
+    looks = style.looks(methods)
     for one in found:
         look = looks[one.method]
         x = counts.index(one.workers) + 0.8 * ((methods.index(one.method) + 0.5) / len(methods) - 0.5)
         for low, high in one.wins:
             ends = np.clip([low, high], SLOWEST_BIT_S, FASTEST_BIT_S)
-            axis.plot([x, x], ends, color=look.colour, linewidth=1.5, linestyle=_DASHES)
+            axis.plot([x, x], ends, color=look.colour, linewidth=1.5, linestyle=lines.DASHES)
             inner = [end for end in (low, high) if 0 < end < math.inf]
             marks = {"linestyle": "none", "marker": look.marker, "markersize": 3.5, "markerfacecolor": "white"}
             axis.plot([x] * len(inner), inner, color=look.colour, **marks)  # type: ignore[arg-type]
@@ -211,7 +175,7 @@ def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot 
     axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
     axis.grid(visible=False, axis="x")
     _bandwidths(axis)
-    legend(figure, [*_label_marks(methods), _EXTRAPOLATED], f"where a compressor pays, {latency} one way")
+    legend(figure, [*lines.label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way")
     title = _titled("Bandwidths at which a compressor pays", workload)
     told = "; ".join(
         f"{method}: "
@@ -232,13 +196,13 @@ def checked(check: Check) -> Plot:
     axis.fill_between(ends, ends * 0.75, ends * 1.25, color=style.BACKDROP, alpha=0.5, linewidth=0)
     axis.fill_between(ends, ends * 0.9, ends * 1.1, color=style.BACKDROP, linewidth=0)
     axis.plot(ends, ends, color=GREY, linewidth=0.8)
-    for method, look in _looks(methods).items():
+    for method, look in style.looks(methods).items():
         held = [one for one in check.held if one.cell.method == method]
         x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
         axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
     axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured [ms]", ylabel="predicted [ms]")
     marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
-    legend(figure, [*_label_marks(methods), *marks])
+    legend(figure, [*lines.label_marks(methods), *marks])
     return Plot("scaling_check", "Step time: measured, and predicted without", "; ".join(summary(check)) + ".", figure)
 
 
@@ -247,12 +211,16 @@ def makers(
     predictions: Sequence[Prediction],
     maps: Mapping[str, Map],
     evens: Sequence[BreakEven],
+    times: Sequence[Speedup],
     links: Sequence[Links],
     latency: str,
 ) -> dict[str, Maker]:
     """What makes the pictures, by their names; `latency` is that of the maps."""
     make = functools.partial
-    found: dict[str, Maker] = {"scaling_check": make(checked, check)}
+    found: dict[str, Maker] = {
+        "scaling_check": make(checked, check),
+        "scaling_speedup": make(speedup_picture.speedup, times, check),
+    }
     dots = run_there(predictions, links, seconds(latency) or 0.0)
     for workload, one in maps.items():
         found[_name("scaling_efficiency", workload)] = make(efficiency, workload, predictions)

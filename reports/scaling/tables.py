@@ -18,13 +18,13 @@ EXTRAPOLATED = "~"
 """In front of what was not measured just so."""
 TOPIC = "Scaling"
 
-_SAID = (
+SAID = (
     f"{EXTRAPOLATED}: predicted: another network, or other workers or samples than were measured, or workers that "
     "shared cores or a host in the runs (what these took is in scaling_check)"
 )
 _OWN = "every worker has cores and a host of its own, and as many samples a step whatever their number (weak scaling)"
-_NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
-_INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
+NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
+INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
 
 
 class _Placed(Protocol):
@@ -37,7 +37,7 @@ class _Placed(Protocol):
 T = TypeVar("T", bound=_Placed)
 
 
-def _by_workers(
+def by_workers(
     name: str,
     title: str,
     unit: str,
@@ -79,7 +79,7 @@ def _by_workers(
     )
 
 
-_HEADERS = ("workload", "network", "compressor")
+HEADERS = ("workload", "network", "compressor")
 
 
 def _names(one: Prediction) -> tuple[str, str, str]:
@@ -95,8 +95,8 @@ def _full(one: Prediction) -> dict[str, Any]:
     step = one.step
     return {
         "iterations_per_second": one.iterations_per_second,
-        "iterations_per_second_low": _finite(1 / one.high),
-        "iterations_per_second_high": _finite(1 / one.low),
+        "iterations_per_second_low": finite(1 / one.high),
+        "iterations_per_second_high": finite(1 / one.low),
         "efficiency": one.efficiency,
         "step_s": float(step.total),
         "compute_s": step.compute,
@@ -112,30 +112,30 @@ def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
         said = f"{_mark(one)}{number(one.iterations_per_second)}"
         return said if math.isnan(one.low) else f"{said} ({number(1 / one.high)} to {number(1 / one.low)})"
 
-    return _by_workers(
+    return by_workers(
         "scaling_throughput",
         "Predicted throughput [it/s] by workers",
         "it/s",
-        _HEADERS,
+        HEADERS,
         found,
         _names,
         lambda one: (one.iterations_per_second, text(one)),
         _full,
-        [_SAID, _INTERVALS, _OWN, *remarks],
+        [SAID, INTERVALS, _OWN, *remarks],
     )
 
 
 def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
-    return _by_workers(
+    return by_workers(
         "scaling_efficiency",
         "Predicted efficiency [%] by workers",
         "fraction",
-        _HEADERS,
+        HEADERS,
         found,
         _names,
         lambda one: (one.efficiency, f"{_mark(one)}{number(100 * one.efficiency)}"),
         _full,
-        [_SAID, "samples/s over W times those of one worker alone, who sends nothing, as fitted", _OWN, *remarks],
+        [SAID, "samples/s over W times those of one worker alone, who sends nothing, as fitted", _OWN, *remarks],
     )
 
 
@@ -155,10 +155,10 @@ def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks
         times = gain(one)
         is_told = compressors[one.method] != BASELINE and times is not None
         return f"{EXTRAPOLATED if is_guess(one) else ''}{one.method}" + (
-            f" ({_times(times)})" if is_told and times else ""
+            f" ({shown_times(times)})" if is_told and times else ""
         )
 
-    return _by_workers(
+    return by_workers(
         "scaling_fastest",
         "Which compressor is predicted to be fastest, by workers",
         "it/s",
@@ -167,13 +167,13 @@ def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks
         lambda one: (one.workload, one.network),
         lambda one: (one.iterations_per_second, text(one)),
         lambda one: {"compressor": one.method, "over_none": gain(one), **_full(one), "extrapolated": is_guess(one)},
-        [_SAID, f"in brackets: times as fast as compressor={BASELINE}", _NO_ACCURACY, *remarks],
+        [SAID, f"in brackets: times as fast as compressor={BASELINE}", NO_ACCURACY, *remarks],
     )
 
 
 def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> Table:
     """Of all workloads."""
-    return _by_workers(
+    return by_workers(
         "scaling_break_even",
         f"Bandwidths at which a compressor is predicted to beat compressor={BASELINE}, by workers",
         "bit/s",
@@ -185,7 +185,7 @@ def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str])
         [
             f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
             "never, always: from 1 Mbit/s to 1 Tbit/s",
-            _NO_ACCURACY,
+            NO_ACCURACY,
             *remarks,
         ],
     )
@@ -203,7 +203,7 @@ def ranges(one: BreakEven) -> str:
     return ", ".join(told(*pair) for pair in one.wins) or "never"
 
 
-def _times(value: float) -> str:
+def shown_times(value: float) -> str:
     return f"{number(value)} x"
 
 
@@ -214,21 +214,21 @@ def needed(found: Sequence[Needed], remarks: Sequence[str]) -> Table:
         choices = [("codec", one.codec), ("payload", one.payload), ("both", one.both)]
         possible = [(value, what) for what, value in choices if math.isfinite(value)]
         alone = [pair for pair in possible if pair[1] != "both"] or possible
-        return f"{min(alone)[1]} {_times(min(alone)[0])}" if alone else "neither"
+        return f"{min(alone)[1]} {shown_times(min(alone)[0])}" if alone else "neither"
 
-    return _by_workers(
+    return by_workers(
         "scaling_needed",
         "What would have to be faster for a compressor to win, by workers",
         "x",
-        _HEADERS,
+        HEADERS,
         [_At(one) for one in found],
         lambda one: _names(one.needed.prediction),
         lambda one: (min(one.needed.codec, one.needed.payload, one.needed.both), text(one.needed)),
         lambda one: {
             "winner": one.needed.winner.method,
-            "codec": _finite(one.needed.codec),
-            "payload": _finite(one.needed.payload),
-            "both": _finite(one.needed.both),
+            "codec": finite(one.needed.codec),
+            "payload": finite(one.needed.payload),
+            "both": finite(one.needed.both),
         },
         [
             "codec: encoding and decoding together, so many times as fast as now; payload: messages so many times as "
@@ -261,7 +261,7 @@ class _At:
         self.needed, self.workers = needed, needed.prediction.workers
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -279,11 +279,11 @@ def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[
             return agarwal.uncompressed(compute, compute * work.backward, size, one.workers, links[one.network])
         return agarwal.compressed(compute, one.step.encode + one.step.decode, traffic, one.workers, links[one.network])
 
-    return _by_workers(
+    return by_workers(
         "scaling_published",
         "Throughput [it/s] by the model of Agarwal et al. (2022), by workers",
         "it/s",
-        _HEADERS,
+        HEADERS,
         shown,
         _names,
         lambda one: (1 / theirs(one), f"{EXTRAPOLATED}{number(1 / theirs(one))} ({theirs(one) / one.step.total:.2f})"),

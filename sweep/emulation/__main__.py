@@ -23,6 +23,7 @@ from sweep.emulation import commands, delay, native, sandbox
 from sweep.emulation.building import Built
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from sweep.emulation.possible import has_netem
+from sweep.emulation.steering import Steering
 from sweep.failures import START
 
 ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
@@ -48,6 +49,9 @@ class Job:
             names.write_json(self.attempt / names.EMULATION, self._record(built, delayer, took), durable=False)
         except (OSError, RuntimeError) as error:
             return fail(self.attempt, str(error))
+        if delayer is not None and took is not None:  # a long latency is right as it is
+            with contextlib.suppress(OSError):  # then it is as right as a bare connection tells
+                Steering(self.place / commands.STEERING, delayer, built.cluster).start()
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
         signals = Signals()
         begun()

@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from sweep.emulation.cluster import MTU, PREFIX, SUBNET, Cluster, Host, Shape, bulk_bytes, packet_bytes
-from sweep.run import CORES_VARIABLE
+from sweep.run import CORES_VARIABLE, STEERING_VARIABLE
 
 BRIDGE = "bridge0"
 HERE = "here0"
 """The interface of the switch's own place; its port is that of `Cluster.switch`."""
+STEERING = "steering"
+"""The socket through which ranks correct the latency."""
 LONGEST_QUEUE = 1_000_000  # packets that netem may hold
 WINDOW = 32 << 20
 MOST_WINDOW = 512 << 20
@@ -173,8 +175,9 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, pref
             *lines,
             '*) echo "no such host: $host" >&2; exit 255 ;;',
             "esac",
-            f"export {CORES_VARIABLE}",
             f"place={shlex.quote(place)}",
+            f'{STEERING_VARIABLE}="$place/{STEERING}"',
+            f"export {CORES_VARIABLE} {STEERING_VARIABLE}",
             f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)})",
             'exec nsenter --net="$place/$host.net" --uts="$place/$host.uts" sh -c "$line"',
             "",

@@ -37,6 +37,8 @@ class Delayer(Protocol):
     """What delays the packets between the hosts."""
 
     name: str
+    own: float
+    """s that the machine takes by itself, as it was told last."""
 
     def set(self, own: float, loss: float) -> None:
         """Delay so that, with the `own` time of the machine (s), each pair of hosts has its latency; lose so many."""
@@ -52,9 +54,11 @@ class Netem:
 
     def __init__(self, built: Built) -> None:
         self.cluster = built.cluster
+        self.own = 0.0
         batch("tc", commands.switch_shapes(self.cluster, self.cluster.latency))
 
     def set(self, own: float, loss: float) -> None:
+        self.own = own
         batch("tc", commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
@@ -72,7 +76,7 @@ class Switch:
     name = "switch"
 
     def __init__(self, built: Built) -> None:
-        self.cluster = built.cluster
+        self.cluster, self.own = built.cluster, 0.0
         path = native.program("switch", built.place)
         batch("ip", commands.without_bridge(self.cluster))
         ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
@@ -82,6 +86,7 @@ class Switch:
 
     def set(self, own: float, loss: float) -> None:
         assert self.process.stdin is not None
+        self.own = own
         with contextlib.suppress(OSError):
             self.process.stdin.write(table(self.cluster, own, loss).tobytes())
             self.process.stdin.flush()

@@ -17,8 +17,8 @@ from sweep import run as rundir
 from tests.reports import fabricate
 from tests.reports.scaling import truth
 
-NAMES = ("fastest", "break_even", "throughput", "efficiency", "needed", "published", "check", "model")
-PICTURES = ("check", "efficiency", "map", "break_even")
+NAMES = ("fastest", "speedup", "break_even", "throughput", "efficiency", "needed", "published", "check", "model")
+PICTURES = ("check", "speedup", "efficiency", "map", "break_even")
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> str:
@@ -104,7 +104,7 @@ def test_without_a_baseline_there_is_no_break_even(tmp_path: Path, capsys: pytes
     sweep = truth.sweep(tmp_path / "2026-11-20" / "18-00-00", methods=["qsgd"], networks=["none"], workers=(2, 3, 4, 8))
     told(capsys, sweep, "--network", "1gbit", "--workers", "4", "--quiet")
     names = {path.name for path in (sweep / "scaling").glob("*.csv")}
-    assert names == {f"scaling_{name}.csv" for name in NAMES if name not in ("break_even", "needed")}
+    assert names == {f"scaling_{name}.csv" for name in NAMES if name not in ("speedup", "break_even", "needed")}
     assert rows(sweep / "scaling", "fastest")[0]["over_none"] == ""
     assert "--network=: valid is one network or more" in told(capsys, sweep, "--network", "", status=2)
 

@@ -1,0 +1,51 @@
+"""Ranks correct the delay by what their own messages take, which is more than what a bare connection does.
+
+A rank sends a line with the seconds that messages take too long (too short: below 0) through a socket in the file
+system, which all hosts share, and goes on when it is told that the delay is another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+from pathlib import Path
+
+from sweep.emulation.cluster import Cluster
+from sweep.emulation.delay import Delayer
+
+ANSWER = b"done\n"
+
+
+class Steering(threading.Thread):
+    """Listens until the process ends.
+
+    Args:
+        path: of the socket.
+        cluster: whose loss stays.
+
+    Raises:
+        OSError: there cannot be a socket, for example as the path is too long.
+    """
+
+    def __init__(self, path: Path, delayer: Delayer, cluster: Cluster) -> None:
+        super().__init__(daemon=True)
+        self.delayer, self.cluster = delayer, cluster
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(str(path))
+        self.server.listen()
+
+    def run(self) -> None:
+        while True:
+            link, _ = self.server.accept()
+            with link, link.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
+                for line in lines:
+                    self._correct(float(line))
+                    link.sendall(ANSWER)
+
+    def _correct(self, excess: float) -> None:
+        """Without more than all of the delay, nor more than the latency again."""
+        wanted = self.cluster.latency_between(*self.cluster.farthest)
+        if math.isfinite(excess):
+            self.delayer.set(min(max(self.delayer.own + excess, -wanted), wanted), self.cluster.loss)
