@@ -61,7 +61,9 @@ def run(options: argparse.Namespace) -> int:
     if options.samples is not None and not 0 < options.samples < 1e9:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
     predictor, place = _fitted(options)
-    links = [*predictor.parts.networks, *asked, *predictor.parts.promised]
+    named = {one.name for one in asked}
+    promised = [one for one in predictor.parts.promised if one.name not in named]
+    links = [*predictor.parts.networks, *promised, *asked]
     methods = sum(len(predictor.parts.methods(workload)) for workload in predictor.parts.workloads)
     if methods * len(links) * len(workers) > _MOST:
         raise UsageError(
@@ -71,9 +73,7 @@ def run(options: argparse.Namespace) -> int:
     if not links:
         raise bad_value("--network", options.network, "one network or more, where the runs have measured none")
     if len(names := [one.name for one in links]) > len(set(names)):
-        links = list({one.name: one for one in reversed(links)}.values())[
-            ::-1
-        ]  # what was measured goes first, then what was asked
+        links = list({one.name: one for one in reversed(links)}.values())[::-1]  # the first of a name
     place.mkdir(parents=True, exist_ok=True)
     latency = options.latency or _MAP_LATENCY
     tables, closest = _write(predictor, links, workers, latency, place, formats, pictures)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from reports import style
 from reports.plots.layout import GREY, plain
@@ -38,11 +40,11 @@ def draw(axis: Axes, line: Sequence[Point], look: style.Look, has_band: bool) ->
     # Solid between two neighbours of which both were measured.
     axis.plot(x, [value if kind else math.nan for value, kind in zip(y, measured, strict=True)], color=look.colour)
     if has_band:
-        ends = (
+        low, high = (
             [value if kind else end for value, end, kind in zip(y, side, measured, strict=True)]
             for side in (lows, highs)
         )
-        axis.fill_between(x, *ends, color=look.colour, alpha=0.12, linewidth=0)
+        axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
 def frame(axis: Axes, counts: Sequence[int]) -> None:
@@ -53,6 +55,18 @@ def frame(axis: Axes, counts: Sequence[int]) -> None:
     axis.xaxis.set_major_locator(FixedLocator(shown))
     axis.xaxis.set_major_formatter(FixedFormatter([str(count) for count in shown]))
     axis.xaxis.set_minor_locator(NullLocator())
+
+
+def numbers(axis: Axis) -> None:
+    """1, 2 and 5 of each power of ten, as plain numbers, on a logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def title(axis: Axes, name: str, characters: int) -> None:
+    """A panel's, in lines of so many."""
+    axis.set_title(textwrap.fill(plain(name), characters))
 
 
 def label_marks(labels: Sequence[str]) -> list[Line2D]:

@@ -76,4 +76,7 @@ def _values(rows: Sequence[Row], key: str) -> int:
 
 
 def _settings(row: Row, keys: Sequence[str]) -> list[str]:
-    return [f"{key.removeprefix('network.')}={text}" for key in keys if (text := setting(row[key]))]
+    shown = {f"{NETWORK}.bandwidth": "", f"{NETWORK}.latency": ""}  # whose units tell what they are
+    return [
+        f"{shown.get(key, key.removeprefix('network.') + '=')}{text}" for key in keys if (text := setting(row[key]))
+    ]

@@ -32,7 +32,7 @@ from reports.scaling.tables import ranges
 from reports.text import listed, number
 from sweep.units import seconds, shown_bandwidth
 
-_ACROSS = 3  # panels side by side
+_ACROSS, _TITLE = 3, 30  # panels side by side, and characters of their names' lines
 _HATCH = "////"
 
 
@@ -67,7 +67,7 @@ def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
         for method, look in style.looks(methods).items():
             line = [_point(one) for one in found if (one.network, one.method) == (network, method)]
             lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
-        axis.set_title(plain(network))
+        lines.title(axis, network, _TITLE)
         lines.frame(axis, sorted({one.workers for one in found}))
         axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
     legend(figure, [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)])
@@ -79,8 +79,8 @@ def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
 
 
 def _point(one: Prediction) -> lines.Point:
-    values = (100 * one.alone / time for time in (one.step.total, one.high, one.low))
-    return one.workers, *values, one.is_measured
+    value, low, high = (100 * one.alone / time for time in (one.step.total, one.high, one.low))
+    return one.workers, value, low, high, one.is_measured
 
 
 Place = tuple[int, float]
@@ -201,6 +201,8 @@ def checked(check: Check) -> Plot:
         x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
         axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
     axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured [ms]", ylabel="predicted [ms]")
+    lines.numbers(axis.xaxis)
+    lines.numbers(axis.yaxis)
     marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
     legend(figure, [*lines.label_marks(methods), *marks])
     return Plot("scaling_check", "Step time: measured, and predicted without", "; ".join(summary(check)) + ".", figure)

@@ -86,7 +86,7 @@ class _Pair:
                 misses.append(abs(math.log(said / (other.step_s / one.step_s))))
         if not models or not predictor.parts.networks:
             return None
-        return cls(*names, *(stack(models, name) for name in names), np.array(misses))
+        return cls(*names, stack(models, names[0]), stack(models, names[1]), np.array(misses))
 
     def interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
         """Jackknife+ of the logarithm of the ratio, as that of a step."""

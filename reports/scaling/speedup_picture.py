@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports import style
 from reports.plots.layout import GREY, LEGEND, TEXT, plain
@@ -19,7 +18,7 @@ from reports.scaling.check_tables import summary
 from reports.scaling.speedup import Speedup
 from reports.text import number
 
-_ACROSS = 4  # panels side by side
+_ACROSS, _TITLE = 4, 20  # panels side by side, and characters of their names' lines
 
 
 def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
@@ -42,11 +41,12 @@ def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
                 continue
             here = [one for one in found if (one.workload, one.network) == (workload, networks[place])]
             _panel(axis, here, methods)
-            axis.set_title(plain(networks[place]))
+            lines.title(axis, networks[place], _TITLE)
             if place % across == 0:
                 axis.set_ylabel("\n".join([*([plain(workload)] if workload else []), "times as fast as none"]))
             if row == len(workloads) - 1 and place >= len(networks) - across:
                 axis.set_xlabel("workers")
+                axis.tick_params(labelbottom=True)
     marks = [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)]
     legend(figure, marks, *summary(check)[:1])
     most = max(one.workers for one in found)
@@ -65,7 +65,5 @@ def _panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) -> None
         line = [(one.workers, one.times, one.low, one.high, one.is_measured) for one in found if one.method == method]
         lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    lines.numbers(axis.yaxis)
     lines.frame(axis, sorted({one.workers for one in found}))

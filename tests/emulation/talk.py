@@ -3,8 +3,10 @@
 serve PORT: takes what comes and answers the end of it.       send ADDRESS PORT BYTES: prints the seconds it took.
 echo PORT: answers each byte.                                 ask ADDRESS PORT: prints the least round trip of 10, in s.
 count PORT SECONDS: prints how many datagrams come in that time.     shower ADDRESS PORT NUMBER: sends datagrams.
+steer SECONDS: tells what listens that a message takes so much too long.
 """
 
+import os
 import socket
 import sys
 import time
@@ -55,6 +57,11 @@ def main(what: str, *words: str) -> None:
             link.recv(1)
             times.append(time.perf_counter() - begun)
         say(min(times))
+    elif what == "steer":
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(os.environ["GRADSWEEP_STEERING"])
+            link.sendall(f"{words[0]}\n".encode())
+            link.recv(9)
     elif what == "count":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)

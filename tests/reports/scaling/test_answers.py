@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.scaling import agarwal, answers, pictures, tables
+from reports.scaling import agarwal, answers, pictures, speedup_picture, tables
 from reports.scaling.answers import Map, break_even, needed, win_map, winners
 from reports.scaling.networks import PAYLOAD_SHARE, Links, nominal
 from reports.scaling.predict import Predictor
 from reports.scaling.remarks import notes, other_latencies
+from reports.scaling.speedup import Speedup, speedups
 from reports.scaling.traffic import Traffic
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import predictor_of
@@ -114,6 +115,64 @@ def test_networks_that_were_measured_with_one_number_of_workers_only_are_told(pr
 def test_samples_of_a_worker_are_those_of_the_runs_or_as_asked(predictor: Predictor) -> None:
     more = dataclasses.replace(predictor, samples=64.0)
     assert predictor.samples_of("") == pytest.approx(32) and more.alone("") == pytest.approx(2 * predictor.alone(""))
+
+
+def speedups_of(predictor: Predictor, networks: list[Links], workers: tuple[int, ...]) -> list[Speedup]:
+    found = predictor.predict(networks, workers)
+    return speedups(predictor, found, {links.name: links for links in networks})
+
+
+def test_times_as_fast_as_none_hold_the_truth(predictor: Predictor) -> None:
+    networks = [Links("a", 1e-4, 8e-9), Links("b", 1e-3, 8e-8)]
+    found = speedups_of(predictor, networks, WORKERS)
+    assert len(found) == 2 * 4 * len(WORKERS) and not any(one.is_measured or one.method == "none" for one in found)
+    inside = []
+    for one in found:
+        links = {link.name: link for link in networks}[one.network]
+        there = links.bandwidth * 1514 / 1448, links.alpha
+        none, own = (truth.step_s(name, one.workers, there, 32.0, cores=None) for name in ("none", one.method))
+        assert one.times == pytest.approx(none / own, rel=0.12) and one.low <= one.times <= one.high
+        inside.append(one.low <= none / own <= one.high)
+    assert np.mean(inside) > 0.85
+
+
+def test_times_as_fast_are_measured_where_both_were(predictor: Predictor) -> None:
+    own_cores = with_cells(predictor, load=1.0)
+    found = speedups_of(own_cores, list(own_cores.parts.networks), (2, 3))
+    assert all(one.is_measured == (one.workers == 2) == math.isnan(one.low) for one in found)
+    by_key = {(cell.method, cell.network, cell.workers): cell.step_s for cell in own_cores.parts.cells}
+    for one in found:
+        if one.workers == 2:
+            pair = [by_key[name, one.network, 2] for name in ("none", one.method)]
+            assert one.times == pytest.approx(pair[0] / pair[1])
+    without = with_cells(own_cores, "none", is_fair=False)
+    assert not any(one.is_measured for one in speedups_of(without, list(own_cores.parts.networks), (2,)))
+
+
+def test_without_anything_to_compare_with_there_are_no_times(tmp_path: Path) -> None:
+    methods = ["qsgd", "topk"]
+    found = predictor_of(truth.sweep(tmp_path / "a" / "b", methods=methods, networks=["ethernet_1g"]))
+    assert speedups_of(found, [nominal("1gbit")], (2, 8)) == []
+    assert speedup_picture.speedup([], found.check) is None
+    found = predictor_of(truth.sweep(tmp_path / "a" / "c", methods=["none", *methods], networks=["none"]))
+    assert all(math.isnan(one.low) for one in speedups_of(found, [nominal("1gbit")], (2, 8)))
+
+
+@pytest.mark.parametrize(("networks", "workloads", "panels"), [(1, 1, 1), (4, 2, 8), (5, 2, 10)])
+def test_a_panel_for_each_network_and_workload(
+    predictor: Predictor, networks: int, workloads: int, panels: int
+) -> None:
+    found = [
+        dataclasses.replace(one, workload=f"model {row}", network=f"network {column}")
+        for one in speedups_of(predictor, [nominal("1gbit")], (2, 8))
+        for row in range(workloads)
+        for column in range(networks)
+    ]
+    plot = speedup_picture.speedup(found, predictor.check)
+    assert plot is not None and len(plot.figure.axes) == panels
+    assert sum(axis.get_xlabel() == "workers" for axis in plot.figure.axes) == min(networks, 4)
+    assert "cells left out one by one" in plot.figure.legends[0].get_title().get_text()
+    assert "model 0 network 0 qsgd" in plot.alt
 
 
 def test_the_fastest_wins(predictor: Predictor) -> None:

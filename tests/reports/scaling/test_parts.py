@@ -109,7 +109,7 @@ def test_an_emulated_network_that_was_not_measured_is_what_it_was_asked_to_be(sw
     change(sweep, rundir.CONFIG, lambda config: config.update(network=own))
     change(sweep, rundir.RESULT, lambda result: result.pop("network"))
     cell = one(read(sweep), "none", 4)
-    assert cell.network == "emulated bandwidth=100mbit latency=3ms"
+    assert cell.network == "emulated 100mbit 3ms"
     assert cell.links.alpha == pytest.approx(3e-3) and cell.links.bandwidth == pytest.approx(1e8 * 1448 / 1514)
 
 
