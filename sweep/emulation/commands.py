@@ -178,7 +178,7 @@ def agent(cluster: Cluster, cores: Sequence[int], threads: int, place: str, pref
             f"place={shlex.quote(place)}",
             f'{STEERING_VARIABLE}="$place/{STEERING}"',
             f"export {CORES_VARIABLE} {STEERING_VARIABLE}",
-            f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)})",
+            f"line=$(printf '%s' \"$*\" | sed {shlex.quote(renamed)}) || exit",  # mpirun would wait for ever
             'exec nsenter --net="$place/$host.net" --uts="$place/$host.uts" sh -c "$line"',
             "",
         ]

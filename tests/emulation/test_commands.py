@@ -163,6 +163,14 @@ def test_the_agent_enters_a_host_as_ssh_would(agent: Path) -> None:
     assert done.stdout.splitlines()[1:] == ["/m /m/bin"], "Open MPI does not quote where it lies"
     done = subprocess.run([agent, "host2", "true"], capture_output=True, text=True)
     assert done.returncode == 255 and done.stderr == "no such host: host2\n"
+    done = subprocess.run([agent, "host1", "echo", "$GRADSWEEP_STEERING"], capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == ["/a place/steering"]
+
+
+def test_an_agent_that_cannot_start_a_host_says_so(agent: Path) -> None:
+    """Where it ended as if all was well, mpirun would wait for the host for ever."""
+    done = subprocess.run([agent, "host1", "true"], env={"PATH": str(agent.parent)}, capture_output=True, text=True)
+    assert done.returncode == 127 and "sed" in done.stderr
 
 
 @pytest.mark.parametrize(
