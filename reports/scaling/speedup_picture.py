@@ -63,7 +63,8 @@ def _panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) -> None
     axis.axhline(1.0, color=GREY, linewidth=0.8)
     for method, look in style.looks(methods).items():
         line = [(one.workers, one.times, one.low, one.high, one.is_measured) for one in found if one.method == method]
-        lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
+        if line:  # only another workload may have it
+            lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
     axis.set_yscale("log")
     lines.numbers(axis.yaxis)
     lines.frame(axis, sorted({one.workers for one in found}))

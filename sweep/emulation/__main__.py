@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -49,17 +50,20 @@ class Job:
             names.write_json(self.attempt / names.EMULATION, self._record(built, delayer, took), durable=False)
         except (OSError, RuntimeError) as error:
             return fail(self.attempt, str(error))
+        children = threading.Lock()
         if delayer is not None and took is not None:  # a long latency is right as it is
             with contextlib.suppress(OSError):  # then it is as right as a bare connection tells
-                Steering(self.place / commands.STEERING, delayer, built.cluster).start()
+                Steering(self.place / commands.STEERING, delayer, built.cluster, children).start()
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
         signals = Signals()
         begun()
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
         signals.go_to(process)
         switch = delayer.process.pid if isinstance(delayer, delay.Switch) else None
-        while True:
-            ended, status = os.wait()  # as first process, of all that nobody else waits for
+        while True:  # as first process, of all that nobody else waits for
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+            with children:
+                ended, status = os.waitpid(-1, os.WNOHANG)
             if ended == process.pid:
                 return os.waitstatus_to_exitcode(status)
             if ended == switch:

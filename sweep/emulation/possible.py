@@ -51,6 +51,11 @@ def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores:
             command[0],
             f"the mpirun of Open MPI 5 or later with network={name}: it starts the ranks on the emulated hosts",
         )
+    place = tempfile.gettempdir()
+    if any(char.isspace() for char in place):
+        raise bad_value(
+            "TMPDIR", place, f"a path without spaces with network={name}: one ends what Open MPI starts the hosts with"
+        )
     if (problem := facts().get("problem")) is not None:
         raise _refused(name, problem)
     check_size(network, ranks, cores, _memory())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import socket
 import threading
 from pathlib import Path
@@ -24,22 +25,27 @@ class Steering(threading.Thread):
     Args:
         path: of the socket.
         cluster: whose loss stays.
+        children: held while there are processes whose status this thread waits for.
 
     Raises:
-        OSError: there cannot be a socket, for example as the path is too long.
+        OSError: there cannot be a socket.
     """
 
-    def __init__(self, path: Path, delayer: Delayer, cluster: Cluster) -> None:
+    def __init__(self, path: Path, delayer: Delayer, cluster: Cluster, children: threading.Lock) -> None:
         super().__init__(daemon=True)
-        self.delayer, self.cluster = delayer, cluster
+        self.delayer, self.cluster, self.children = delayer, cluster, children
         self.server = socket.socket(socket.AF_UNIX)
-        self.server.bind(str(path))
+        place = os.open(path.parent, os.O_DIRECTORY)
+        try:
+            self.server.bind(f"/proc/self/fd/{place}/{path.name}")  # the path itself may be too long
+        finally:
+            os.close(place)
         self.server.listen()
 
     def run(self) -> None:
         while True:
             link, _ = self.server.accept()
-            with link, link.makefile("rb") as lines, contextlib.suppress(OSError, ValueError):
+            with link, link.makefile("rb") as lines, contextlib.suppress(OSError, RuntimeError, ValueError):
                 for line in lines:
                     self._correct(float(line))
                     link.sendall(ANSWER)
@@ -47,5 +53,7 @@ class Steering(threading.Thread):
     def _correct(self, excess: float) -> None:
         """Without more than all of the delay, nor more than the latency again."""
         wanted = self.cluster.latency_between(*self.cluster.farthest)
-        if math.isfinite(excess):
+        if not math.isfinite(excess):
+            return
+        with self.children:
             self.delayer.set(min(max(self.delayer.own + excess, -wanted), wanted), self.cluster.loss)

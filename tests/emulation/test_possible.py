@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def test_programs_of_the_system_need_not_be_on_the_path(tmp_path: Path, monkeypa
     (tmp_path / "sbin/tc").write_text("")
     (tmp_path / "sbin/tc").chmod(0o755)
     assert building.found("tc") == str(tmp_path / "sbin/tc")
+
+
+def test_a_directory_for_temporary_files_with_a_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open MPI would look for a program of the name that ends there, for a minute."""
+    monkeypatch.setattr(tempfile, "tempdir", "/my files")
+    with pytest.raises(UsageError, match="^TMPDIR=.?/my files.?: valid is a path without spaces with network=emulated"):
+        possible.check(described(), 2, [MPIRUN], 2)
 
 
 def test_what_the_kernel_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

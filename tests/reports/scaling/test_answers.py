@@ -167,6 +167,7 @@ def test_a_panel_for_each_network_and_workload(
         for one in speedups_of(predictor, [nominal("1gbit")], (2, 8))
         for row in range(workloads)
         for column in range(networks)
+        if (row, one.method) != (1, "qsgd")  # not all workloads have all methods
     ]
     plot = speedup_picture.speedup(found, predictor.check)
     assert plot is not None and len(plot.figure.axes) == panels

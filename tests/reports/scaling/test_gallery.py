@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reports.__main__ import main
@@ -41,5 +43,12 @@ def test_its_page_tells_the_errors(copies: list[Path]) -> None:
     lines = (GALLERY / "scaling/scaling_check.md").read_text().splitlines()
     said = next(line for line in lines if "cells left out one by one" in line)
     assert said in page
+    rows = list(csv.DictReader((GALLERY / "scaling/scaling_check.csv").open()))
+    for kind in ("left out alone", "with all of its number of workers"):
+        errors = [abs(float(row["error"])) for row in rows if row["left_out"] == kind]
+        figures = f"{np.quantile(errors, 0.5):.1%} | {np.quantile(errors, 0.9):.1%} | {max(errors):.0%}".replace(
+            "%", " %"
+        )
+        assert f"| {len(errors)} | {figures} |" in page
     checks: list[Check] = [predictor_of(copy).check for copy in copies]
     assert all(check.median < 0.1 and check.p90 < 0.25 for check in checks), [summary(check) for check in checks]
