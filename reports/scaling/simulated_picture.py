@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from reports import style
 from reports.plots.layout import LEGEND, TEXT, plain
 from reports.plots.marks import legend
 from reports.plots.picture import Plot
+from reports.scaling import lines
 from reports.scaling.simulated import Simulated
 from reports.text import number
 
 NAME = "simulated_efficiency"
-_MOST_TICKS = 6
 
 
 def efficiency(found: Sequence[Simulated]) -> Plot:
@@ -35,16 +33,10 @@ def efficiency(found: Sequence[Simulated]) -> Plot:
                 place = [one.workers], [100 * one.efficiency]
                 axis.plot(*place, look.marker, color=look.colour, markerfacecolor=face, markersize=3.5)
         axis.set_title(plain(network))
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(counts[:: -(-len(counts) // _MOST_TICKS)])
-        axis.xaxis.set_major_formatter(ScalarFormatter())
-        axis.xaxis.set_minor_locator(NullLocator())
+        lines.frame(axis, counts)
         axis.set(xlabel="workers", ylim=(0, 105))
     axes[0].set_ylabel("efficiency [%]")
-    marks = [
-        Line2D([], [], color=look.colour, marker=look.marker, label=plain(exchange)) for exchange, look in looks.items()
-    ]
-    legend(figure, marks, "" if all(one.exact for one in found) else "hollow: not exact")
+    legend(figure, lines.label_marks(list(looks)), "" if all(one.exact for one in found) else "hollow: not exact")
     last = [
         f"{one.network}, {one.exchange}: {number(100 * one.efficiency, 2)} %"
         for one in found

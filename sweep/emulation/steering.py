@@ -51,9 +51,9 @@ class Steering(threading.Thread):
                     link.sendall(ANSWER)
 
     def _correct(self, excess: float) -> None:
-        """Without more than all of the delay, nor more than the latency again."""
-        wanted = self.cluster.latency_between(*self.cluster.farthest)
+        """The delay stays between none and twice the latency, however wrong the word of a rank is."""
         if not math.isfinite(excess):
             return
+        latency = self.cluster.latency_between(*self.cluster.farthest)
         with self.children:
-            self.delayer.set(min(max(self.delayer.own + excess, -wanted), wanted), self.cluster.loss)
+            self.delayer.set(min(max(self.delayer.own + excess, -latency), latency), self.cluster.loss)

@@ -24,7 +24,8 @@ SWEEPS = ("wideresnet34", "resnet18")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Of its sweeps, beside which a report may write."""
     place = tmp_path_factory.mktemp("gallery")
-    return [Path(shutil.copytree(GALLERY / name, place / name)) for name in SWEEPS]
+    cache = shutil.ignore_patterns(".report-cache")
+    return [Path(shutil.copytree(GALLERY / name, place / name, ignore=cache)) for name in SWEEPS]
 
 
 def test_its_tables_are_what_its_runs_say(copies: list[Path], tmp_path: Path) -> None:
