@@ -20,7 +20,8 @@ from pyarrow import csv
 
 from benchmarks.sweeps.measuring import ROOT
 from sweep import run as names
-from sweep.plan import Dumper, signature
+from sweep.signature import signature
+from sweep.yaml_files import Dumper
 
 COMPRESSORS = ("none", "fp16", "int8", "natural", "onebit", "powersgd", "qsgd", "svd", "terngrad", "topk")
 WORKERS = (2, 4, 8, 16)

@@ -7,46 +7,73 @@ one is parsed once. What is not so plain is parsed as a whole, so that the value
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from reports.columns import RUN_COLUMNS
 from reports.text import clean
 from sweep import run as rundir
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
+from sweep import yaml_files
+from sweep.signature import canonical, signature_of_sections
 
 _SECTION = re.compile(rb"^[A-Za-z_]\w*:(?=[ \n]).*\n(?:(?:[ ].*|- .*|-)?\n)*", re.MULTILINE)
 """A section; lines of a list may begin where its key does. A plain config consists of nothing else."""
 _NOT_PLAIN = re.compile(rb"[&\r]")  # anchors, which reach beyond their section, and other ends of lines
 
 
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A config, or a section of one.
+
+    Attributes:
+        keys: in dotted form, as columns of `Report.runs`.
+        sections: by their names, as `signature_of_sections` wants them.
+    """
+
+    keys: dict[str, Any]
+    sections: dict[str, str]
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Config:
+        """Return what a mapping says.
+
+        Raises:
+            ValueError: it has values that no JSON has, such as a date.
+        """
+        try:
+            return cls(keys_of(value), {key: canonical(section) for key, section in value.items()})
+        except TypeError as error:
+            raise ValueError(f"not a config: {error}") from error
+
+    @property
+    def signature(self) -> str:
+        return signature_of_sections(self.sections)
+
+
 class Configs:
     """Reads configs, each different section of them once."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Any, dict[str, Any]] | None] = {}
+        self._known: dict[bytes, Config | None] = {}
 
-    def keys(self, data: bytes) -> dict[str, Any]:
-        """The keys of a config in dotted form, as columns of `Report.runs`.
+    def read(self, data: bytes) -> Config:
+        """Return what a config.yaml says.
 
         Raises:
-            yaml.YAMLError, ValueError, RecursionError: it is not YAML, no mapping, empty, or contains itself.
+            ValueError: it is not YAML, no mapping, empty, has an alias, or values that no config has.
         """
-        keys: dict[str, Any] = {}
-        names = set()
+        whole = Config({}, {})
         for section in _sections(data):
             if section not in self._known:
                 self._known[section] = _alone(section)
             found = self._known[section]
-            if found is None or found[0] in names:
-                return keys_of(load(data))
-            names.add(found[0])
-            keys |= found[1]
-        return keys if names else keys_of(load(data))
+            if found is None or not found.sections.keys().isdisjoint(whole.sections):
+                return Config.of(load(data))
+            whole.sections.update(found.sections)
+            whole.keys.update(found.keys)
+        return whole if whole.sections else Config.of(load(data))
 
 
 def _sections(data: bytes) -> list[bytes]:
@@ -58,33 +85,27 @@ def _sections(data: bytes) -> list[bytes]:
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """A YAML mapping that is not empty.
+    """Return a YAML mapping that is not empty.
 
     Raises:
-        yaml.YAMLError, ValueError, RecursionError: it is none, or nested too deeply.
+        ValueError: it is none, has an alias, or is nested too deeply.
     """
-    value = yaml.load(data, Loader=_LOADER)
-    if not isinstance(value, dict) or not value:
-        raise ValueError("not a YAML mapping, or an empty one")
+    if not (value := yaml_files.parse_mapping(data)):
+        raise ValueError("an empty YAML mapping")
     return value
 
 
-def _alone(section: bytes) -> tuple[Any, dict[str, Any]] | None:
-    """The name of a section and its keys; None where it cannot be understood by itself."""
+def _alone(section: bytes) -> Config | None:
+    """Return what a section says; None where it cannot be understood by itself."""
     try:
-        value = load(section)
-    except (ValueError, RecursionError, yaml.YAMLError):
+        found = Config.of(load(section))
+    except ValueError:
         return None
-    (name, *others) = value
-    return None if others else (name, keys_of(value))
+    return found if len(found.sections) == 1 else None
 
 
 def keys_of(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config as dotted keys; a group goes by its name: `{model: {name: m, depth: 3}}`: model, model.depth.
-
-    Raises:
-        RecursionError: it contains itself.
-    """
+    """Return a nested config as dotted keys, a group by its name: `{model: {name: m, depth: 3}}`: model, model.depth."""
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"

@@ -8,10 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from reports import configs
 from reports.text import clean
+from sweep import files
 from sweep import run as rundir
 
 Stamp = tuple[int, int]
@@ -47,8 +46,7 @@ class Files:
         """The content of a file; None where there is none, or it cannot be read."""
         self._stamp(name)
         try:
-            with open(os.path.join(self.directory, name), "rb") as file:
-                return file.read()
+            return files.read_bytes(os.path.join(self.directory, name))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -69,31 +67,28 @@ class Files:
             return None
         return value if self._known(name, value) else None
 
-    def config(self, read: configs.Configs) -> dict[str, Any] | None:
-        """The keys of config.yaml; None where there are none that can be used."""
+    def config(self, known: configs.Configs) -> configs.Config | None:
+        """Return what config.yaml says; None where it cannot be used."""
         data = self.read(rundir.CONFIG)
         if data is None:
             if not self.left_out:
                 self.leave_out("", f"no {rundir.CONFIG}")
             return None
         try:
-            keys = read.keys(data)
-        except RecursionError:
-            self.leave_out(rundir.CONFIG, "contains itself, or is nested too deeply")
-        except (ValueError, yaml.YAMLError) as error:
+            config = known.read(data)
+        except ValueError as error:
             self.leave_out(rundir.CONFIG, error)
-        else:
-            if not keys:
-                self.leave_out(rundir.CONFIG, "says nothing about what is computed")
-            return keys if keys and self._known(rundir.CONFIG, keys) else None
-        return None
+            return None
+        if not config.keys:
+            self.leave_out(rundir.CONFIG, "says nothing about what is computed")
+        return config if config.keys and self._known(rundir.CONFIG, config.keys) else None
 
     def yaml(self, name: str) -> dict[str, Any]:
         """The content of a YAML file; empty where there is none that can be used."""
         data = self.read(name)
         try:
             value = {} if data is None else configs.load(data)
-        except (ValueError, RecursionError, yaml.YAMLError) as error:
+        except ValueError as error:
             self.leave_out(name, error)
             return {}
         return value if self._known(name, value) else {}

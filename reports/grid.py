@@ -146,7 +146,7 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
 
     places = zip(
-        runs["compressor"] != BASELINE,
+        (setting(name) != BASELINE for name in runs["compressor"]),  # of a damaged config it is unknown
         *(map(_first_of(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
         strict=True,
     )

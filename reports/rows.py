@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from sweep import files
 from sweep import run as rundir
 
 Problem = Exception | str | None
@@ -95,7 +96,7 @@ def _batch(paths: Sequence[Path], table: Table) -> list[tuple[np.ndarray, Proble
     bodies: dict[bytes, dict[int, bytes]] = {}  # of the files with the same header
     for place, path in enumerate(paths):
         try:
-            data = path.read_bytes()
+            data = files.read_bytes(path, files.MOST_ROW_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

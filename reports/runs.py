@@ -23,19 +23,25 @@ def row(files: Files, configs: Configs) -> dict[str, Any] | None:
 
     Only numbers, truth values, texts and None are in it.
     """
-    keys = files.config(configs)
-    if keys is None:
+    config = files.config(configs)
+    if config is None:
         return None
-    results = _results(files, keys.get("warmup_steps"))
+    keys = config.keys
+    state = files.json(rundir.STATE) or {}
+    known = state.get("signature")
+    if isinstance(known, str) and not config.signature.startswith(known):
+        digits = rundir.SIGNATURE_DIGITS
+        files.leave_out(rundir.CONFIG, f"cut or changed: of {config.signature[:digits]}, the run is {known[:digits]}")
+        return None
+    results = _results(files, state, keys.get("warmup_steps"))
     if files.stamps[rundir.STATE] == NO_FILE and not files.exists(rundir.CONFIG):
         files.leave_out("", "was removed while it was read")
         return None
     return {**results, **keys}
 
 
-def _results(files: Files, warmup: Any) -> dict[str, Any]:
+def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, Any]:
     run = rundir.Run(files.directory)
-    state = files.json(rundir.STATE) or {}
     attempts = [attempt for attempt in _sequence(state.get("attempts")) if isinstance(attempt, Mapping)]
     result = files.json(rundir.RESULT)
     status = _word(state.get("status")) or rundir.PENDING

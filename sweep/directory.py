@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import IO, Any
 
 import yaml
 
-from sweep import plan, provenance, requests, snapshot
+from sweep import files, plan, provenance, requests, snapshot, yaml_files
 from sweep import run as names
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
@@ -162,15 +163,16 @@ class Sweep:
         path = self.directory / names.SWEEP
         known = _read_yaml(path)
         if again and known:
-            last = (known.get("resumed") or [known])[-1]
-            last["overrides"] = list(dict.fromkeys([*last.get("overrides", []), *overrides]))
+            last = _commands(known)[-1]
+            last["overrides"] = list(dict.fromkeys([*_texts(last.get("overrides")), *overrides]))
         else:
             this = {"created": names.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
-            if path.exists():
-                known.setdefault("resumed", []).append(this)
-            else:
-                known = {"format": names.FORMAT, **this}
-        known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
+            if "format" in known:
+                known["resumed"] = [*_commands(known)[1:], this]
+            else:  # nothing is there, or nothing that says how the sweep began
+                damaged = _set_aside(path)
+                known = {"format": names.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
+        known["swept"] = list(dict.fromkeys([*_texts(known.get("swept")), *swept]))
         if laying_out is not None:
             known[LAYING_OUT] = laying_out
         _write_yaml(path, known)
@@ -180,21 +182,20 @@ def add_to_description(directory: Path, **facts: Any) -> None:
     """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
     path = directory / names.SWEEP
     known = _read_yaml(path)
-    (known.get("resumed") or [known])[-1].update(facts)
+    _commands(known)[-1].update(facts)
     _write_yaml(path, known)
 
 
 def described(directory: Path) -> dict[str, Any]:
-    """What sweep.yaml says of the last command that filled `directory`; somebody may have damaged it: then nothing."""
+    """Return what sweep.yaml says of the last command that filled `directory`; nothing where it is damaged."""
     known = _read_yaml(directory / names.SWEEP)
-    resumed = known.get("resumed")
-    return {**known, **resumed[-1]} if isinstance(resumed, list) and resumed else known
+    return {**known, **_commands(known)[-1]}
 
 
 def torn(directory: Path) -> str | None:
     """That not all points of the sweep in `directory` have been laid out, in words; None where they have."""
     try:
-        text = (directory / names.SWEEP).read_text(encoding="utf-8", errors="replace")
+        text = files.read_bytes(directory / names.SWEEP).decode("utf-8", errors="replace")
     except OSError:
         return None
     if (
@@ -208,13 +209,32 @@ def torn(directory: Path) -> str | None:
 
 
 def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
-    write_text(path, yaml.dump(dict(known), Dumper=plan.Dumper, sort_keys=False, allow_unicode=True))
+    write_text(path, yaml.dump(dict(known), Dumper=yaml_files.Dumper, sort_keys=False, allow_unicode=True))
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; what is not one is empty."""
+    """Return the mapping in sweep.yaml; an empty one where it is damaged."""
     try:
-        known = yaml.load(path.read_text(encoding="utf-8"), Loader=plan.Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return yaml_files.read_mapping(path)
+    except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+
+
+def _set_aside(path: Path) -> str | None:
+    """Give what stands at `path` another name beside it, and return that; None where nothing is there."""
+    if not os.path.lexists(path):
+        return None
+    number = next(n for n in itertools.count(1) if not os.path.lexists(f"{path}.damaged-{n}"))
+    os.replace(path, f"{path}.damaged-{number}")
+    return f"{path.name}.damaged-{number}"
+
+
+def _commands(known: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what sweep.yaml tells of each command that has filled the sweep: the first stands at its top."""
+    resumed = known.get("resumed")
+    return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
+
+
+def _texts(value: object) -> list[str]:
+    """Return the texts of a list that a stranger may have written; none of what is no list."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

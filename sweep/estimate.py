@@ -12,12 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from sweep import cores, places
+from sweep import cores, files, places, yaml_files
 from sweep import run as names
 from sweep.keys import look_up
-from sweep.plan import Loader
 from sweep.run import Run
 
 MOST = 1000  # finished runs that are looked at, the latest
@@ -189,7 +186,7 @@ def _read(run: Run) -> Finished | None:
     """What a run tells; None where its files do not say enough, whatever became of them."""
     try:
         result = run.result() or {}
-        config = _read_config(run.path(names.CONFIG).read_text(encoding="utf-8"))
+        config = _read_config(files.read_text(run.path(names.CONFIG)))
         steps, epochs, train_s = int(result["steps"]), int(result["epochs"]), float(result["time_s"])
         busy_s = train_s + float(result.get("evaluate_s") or 0.0)
         if result.get("status") != names.DONE or steps < 1 or not math.isfinite(busy_s):
@@ -244,10 +241,7 @@ def _sections(text: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=10_000)
 def _parsed(section: str) -> dict[str, Any]:
-    found = yaml.load(section, Loader=Loader)
-    if not isinstance(found, dict):
-        raise ValueError("not a mapping")
-    return found
+    return yaml_files.parse_mapping(section)
 
 
 def _modified(path: Path) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import jobs
+from sweep import files, jobs
 from sweep import run as names
 from sweep.holding import holder
 from sweep.jobs import Job
@@ -193,18 +193,10 @@ def look(above: str, name: str) -> View:
     return view
 
 
-def _bytes(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # whatever somebody has put there
-    try:
-        return os.read(descriptor, max(1, os.fstat(descriptor).st_size))
-    finally:
-        os.close(descriptor)
-
-
 def _object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
     """A JSON object of the run; a file that should be there and is none is noted."""
     try:
-        found = json.loads(_bytes(run + name))
+        found = json.loads(files.read_bytes(run + name))
     except FileNotFoundError:
         if needed:
             view.damaged.append(f"{name}: missing")
@@ -223,7 +215,7 @@ def _read_rows(run: str, view: View) -> None:
     """How far a run is that has no result, from the last lines of what it appends to."""
     try:
         step, epoch = names.last_row(Path(run + names.STEPS)), names.last_row(Path(run + names.EPOCHS))
-        config = _bytes(run + names.CONFIG).decode("utf-8", "replace") if step else ""
+        config = files.read_bytes(run + names.CONFIG).decode("utf-8", "replace") if step else ""
     except OSError as error:
         view.damaged.append(f"{os.path.basename(str(error.filename))}: {error.strerror}")
         return

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,16 +12,15 @@ from typing import Any
 import yaml
 
 from sweep import run as names
-from sweep.keys import take_out
+from sweep import yaml_files
+from sweep.files import is_regular
 from sweep.redact import hide_in_word
 from sweep.run import SIGNATURE_DIGITS, Run, UsageError, write_json, write_text
+from sweep.signature import signature
 from sweep.states import settle_abandoned, write_state
+from sweep.text import one_line
 
 SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it is run
-
-Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""PyYAML's safe loader, in C where it was built so."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,15 +33,6 @@ class Point:
     config: dict[str, Any]
     swept: dict[str, str]
     overrides: tuple[str, ...] = ()
-
-
-def signature(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the resolved config without places, in hex: what makes two runs the same run."""
-    kept = {key: value for key, value in config.items() if key not in names.ADDED or value != names.ADDED[key]}
-    for place in names.PLACES:
-        take_out(kept, place)
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def readable_name(swept: Mapping[str, str], longest: int = 120) -> str:
@@ -97,15 +86,24 @@ def settled(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, st
 
 
 def full_signature(run: Run) -> str | None:
-    """The whole signature of an existing run; None where nothing tells."""
+    """Return the whole signature of an existing run; None where nothing tells, or its state cannot be written."""
     known = run.state().get("signature")
     if isinstance(known, str):
         return known
+    return None if _is_blocked(run) else _signature_of_config(run)
+
+
+def _is_blocked(run: Run) -> bool:
+    """Whether something that is no regular file, such as a directory, stands where state.json is to be written."""
+    return os.path.lexists(run.path(names.STATE)) and not is_regular(run.path(names.STATE))
+
+
+def _signature_of_config(run: Run) -> str | None:
+    """Return the signature of config.yaml as it is; None where it cannot be read."""
     try:
-        config = yaml.load(run.path(names.CONFIG).read_text(encoding="utf-8"), Loader=Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return signature(yaml_files.read_mapping(run.path(names.CONFIG)))
+    except (OSError, ValueError, TypeError):  # TypeError: a value that no JSON has, such as a date
         return None
-    return signature(config) if isinstance(config, Mapping) else None
 
 
 def load_config(run: Run) -> dict[str, Any]:
@@ -116,15 +114,19 @@ def load_config(run: Run) -> dict[str, Any]:
     """
     path = run.path(names.CONFIG)
     again = "valid is what the sweep has written; its command with sweep.resume= writes it again"
+    if _is_blocked(run):
+        raise UsageError(f"{run.path(names.STATE)}: not a regular file; valid is to remove it")
     try:
-        config = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: cannot be read ({' '.join(str(error).split())}); {again}") from error
-    if not isinstance(config, dict) or not all(isinstance(config.get(place), dict) for place in SETTINGS):
+        config = yaml_files.read_mapping(path)
+        now = signature(config)
+    except (OSError, ValueError, TypeError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise UsageError(f"{path}: cannot be read ({one_line(why)}); {again}") from error
+    if not all(isinstance(config.get(place), dict) for place in SETTINGS):
         raise UsageError(f"{path}: not the config of a run; {again}")
     full = run.state().get("signature")
-    if not signature(config).startswith(run.signature if full is None else full):
-        raise UsageError(f"{path}: changed since, its signature is now {signature(config)[:SIGNATURE_DIGITS]}; {again}")
+    if not now.startswith(full if isinstance(full, str) else run.signature):
+        raise UsageError(f"{path}: changed since, its signature is now {now[:SIGNATURE_DIGITS]}; {again}")
     return config
 
 
@@ -203,7 +205,7 @@ def _create(run: Run, entry: Place) -> None:
 
 
 def _write_config(run: Run, config: Mapping[str, Any]) -> None:
-    text = yaml.dump(dict(config), Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(dict(config), Dumper=yaml_files.Dumper, sort_keys=False, allow_unicode=True)
     write_text(run.path(names.CONFIG), text)
 
 
@@ -214,12 +216,11 @@ def unfit(run: Run) -> str | None:
     known = run.state().get("signature")
     if not isinstance(known, str):
         return None
-    try:
-        config = yaml.load(run.path(names.CONFIG).read_text(encoding="utf-8"), Loader=Loader)
-        same = isinstance(config, Mapping) and signature(config) == known
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        same = False
-    return None if same else f"{names.CONFIG} has been removed or changed; a resume writes it again"
+    return (
+        None
+        if _signature_of_config(run) == known
+        else f"{names.CONFIG} has been removed or changed; a resume writes it again"
+    )
 
 
 def is_complete(run: Run) -> bool:

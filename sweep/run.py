@@ -1,6 +1,6 @@
 """The run directory: the only interface between sweep, trainers and reports.
 
-Names, atomic writes and tolerant reads, nothing else; imports only the standard library, because
+Names, atomic writes and tolerant reads, nothing else; loads only the standard library, because
 every rank and every report loads it.
 
 Two rules keep a run directory readable at any moment, also after a power cut:
@@ -24,6 +24,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from sweep import files
 
 CONFIG = "config.yaml"
 STATE = "state.json"
@@ -212,10 +214,10 @@ def _without_nan(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object at `path`; None where there is no file or it holds none, or one nested too deeply."""
+    """Return the JSON object at `path`; None where no regular file is there, it holds none, or one nested too deeply."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        value = json.loads(files.read_text(path))
+    except (FileNotFoundError, NotADirectoryError, files.NotRegular, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -297,42 +299,48 @@ def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
 
 
 def complete_text(path: Path) -> str:
-    """The text of an append-only file up to its last newline; empty where there is no file."""
+    """Return the text of an append-only file up to its last newline; empty where no regular file is there."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        data = files.read_bytes(path, files.MOST_ROW_BYTES)
+    except (FileNotFoundError, files.NotRegular):
         return ""
     return data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
 
 
 def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
-    """The last complete row of a CSV by column name; None where there is none yet.
+    """Return the last complete row of a CSV by column name; None where there is none yet.
 
     Reads the two ends of the file only: cheap enough to follow hundreds of runs.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
     """
     try:
-        with path.open("rb") as file:
-            header = file.readline()
+        with files.open_regular(path) as file:
+            header = file.readline(block)
             file.seek(max(len(header), file.seek(0, os.SEEK_END) - block))
-            tail = file.read()
+            tail = file.read(block)
     except FileNotFoundError:
         return None
     lines = tail[: tail.rfind(b"\n") + 1].splitlines()
     if not header.endswith(b"\n") or not lines:
         return None
-    names, values = (next(csv.reader([line.decode("utf-8", "replace")])) for line in (header.strip(), lines[-1]))
+    names, values = (line.decode("utf-8", "replace").split(",") for line in (header.strip(), lines[-1]))
     return dict(zip(names, values, strict=False))
 
 
 def tail(path: Path, lines: int = 12, block: int = 16384) -> list[str]:
     """The last non-empty lines of a log, whatever bytes are in it."""
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - block))
-            text = file.read().decode("utf-8", errors="replace")
+            text = file.read(block).decode("utf-8", errors="replace")
     except OSError:
         return []
     return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+
+_ATTEMPT = re.compile(r"attempt-(\d{1,9})", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,8 +365,12 @@ class Run:
         return self.directory / f"attempt-{number}"
 
     def attempt_numbers(self) -> list[int]:
-        """Of the attempts that have left a directory."""
-        return sorted(int(path.name[8:]) for path in self.directory.glob("attempt-*") if path.name[8:].isdigit())
+        """Return the numbers of the attempts that have left a directory."""
+        try:
+            there = files.real_directories(self.directory)
+        except OSError:
+            return []
+        return sorted(int(found[1]) for name in there if (found := _ATTEMPT.fullmatch(name)))
 
     def state(self) -> dict[str, Any]:
         """The content of state.json; a run without a readable one is pending."""
@@ -410,8 +422,13 @@ def nodes_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_of(sweep: Path, folder: str = RUNS) -> list[Run]:
-    """The runs of a sweep directory, sorted by name; in another `folder` its probes."""
+    """Return the runs of a sweep directory, sorted by name; in another `folder` its probes.
+
+    A run is a directory, and no link to one, with a config.yaml that is a regular file.
+    """
     directory = sweep / folder
-    if not directory.is_dir():
+    try:
+        there = files.real_directories(directory)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [Run(path) for path in sorted(directory.iterdir()) if (path / CONFIG).is_file()]
+    return [Run(directory / name) for name in sorted(there) if files.is_regular(directory / name / CONFIG)]

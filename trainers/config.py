@@ -311,13 +311,9 @@ def load(path: Path) -> RunConfig:
     Raises:
         UsageError: the file is missing or is not a config.
     """
-    import yaml
+    from sweep import yaml_files
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
-        config = yaml.load(path.read_text(encoding="utf-8"), loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return parse(yaml_files.read_mapping(path))
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error
-    if not isinstance(config, Mapping):
-        raise UsageError(f"{path}: is not a config of a run")
-    return parse(config)

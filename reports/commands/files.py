@@ -16,16 +16,13 @@ def config(run: Run) -> dict[str, Any]:
     Raises:
         UsageError: it is no YAML mapping.
     """
-    import yaml
+    from sweep import yaml_files
 
     path = run.path(CONFIG)
     try:
-        found = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        if isinstance(found, dict):
-            return flat(found)
-        why = "not a mapping"
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split()) or type(error).__name__
+        return flat(yaml_files.read_mapping(path))
+    except (OSError, ValueError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
     raise UsageError(f"{path}: no config can be read ({one_line(why)})")
 
 

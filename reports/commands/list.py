@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sweep import run as rundir
 from sweep.commands.finding import is_sweep
+from sweep.files import open_regular
 from sweep.overview import LOST, Overview, View
 from sweep.places import OUTPUT, sweeps_below
 from sweep.run import UsageError
@@ -82,7 +83,7 @@ def _accuracy(view: View) -> float:
 def _created(path: Path) -> str | None:
     """When a sweep was started, from the beginning of its sweep.yaml: a parser takes seconds for a large one."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD_BYTES).decode("utf-8", "replace")
         found = re.search(r"^created: '?([0-9T:.+-]+)'?$", head, re.MULTILINE)
         return datetime.datetime.fromisoformat(found[1]).isoformat() if found else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from sweep import jobs
 from sweep import run as names
 from sweep.commands import finding
+from sweep.files import open_regular
 from sweep.holding import holder
 from sweep.overview import ASK_EVERY_S
 from sweep.run import Run, UsageError
@@ -112,7 +113,7 @@ class Shown:
 
     def _added(self, path: Path) -> Iterator[bytes]:
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(min(self._offsets[path], size))  # it may have been cut
                 while data := file.read(min(BLOCK, size - file.tell())):
@@ -139,7 +140,7 @@ class Shown:
 def last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
     """Where the last lines of a file begin, but not more than `most` bytes before its end."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             end = file.seek(0, os.SEEK_END)
             start = end
             tail = b""
