@@ -27,6 +27,8 @@ import pyarrow.parquet as pq
 
 from reports.files import Stamp, stamp
 from sweep import run as rundir
+from sweep import yaml_files
+from sweep.files import open_regular
 
 DIRECTORY = ".report-cache"
 PLACE = "place"
@@ -158,7 +160,8 @@ def _save(path: Path, table: pa.Table, runs: Mapping[str, Stamps]) -> None:
 def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] | None:
     """A part's rows and what they were made from; None where it cannot be used."""
     try:
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        with open_regular(path) as file:
+            table = pq.ParquetFile(file, page_checksum_verification=True).read()
         said: dict[str, Any] = json.loads(table.schema.metadata[b"runs"])
         runs: dict[str, Stamps] = {
             name: {path: (size, at) for path, (size, at) in stamps.items()} for name, stamps in said.items()
@@ -175,7 +178,7 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 def _version() -> str:
     """Of the program, as far as what is kept depends on it."""
     here = Path(__file__).parent
-    sources = [*(here / f"{name}.py" for name in _READERS), Path(rundir.__file__)]
+    sources = [*(here / f"{name}.py" for name in _READERS), Path(rundir.__file__), Path(yaml_files.__file__)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 

@@ -105,7 +105,7 @@ def _alone(section: bytes) -> Config | None:
 
 
 def keys_of(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested config as dotted keys, a group by its name: `{model: {name: m, depth: 3}}`: model, model.depth."""
+    """Return a nested config as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"

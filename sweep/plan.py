@@ -216,11 +216,9 @@ def unfit(run: Run) -> str | None:
     known = run.state().get("signature")
     if not isinstance(known, str):
         return None
-    return (
-        None
-        if _signature_of_config(run) == known
-        else f"{names.CONFIG} has been removed or changed; a resume writes it again"
-    )
+    if _signature_of_config(run) == known:
+        return None
+    return f"{names.CONFIG} has been removed or changed; a resume writes it again"
 
 
 def is_complete(run: Run) -> bool:

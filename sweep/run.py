@@ -214,7 +214,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object at `path`; None where no regular file is there, it holds none, or one nested too deeply."""
+    """Return the JSON object at `path`; None where there is no regular file, or it holds none."""
     try:
         value = json.loads(files.read_text(path))
     except (FileNotFoundError, NotADirectoryError, files.NotRegular, ValueError, RecursionError):

@@ -28,7 +28,7 @@ from sweep.run import UsageError
 PROJECT = Path(__file__).resolve().parent.parent
 ROOMS = ("compressors", "trainers", "sweep", "reports")
 """What a run loads, and the program that reports on it."""
-COMPUTING = ("compressors/", "trainers/", "sweep/run.py", "sweep/emulation/")
+COMPUTING = ("compressors/", "trainers/", "sweep/run.py", "sweep/files.py", "sweep/yaml_files.py", "sweep/emulation/")
 """What a result depends on, by the beginnings of paths."""
 STORE = ".code"  # beside the dates of sweeps
 CACHE = "__pycache__"

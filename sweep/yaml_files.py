@@ -59,7 +59,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _possible_depth(text: str) -> int:
-    """Return a depth that the values of a YAML document cannot exceed: each takes a bracket, or a column of its line."""
+    """Return a depth that a YAML document cannot exceed: each level takes a bracket, or a column of its line."""
     return text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
 
 

@@ -14,12 +14,13 @@ from tests.conftest import ROOT
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
 MAY_IMPORT = {
     "compressors": (),
-    "trainers": ("compressors", "sweep.run", "sweep.units"),
+    "trainers": ("compressors", "sweep.run", "sweep.units", "sweep.yaml_files"),
     "sweep": (),
-    "reports": ("sweep.run", "sweep.units"),
+    "reports": ("sweep.run", "sweep.units", "sweep.files", "sweep.yaml_files", "sweep.signature"),
     "hydra_plugins": ("sweep", "trainers.config"),
 }
 LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS += ("sweep.files", "sweep.yaml_files")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 NEVER = {
