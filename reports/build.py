@@ -130,8 +130,14 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
     Args:
         pictures: formats of the plots, from `plots.FORMATS`; with any of them PNG, which the page holds.
         formats: of the tables, from `formats.FORMATS`.
+
+    Raises:
+        sweep.run.UsageError: a folder of the report is a symbolic link.
     """
     directory = built.directory
+    for folder in (TABLES, PLOTS):
+        if (directory / folder).is_symlink():  # it may lead out of the sweep
+            raise rundir.UsageError(f"{directory / folder}: a symbolic link; valid is a directory, or nothing")
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
     with _drawing(built, pictures) as drawing:  # while this process makes the tables
         _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))

@@ -7,6 +7,7 @@ import datetime
 import functools
 import json
 import math
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -109,7 +110,8 @@ class Estimator:
     def finished(self) -> list[Finished]:
         """The latest finished runs."""
         sweeps = [*places.sweeps_below(*places.roots_of(self.directory)), self.directory]
-        unique = {path.resolve() for sweep in sweeps for path in places.files(sweep, f"{names.RUNS}/*/{names.RESULT}")}
+        found = (path for sweep in sweeps for path in places.files(sweep, f"{names.RUNS}/*/{names.RESULT}"))
+        unique = {Path(os.path.realpath(path)) for path in found if files.is_regular(path)}
         latest = sorted(unique, key=_modified, reverse=True)[:MOST]
         return [one for path in latest if (one := _read(Run(path.parent))) is not None]
 

@@ -21,7 +21,7 @@ MOST_BYTES = 64 * MEBIBYTE
 MOST_ROW_BYTES = 2048 * MEBIBYTE
 """Limit of a file with rows, such as steps.csv: ten million steps."""
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO is not waited for
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO is not waited for
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a symbolic link, which is not followed",
@@ -52,10 +52,10 @@ def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Itera
         yield file
 
 
-def open_descriptor(path: str | os.PathLike[str], most: int | None = None) -> int:
-    """Return the descriptor of a regular file, opened as `open_regular` does."""
+def open_descriptor(path: str | os.PathLike[str], most: int | None = None, flags: int = os.O_RDONLY) -> int:
+    """Return the descriptor of a regular file, opened as `open_regular` does, or with other `flags`."""
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(path, flags | _FLAGS, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP and os.path.islink(path):
             raise NotRegular(errno.ELOOP, _KINDS[stat.S_IFLNK], os.fspath(path)) from error

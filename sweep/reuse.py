@@ -19,6 +19,7 @@ from sweep import places, plan
 from sweep import run as names
 from sweep.directory import described
 from sweep.ending import say
+from sweep.files import is_regular
 from sweep.launchers import options_of
 from sweep.run import SIGNATURE_DIGITS, Run, write_json
 
@@ -91,7 +92,7 @@ def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> d
             made_by = state["attempts"][-1].get("code_version") if state["attempts"] else None
             if signature not in left or made_by != version or not plan.is_complete(earlier):
                 continue
-            if _made_as(earlier, left[signature]):
+            if _made_as(earlier, left[signature]) and _is_copyable(earlier):
                 del left[signature]
                 found[signature] = earlier
     return found
@@ -101,6 +102,12 @@ def _made_as(run: Run, expected: Expected) -> bool:
     """Whether all attempts whose steps are in the run's figures have recorded what is expected, of all their nodes."""
     records = [node for record in run.records() for node in names.nodes_of(record)]
     return bool(records) and all(record.get(key) == value for record in records for key, value in expected.items())
+
+
+def _is_copyable(run: Run) -> bool:
+    """Whether all that would be copied is regular files: in a shared directory anything may stand in their place."""
+    paths = [path for name in FILES if os.path.lexists(path := run.path(name))]
+    return all(map(is_regular, [*paths, *(run.attempt(number) / names.PROVENANCE for number in run.contributors())]))
 
 
 def _take(earlier: Run, run: Run) -> None:

@@ -229,7 +229,7 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
     try:
         end = _end_of_last_line(descriptor)
         if end == 0:
@@ -245,7 +245,7 @@ def append_json(path: Path, value: Mapping[str, Any]) -> None:
 
     Several processes may append to one file: one waits for the other, whose line would pass for a torn one.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
     try:
         with contextlib.suppress(OSError):  # a file system without locks: one writer at a time is the rule anyway
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -122,7 +122,7 @@ def _show(built: Built) -> None:
     failures = unfinished(built.grid)
     terminal.show(out, [*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:
-        is_within = entry.path.resolve().is_relative_to(built.directory.resolve())
+        is_within = Path(os.path.realpath(entry.path.parent)).is_relative_to(os.path.realpath(built.directory))
         path = os.path.relpath(entry.path, built.directory if is_within else Path.cwd())
         terminal.say(out, f"left out: {path}: {entry.reason}")
     terminal.say(out, "")
@@ -130,5 +130,5 @@ def _show(built: Built) -> None:
 
 def as_typed(path: Path) -> str:
     """Relative to the working directory where the path is below it."""
-    here, absolute = Path.cwd(), path.resolve()
+    here, absolute = Path.cwd(), Path(os.path.realpath(path))
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)

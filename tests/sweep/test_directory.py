@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from sweep import launch, plan
+from sweep import run as names
 from sweep.__main__ import main
 from sweep.closing import Closing
-from sweep.directory import LOCK, Sweep, torn
+from sweep.directory import LOCK, Sweep, add_to_description, described, torn
 from sweep.ending import show_failures
 from sweep.output import Output
 from sweep.plan import Point
@@ -103,3 +105,43 @@ def test_a_run_whose_end_could_not_be_written_is_not_said_to_run(
     run = write_run(tmp_path, "a=1-11111111", {"status": "running", "attempts": [{"number": 1}]})
     show_failures([run], tmp_path, Output())
     assert "it has ended, but its state could not be written; a resume sets that right\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "format: 1\ncreated: then\ncommand: typed\nresumed: x\n",
+        "format: 1\ncreated: then\ncommand: typed\nresumed: [1, null]\n",
+        "format: 1\ncreated: then\ncommand: typed\nswept: 5\noverrides: 7\n",
+        "format: 1\ncreated: then\ncommand: typed\nswept: [1, [2]]\n",
+        "format: 1\ncreated: then\ncommand: typed\nswept: {a: 1}\nresumed: {overrides: 1}\n",
+    ],
+)
+def test_a_description_whose_values_are_odd_is_added_to(content: str, tmp_path: Path) -> None:
+    (tmp_path / names.SWEEP).write_text(content)
+    sweep = Sweep(tmp_path, fresh=False)
+    sweep.note_resumed(MPI)
+    add_to_description(tmp_path, calibration={"s": 1})
+    sweep.lay_out([config(1), config(2)], [{"seed": "1"}, {"seed": "2"}], MPI, again=True)
+    sweep.close()
+    known = yaml.safe_load((tmp_path / names.SWEEP).read_text())
+    assert (known["format"], known["created"], known["command"]) == (1, "then", "typed")
+    assert known["swept"] == ["seed"] and known["resumed"][-1]["calibration"] == {"s": 1}
+    assert known["resumed"][-1]["overrides"] == ["seed=1", "seed=2"]
+    assert described(tmp_path)["calibration"] == {"s": 1}
+
+
+@pytest.mark.parametrize("content", ["[]", "", "5", "a: [", "\0", "swept: [lr]", "a: &a [1]\nb: *a", None])
+def test_a_description_that_is_none_is_set_aside_and_begun_anew(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / names.SWEEP
+    path.mkdir() if content is None else path.write_text(content)
+    assert described(tmp_path) in ({}, {"swept": ["lr"]}) and torn(tmp_path) is None
+    for number in (1, 2):
+        sweep = Sweep(tmp_path, fresh=False)
+        sweep.note_resumed(MPI)
+        sweep.close()
+        known = yaml.safe_load(path.read_text())
+        assert known["format"] == 1 and known["created"] and known["damaged"] == "sweep.yaml.damaged-1"
+        assert len(known.get("resumed", [])) == number - 1
+    kept = path.with_name("sweep.yaml.damaged-1")
+    assert kept.is_dir() if content is None else kept.read_text() == content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,22 @@ def test_of_several_the_latest_is_taken_and_what_is_here_stays(make: Make) -> No
     finish(second)
     assert take(runs) == [first]
     assert "10-30-00" in first.state()["reused_from"] and "reused_from" not in second.state()
+
+
+@pytest.mark.parametrize("name", [names.STEPS, names.RESULT, f"attempt-1/{names.PROVENANCE}"])
+def test_what_is_no_file_is_not_taken(make: Make, name: str, tmp_path: Path) -> None:
+    """A stranger's link may lead to somebody's secrets, and a FIFO would be waited for."""
+    (earlier,) = make("10-00-00", [1])
+    finish(earlier)
+    path = earlier.path(name)
+    kept = tmp_path / "kept"
+    path.rename(kept)
+    runs = make("11-00-00", [1])
+    path.symlink_to(kept)
+    assert take(runs) == []
+    path.unlink()
+    os.mkfifo(path)
+    assert take(runs) == []
+    path.unlink()
+    kept.rename(path)
+    assert take(runs) == list(runs)
