@@ -125,7 +125,9 @@ class Report:
             settled = {name for name, status in zip(names, runs["status"], strict=True) if status != rundir.RUNNING}
             found, values = gather.series_of_runs(series, Path(sweep), names, settled, self._leave_out)
             parts.append([np.array(of_sweep)[found], *values])
-            self._leave_out_lost(series, runs[np.bincount(found, minlength=len(runs)) == 0])
+            last = np.zeros(len(runs))
+            np.maximum.at(last, found, values[series.table.columns.index(series.table.key)])
+            self._leave_out_lost(series, runs, last)
         nothing = [np.empty(0, int), *([np.empty(0)] * len(series.table.columns))]
         places, *values = (np.concatenate(each) for each in zip(*(parts or [nothing]), strict=True))
         frame = pd.DataFrame(dict(zip(series.table.columns, values, strict=True)))
@@ -133,14 +135,22 @@ class Report:
             frame.insert(position, column, self.runs[column].astype("category").array.take(places))
         return frame.assign(**{name: counts(frame[name]) for name, dtype in columns.items() if dtype == "Int64"})
 
-    def _leave_out_lost(self, series: gather.Series, without: pd.DataFrame) -> None:
-        """Say of which runs without rows the result knows better, unless it is said already."""
-        told = {entry.path for entry in self.left_out}
-        counts = without[f"{series.table.key}s_done"].fillna(0)
-        for directory, count in zip(without["directory"], counts, strict=True):
+    def _leave_out_lost(self, series: gather.Series, runs: pd.DataFrame, last: np.ndarray) -> None:
+        """Note which files end before the step or epoch that the result of their run names, unless noted already.
+
+        Args:
+            series: which of the files of a run.
+            runs: rows of `self.runs`.
+            last: of each, the last step or epoch that its file has; 0 where it has none.
+        """
+        noted = {entry.path for entry in self.left_out}
+        key = series.table.key
+        counts = runs[f"{key}s_done"].fillna(0)
+        for directory, status, count, reached in zip(runs["directory"], runs["status"], counts, last, strict=True):
             path = Path(directory) / series.table.name
-            if count and path not in told:
-                self._leave_out(LeftOut(path, f"no rows, though {series.table.key} {count} was reached"))
+            if reached < count and path not in noted and (not reached or status == rundir.DONE):
+                rows = f"no rows after {key} {reached:.0f}" if reached else "no rows"
+                self._leave_out(LeftOut(path, f"{rows}, though {key} {count} was reached"))
 
     def _leave_out(self, entry: LeftOut) -> None:
         if entry not in self._told:

@@ -89,13 +89,10 @@ def _doomed(
     overview = Overview(directory)
     overview.refresh()
     doomed, spared = [], []
-    here = os.path.realpath(directory)
     busy = 0
     for one in runs:
         status = one.status()
-        if os.path.realpath(one.directory) != os.path.join(here, rundir.RUNS, one.name):
-            spared.append(f"{_relative(one.directory, directory)}: a symbolic link")
-        elif status == rundir.RUNNING or (status not in rundir.COMPLETE and (overview.active or not is_free)):
+        if status == rundir.RUNNING or (status not in rundir.COMPLETE and (overview.active or not is_free)):
             busy += 1
         else:
             found = [*(_checkpoint(one, status) if options.checkpoints else ())]

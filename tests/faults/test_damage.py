@@ -24,6 +24,7 @@ import reports.__main__
 import sweep.__main__
 from sweep import flags, launch
 from sweep import run as names
+from sweep.holding import LOCK
 from sweep.run import Run, runs_of
 from sweep.signature import signature
 from tests.reports import fabricate
@@ -52,6 +53,7 @@ def finished(directory: Path) -> Path:
         )
         for log in (names.STDOUT, names.STDERR):
             (run.attempt(1) / log).write_text("a line\nanother\n")
+    (directory / LOCK).write_text('{"pid": 1}\n')
     (directory / names.EVENTS).write_text('{"event": "sweep_started"}\n')
     assert reports.__main__.main([str(directory), "--quiet"]) == 0  # tables, plots, and what it keeps for the next time
     return directory

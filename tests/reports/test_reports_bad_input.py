@@ -212,6 +212,8 @@ def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path
     whole = (directory / rundir.STEPS).read_bytes()
     header, *lines = whole.splitlines(keepends=True)
     (directory / rundir.STEPS).write_bytes(header)
+    (directory / rundir.RESULT).unlink()
+    rundir.write_json(directory / rundir.STATE, {"status": rundir.RUNNING, "attempts": [{"number": 1}]})
     stopped = threading.Event()
 
     def write() -> None:
