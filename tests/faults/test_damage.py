@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 import reports.__main__
 import sweep.__main__
-from sweep import flags, launch
+from sweep import flags, launch, reuse
 from sweep import run as names
+from sweep.estimate import Estimator
 from sweep.holding import LOCK
 from sweep.run import Run, runs_of
 from sweep.signature import signature
@@ -169,7 +170,7 @@ DAMAGES += (change_value, change_value, become_bomb, become_deep)
 @contextlib.contextmanager
 def patience() -> Iterator[None]:
     def give_up(*_: object) -> None:
-        raise TimeoutError(f"no answer in {PATIENCE_S} s")
+        raise AssertionError(f"no answer in {PATIENCE_S} s")  # no OSError, which a program may heed
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
@@ -260,3 +261,49 @@ def test_a_damaged_file_costs_its_run_at_most(quick: None, pristine: Path, tmp_p
         check(directory, damage(directory, path, how, seed))
     finally:
         shutil.rmtree(root)
+
+
+def keep_half(path: Path, _: random.Random) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def keep_workers(path: Path, _: random.Random) -> None:
+    path.write_text("workers: 2\n")
+
+
+def keep_whole_sections(path: Path, _: random.Random) -> None:
+    text = path.read_text()
+    path.write_text(text[: text.index("\noptimizer:") + 1])
+
+
+@pytest.mark.parametrize(
+    "how", [keep_half, keep_workers, keep_whole_sections, empty, become_bomb, become_deep, become_link, grow]
+)
+def test_a_damaged_config_leaves_its_run_out_by_name_with_the_reason(
+    how: Callable[[Path, random.Random], None], quick: None, pristine: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "output" / "2026-11-20" / "14-03-22"
+    shutil.copytree(pristine, directory)
+    (damaged, *others) = runs_of(directory)
+    how(damaged.path(names.CONFIG), random.Random(0))
+    said = answer(reports.__main__.main, directory, "--no-plots")
+    assert f"left out: runs/{damaged.name}" in said
+    assert set(pd.read_csv(directory / names.SUMMARY)["run"]) == {run.name for run in others}
+    check(directory, damaged.name)
+
+
+def test_a_fifo_in_a_neighbouring_sweep_is_not_waited_for(quick: None, pristine: Path, tmp_path: Path) -> None:
+    directories = [tmp_path / "output" / "2026-11-20" / name for name in ("mine", "theirs")]
+    for directory in directories:
+        shutil.copytree(pristine, directory)
+    mine, theirs = map(runs_of, directories)
+    for run, name in zip(theirs, (names.STATE, names.RESULT, names.CONFIG, names.STATE), strict=True):
+        become_fifo(run.path(name), random.Random(0))
+    become_fifo(directories[1] / names.SWEEP, random.Random(0))
+    become_fifo(directories[1] / LOCK, random.Random(0))
+    with patience():
+        assert len(Estimator(directories[0]).finished) >= len(mine) // 2
+        assert reuse.finished(directories[0], {run.signature * 8: {} for run in mine}, "v1") == {}
+    check(directories[0], None)
+    answer(sweep.__main__.main, "status", directories[1])
+    answer(sweep.__main__.main, "resume", directories[1])
