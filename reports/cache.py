@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from reports.files import Stamp, stamp
 from sweep import run as rundir
+from sweep import timed
 
 DIRECTORY = ".report-cache"
 PLACE = "place"
@@ -175,7 +176,7 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 def _version() -> str:
     """Of the program, as far as what is kept depends on it."""
     here = Path(__file__).parent
-    sources = [*(here / f"{name}.py" for name in _READERS), Path(rundir.__file__)]
+    sources = [*(here / f"{name}.py" for name in _READERS), Path(rundir.__file__), Path(timed.__file__)]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 

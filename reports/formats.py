@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.table import DAGGER, DOUBLE_DAGGER, PILCROW, SECTION, STAR, Column, Table
+from reports.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
 from reports.text import setting
 from sweep import sheets
 
@@ -187,6 +187,7 @@ _LATEX = str.maketrans(
         DOUBLE_DAGGER: r"\textsuperscript{$\ddagger$}",
         SECTION: r"\textsuperscript{\S}",
         PILCROW: r"\textsuperscript{\P}",
+        PARALLEL: r"\textsuperscript{$\|$}",
     }
 )
 

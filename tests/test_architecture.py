@@ -15,12 +15,12 @@ from tests.conftest import ROOT
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
 MAY_IMPORT = {
     "compressors": (),
-    "trainers": ("compressors", "sweep.run", "sweep.sheets", "sweep.units"),
+    "trainers": ("compressors", "sweep.run", "sweep.sheets", "sweep.timed", "sweep.units"),
     "sweep": (),
-    "reports": ("sweep.run", "sweep.sheets", "sweep.units"),
+    "reports": ("sweep.run", "sweep.sheets", "sweep.timed", "sweep.units"),
     "hydra_plugins": ("sweep", "trainers.config"),
 }
-LOOKS = ("sweep.run", "sweep.sheets", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS = (*MAY_IMPORT["reports"], "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 BENCH = ("sweep.sheets",)

@@ -1,0 +1,23 @@
+"""What has to be known of throughputs that are of few steps."""
+
+from __future__ import annotations
+
+import collections
+
+import pandas as pd
+
+from reports.table import is_true
+from reports.text import counted, listed, some
+from sweep import run as rundir
+
+
+def remarks(runs: pd.DataFrame) -> list[str]:
+    """Of how many steps the throughputs are that are of few.
+
+    Args:
+        runs: `Report.runs`; those that are not done have no figures in a table.
+    """
+    few = runs.loc[(runs["status"] == rundir.DONE) & is_true(runs["few_steps"]), "timed_steps"]
+    counts = sorted(collections.Counter(map(int, few)).items())
+    said = [f"{steps or 'none, so that it is in the times'} ({counted(count, 'run')})" for steps, count in counts]
+    return [f"few timed steps after the warm-up: {listed(some(said))}"] if said else []
