@@ -9,6 +9,7 @@ import pandas as pd
 from reports.table import is_true
 from reports.text import counted, listed, some
 from sweep import run as rundir
+from sweep import timed
 
 
 def remarks(runs: pd.DataFrame) -> list[str]:
@@ -18,6 +19,7 @@ def remarks(runs: pd.DataFrame) -> list[str]:
         runs: `Report.runs`; those that are not done have no figures in a table.
     """
     few = runs.loc[(runs["status"] == rundir.DONE) & is_true(runs["few_steps"]), "timed_steps"]
-    counts = sorted(collections.Counter(map(int, few)).items())
-    said = [f"{steps or 'none, so that it is in the times'} ({counted(count, 'run')})" for steps, count in counts]
-    return [f"few timed steps after the warm-up: {listed(some(said))}"] if said else []
+    counts = collections.Counter(map(int, few))
+    ordered = sorted(counts, key=lambda steps: (not steps, steps))
+    said = [f"{timed.remark(steps)} ({counted(counts[steps], 'run')})" for steps in ordered]
+    return [f"throughputs that say little: {listed(some(said))}"] if said else []

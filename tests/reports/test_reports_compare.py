@@ -155,7 +155,7 @@ def test_throughputs_of_few_steps_are_told_but_not_judged(baseline: Path, later:
     table = found.tables[0]
     (row,) = (row for row in table.rows if row.cells[0].text == "svd")
     assert [cell.text for cell in row.cells][5:] == ["", "", "", FEW] and "‖ (n=" not in row.cells[2].text
-    assert row.cells[3].text.endswith("‖") and f"12 ({SEEDS} runs)" in " ".join(table.notes)
+    assert row.cells[3].text.endswith("‖") and f"of 12 timed steps ({SEEDS} runs)" in " ".join(table.notes)
     assert "1 too few timed steps" in found.sentences[0]
     assert main(["b", "--baseline", "a", "--quiet", "--no-plots", "--fail-on", "slower"]) == 0, "it is not slower"
 

@@ -187,7 +187,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_throughputs_of_few_steps_are_marked_in_every_table(short: Path) -> None:
     is_few = {"none": False, "qsgd": True, "svd": True, "topk": False}
-    said = "few timed steps after the warm-up: none, so that it is in the times (5 runs) and 29 (5 runs)"
+    said = "throughputs that say little: of 29 timed steps (5 runs) and warm-up included (5 runs)"
     for name, table in made(short).items():
         for row in parsed(table):
             assert (row["few_steps"] in ("5", "true")) == is_few[row["compressor"]]
@@ -250,7 +250,7 @@ def test_a_run_without_a_result_counts_its_rows(tmp_path: Path) -> None:
 def test_the_page_and_its_pictures_say_how_few_steps_were_timed(short: Path) -> None:
     built = build(short, pictures=())
     page = (short / "report.html").read_text()
-    assert "‖: fewer than 30 timed steps" in page and "29 (5 runs)" in page and built.tables
+    assert "‖: fewer than 30 timed steps" in page and "of 29 timed steps (5 runs)" in page and built.tables
     grid = lay_out(built.report.runs)
     found = layout.lay_out(grid, grid.runs, ["workers"])
     assert found.unfair() == ["few_steps"] and found.why_unfair("few_steps") == "0 to 29 timed steps"
