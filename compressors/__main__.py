@@ -60,15 +60,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m compressors", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="list|show|check|bench")
 
-    one = commands.add_parser("list", help="all methods: names, laws, bits per element, papers")
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+
+    one = add("list", "all methods: names, laws, bits per element, papers")
     one.add_argument("names", nargs="*", metavar=_METHOD, help="only these")
     one.add_argument("--into", type=Path, metavar="PAGE", help="fill the part 'methods' of a Markdown page instead")
 
-    one = commands.add_parser("show", help="one method: what it does, options, laws, payloads, kernels")
-    one.add_argument("name", metavar=_METHOD)
+    one = add("show", "one method: what it does, options, laws, payloads, kernels")
+    one.add_argument("name", metavar=_METHOD, help="the method")
 
-    one = commands.add_parser("check", help="measure whether methods keep what they promise")
-    one.add_argument("names", nargs="*", metavar=_METHOD)
+    one = add("check", "measure whether methods keep what they promise")
+    one.add_argument("names", nargs="*", metavar=_METHOD, help="the methods, or --all")
     one.add_argument("--all", dest="everything", action="store_true", help="every method with its defaults")
     one.add_argument("--draws", type=several, default=300, help="of Q(x) for each input (default: %(default)s)")
     one.add_argument(
@@ -78,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         help="probability of a false alarm, over everything in the call (default: %(default)s)",
     )
 
-    one = commands.add_parser("bench", help="time, bytes and error, and the bandwidth below which a method pays")
+    one = add("bench", "time, bytes and error, and the bandwidth below which a method pays")
     one.add_argument("names", nargs="*", metavar=_METHOD, help="default: all")
     one.add_argument(
         "--model",
@@ -89,8 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--elements", type=elements, default=11_200_000, help="of the flat tensor (default: %(default)s)")
     one.add_argument("--threads", type=threads, default=1, help="for torch (default: %(default)s)")
     one.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
-    one.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    one.add_argument("--kernels", choices=("auto", "numba", "triton", "torch"), default="auto")
+    one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default: %(default)s)")
+    one.add_argument(
+        "--kernels",
+        choices=("auto", "numba", "triton", "torch"),
+        default="auto",
+        help="which implementation; auto: what suits the device (default: %(default)s)",
+    )
     where = one.add_mutually_exclusive_group()
     where.add_argument(
         "--output", type=Path, metavar="DIR", help="for bench.csv and bench.png (default: output/bench/<date-time>)"

@@ -23,6 +23,7 @@ from reports.pivot import check_against
 from reports.table import Table
 from reports.tables import tables
 from sweep import run as rundir
+from sweep import sheets
 
 if TYPE_CHECKING:
     from reports.plots import Drawing, Picture  # loads matplotlib
@@ -197,7 +198,9 @@ def _summary(runs: pd.DataFrame, directory: Path) -> str:
     here, parents = directory.resolve(), set(map(os.path.dirname, runs["directory"]))
     shown = {parent: os.path.relpath(Path(parent).resolve(), here) for parent in parents}
     places = [os.path.join(shown[os.path.dirname(place)], os.path.basename(place)) for place in runs["directory"]]
-    return runs.assign(directory=places).to_csv(index=False, lineterminator="\n", date_format=_INSTANT)
+    instants = {name: runs[name].dt.strftime(_INSTANT) for name in runs.select_dtypes("datetimetz")}
+    shown = runs.assign(directory=places, **instants).astype("object")
+    return sheets.to_csv(list(shown), shown.where(shown.notna(), None).to_numpy().tolist())
 
 
 def _write(path: Path, text: str) -> None:

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from reports.files import Stamp, stamp
 from sweep import run as rundir
-from sweep import yaml_files
+from sweep import signature, timed, yaml_files
 from sweep.files import open_regular
 
 DIRECTORY = ".report-cache"
@@ -178,7 +178,8 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 def _version() -> str:
     """Of the program, as far as what is kept depends on it."""
     here = Path(__file__).parent
-    sources = [*(here / f"{name}.py" for name in _READERS), Path(rundir.__file__), Path(yaml_files.__file__)]
+    modules = [Path(str(module.__file__)) for module in (rundir, signature, timed, yaml_files)]
+    sources = [*(here / f"{name}.py" for name in _READERS), *modules]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 

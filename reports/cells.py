@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from reports.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, of_method
-from reports.measures import Measure, partners
+from reports.measures import THROUGHPUT_TOPIC, Measure, partners
 from reports.statistics import Difference, Summary, corrected, differences, summaries
 from reports.table import LEVEL, MARKS, MISSING, STAR, Cell, is_true, marking
 from reports.text import setting, settings, some, spread
@@ -109,6 +109,7 @@ class Cells:
         self.expected = self._seeds or int(max(sizes, default=1))
         self.missing = np.maximum(self._seeds - sizes, 0)
         self.partner = _baseline(grid, runs, against)
+        self._few = is_true(runs["few_steps"])
         self._marked = {
             mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int) for mark in marking(runs)
         }
@@ -123,7 +124,8 @@ class Cells:
         words = self.runs["status"].where(~done, measure.absent)
         for number, word in zip(self.numbers[~is_known], words[~is_known], strict=True):
             absent[number][str(word)] += 1
-        gaps = self._differences(values, is_known) if measure.is_tested else [None] * len(self.places)
+        is_tested = is_known & ~self._few if measure.topic == THROUGHPUT_TOPIC else is_known
+        gaps = self._differences(values, is_tested) if measure.is_tested else [None] * len(self.places)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
             if self.missing[number]:
@@ -199,9 +201,10 @@ class Cells:
         parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
-    def _differences(self, values: np.ndarray, is_known: np.ndarray) -> list[Difference | None]:
+    def _differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
+        """How the cells differ from their baselines, by the runs that are tested; so are those of the baselines."""
         pairs = np.stack([values, values[self.partner]], axis=1)
-        has_both = is_known & self._has_pair() & np.isfinite(pairs).all(axis=1)
+        has_both = is_tested & is_tested[self.partner] & self._has_pair() & np.isfinite(pairs).all(axis=1)
         return corrected(differences(self._split(pairs, has_both)))
 
     def _has_pair(self) -> np.ndarray:

@@ -34,9 +34,11 @@ RUN_COLUMNS = {
     "network_off": "boolean",  # by more than 10 % not what the network's options say; NA where nothing was measured
     "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
     "network_problems": "string",  # what of it could not be emulated
+    "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
     "started": "datetime64[us, UTC]",  # first attempt
     "ended": "datetime64[us, UTC]",  # last attempt
     "steps_done": "Int64",
+    "timed_steps": "Int64",  # those after the warm-up; 0: a run so short that the warm-up is in its times
     "epochs_done": "Int64",
     "parameters": "Int64",
     "accuracy": "float64",  # share of the test set classified correctly, after the last epoch

@@ -14,14 +14,14 @@ from typing import Any
 
 import pandas as pd
 
-from reports import networks
+from reports import networks, timed
 from reports.collect import RUN_COLUMNS
 from reports.columns import ADDED
 from reports.grid import SEED, lay_out
 from reports.machines import remarks
 from reports.measures import ACCURACY, THROUGHPUT, Measure
 from reports.statistics import Difference, Summary, corrected, paired, summaries, unpaired
-from reports.table import LEVEL, MARKS, Cell, Column, Row, Table
+from reports.table import LEVEL, MARKS, PARALLEL, Cell, Column, Row, Table, is_true
 from reports.text import counted, listed, number, setting, settings, spread
 from sweep import run as rundir
 from sweep.run import UsageError
@@ -33,6 +33,7 @@ VERDICTS = (*(word for words in WORDS.values() for word in words), FAILED)
 """What `--fail-on` may name."""
 SAME = "no difference beyond noise"
 UNKNOWN = "one seed: no noise known"
+FEW = "too few timed steps"
 NEITHER = "not done in either"
 NEW = "not done before"
 _EQUAL = 1e-9  # a difference below this share of what is compared is that of arithmetic
@@ -83,7 +84,7 @@ class Comparison:
         lines = []
         for measure, changes in self.changes.items():
             found = collections.Counter(change.verdict for change in changes)
-            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, NEW, NEITHER]
+            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, NEW, NEITHER]
             said = [f"{found[word]} {word}" for word in order if found[word] or word in WORDS[measure]]
             lines.append(f"{measure.title}, {counted(len(changes), 'cell')}: {listed(said)}.")
         return lines
@@ -153,7 +154,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
         for measure, found in changes.items()
     }
     both_sides = pd.concat([before, after], ignore_index=True)
-    said = [*remarks(both_sides), *networks.remarks(both_sides), *_tests(changes)]
+    said = [*remarks(both_sides), *networks.remarks(both_sides), *timed.remarks(both_sides), *_tests(changes)]
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):
@@ -205,14 +206,19 @@ def _changes(places: Sequence[Place], sides: Sequence[Sequence[pd.DataFrame]], m
     before, after = (summaries([list(cell.values()) for cell in side]) for side in values)
     changes = []
     for position, place in enumerate(places):
-        was, now = values[0][position], values[1][position]
+        runs = [side[position] for side in sides]
+        was, now = (_by_seed(_fair(cell) if measure is THROUGHPUT else cell, measure) for cell in runs)
         is_paired = len(was.keys() & now.keys()) > 1
         gap = paired(now, was) if is_paired else unpaired(now.values(), was.values())
-        runs = [side[position] for side in sides]
         marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
         shown = marks if measure is THROUGHPUT else ()
         changes.append(Change(place, before[position], after[position], gap, is_paired, shown, ""))
     return changes
+
+
+def _fair(cell: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose throughput is of enough steps to be tested."""
+    return cell[~is_true(cell["few_steps"])]
 
 
 def _by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
@@ -229,8 +235,8 @@ def _verdict(change: Change, measure: Measure) -> str:
     before, after, gap = change.before, change.after, change.difference
     if not before.n or not after.n:
         return NEITHER if before.n == after.n else NEW if after.n else FAILED
-    if gap is None or min(before.n, after.n) < 2:
-        return UNKNOWN
+    if gap is None or gap.n < 2:
+        return FEW if PARALLEL in change.marks else UNKNOWN
     is_constant = math.isnan(gap.p)  # without any spread there is no test, and no need of one
     is_known = abs(gap.mean) > _EQUAL * abs(before.mean) if is_constant else gap.p_holm < LEVEL
     return WORDS[measure][gap.mean < 0] if is_known else SAME
@@ -251,7 +257,7 @@ def _row(change: Change, measure: Measure) -> Row:
     texts[-2:] = [text + "".join(change.marks) if text else "" for text in texts[-2:]]
     texts.append(f"{change.ratio:.3f}" if change.ratio == change.ratio else "")
     gap = change.difference
-    if gap is None or change.verdict in (UNKNOWN, FAILED, NEW, NEITHER):
+    if gap is None or change.verdict in (UNKNOWN, FEW, FAILED, NEW, NEITHER):
         texts += ["", "", ""]
     else:
         low, high, mean = (f"{value * measure.scale:+.3g}" for value in (gap.low, gap.high, gap.mean))

@@ -5,7 +5,6 @@ CSV and Parquet are tidy: a line for each cell of the table, or for each run whe
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import os
@@ -14,17 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.table import DAGGER, DOUBLE_DAGGER, PILCROW, SECTION, STAR, Column, Table
+from reports.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
 from reports.text import setting
+from sweep import sheets
 
 
 def to_csv(table: Table) -> bytes:
-    """The records: numbers so that they are read as they were, nothing for what is not known."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_names(table))
-    writer.writerows([_full(value) for value in record.values()] for record in table.records)
-    return _encoded(text.getvalue())
+    """The records: numbers so that they are read as they were, nothing for what is not known (`sweep.sheets`)."""
+    rows = ([_full(value) for value in record.values()] for record in table.records)
+    return _encoded(sheets.to_csv(_names(table), rows))
 
 
 def to_parquet(table: Table) -> bytes:
@@ -190,6 +187,7 @@ _LATEX = str.maketrans(
         DOUBLE_DAGGER: r"\textsuperscript{$\ddagger$}",
         SECTION: r"\textsuperscript{\S}",
         PILCROW: r"\textsuperscript{\P}",
+        PARALLEL: r"\textsuperscript{$\|$}",
     }
 )
 

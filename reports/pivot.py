@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import measures, networks, progress, tables
+from reports import measures, networks, progress, tables, timed
 from reports.cells import AGAINST, Cells
 from reports.collect import RUN_COLUMNS
 from reports.grid import BASELINE, Grid, lay_out
@@ -92,7 +92,7 @@ def pivot(
     cells = Cells(part, chosen, names, against)
     table = tables.by_measure(part, cells, measure, len(choice.rows))
     said = [f"only runs with {_clause(key, texts)}" for key, texts in choice.where.items()]
-    said += networks.remarks(chosen)
+    said += [*networks.remarks(chosen), *timed.remarks(chosen)]
     said += [notes[measure.name]] if measure.name in notes else []
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title

@@ -14,6 +14,7 @@ from reports.configs import Configs
 from reports.files import NO_FILE, Files
 from reports.text import clean
 from sweep import run as rundir
+from sweep import timed
 
 _WARMUP_STEPS = 10  # where the config does not say
 
@@ -50,7 +51,9 @@ def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, A
         status = _word(result.get("status")) or rundir.DONE
     if status in rundir.RESULTS and not files.exists(rundir.RESULT):
         files.leave_out(rundir.RESULT, f"missing, though the run is {status}")
-    measured = _from_result(result) if result else _from_rows(files, warmup)
+    warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
+    measured = _from_result(result, warmup) if result else _from_rows(files, warmup)
+    measured |= _few(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
     hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
     return {
         "signature": clean(_signature(run, state)),
@@ -86,16 +89,22 @@ def _records(
     return [record for record in found if record is not None]
 
 
-def _from_result(result: Mapping[str, Any]) -> dict[str, Any]:
+def _few(steps: float, rate: float) -> dict[str, Any]:
+    """Whether a throughput is of few steps; nothing is said where there is none."""
+    return {"few_steps": steps < timed.FEW} if math.isfinite(steps) and math.isfinite(rate) else {}
+
+
+def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
     renamed = {"steps_done": "steps", "epochs_done": "epochs"}
     values = {column: _number(result.get(renamed.get(column, column))) for column in _NUMERIC}
     phases = result.get("phases_s")
     phases = phases if isinstance(phases, Mapping) else {}
     values |= {f"{phase}_s": _number(phases.get(phase)) for phase in rundir.PHASES}
+    values["timed_steps"] = _number(timed.steps(result, warmup))
     return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
 
 
-def _from_rows(files: Files, warmup: Any) -> dict[str, Any]:
+def _from_rows(files: Files, warmup: int) -> dict[str, Any]:
     """What is known of a run that was ended before it could write its result."""
     measured: dict[str, Any] = {}
     epochs = _table(files, rows.EPOCHS)
@@ -113,12 +122,12 @@ def _from_rows(files: Files, warmup: Any) -> dict[str, Any]:
         }
     steps = _table(files, rows.STEPS)
     if count := len(steps["step"]):
-        warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
         first = warmup if count > warmup else 0
         means = {name: rows.mean(steps[name][first:]) for name in ("samples", "step_s", *_PHASES)}
         rate = 1 / means["step_s"] if means["step_s"] else math.nan
         measured |= {
             "steps_done": steps["step"][-1],
+            "timed_steps": timed.after_warmup(count, warmup),
             "time_s": steps["time_s"][-1],
             "iterations_per_second": rate,
             "samples_per_second": means["samples"] * rate,

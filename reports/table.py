@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.grid import BASELINE
 from sweep import run as rundir
+from sweep import timed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,12 +27,13 @@ NOT_REACHED = "not reached"
 ONE_MODEL = "one model"
 
 LEVEL = 0.05
-STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW = "*", "†", "‡", "§", "¶"
+STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL = "*", "†", "‡", "§", "¶", "‖"
 MARKS = {
     "oversubscribed": DAGGER,
     "shared_cores": DOUBLE_DAGGER,
     "network_off": SECTION,
     "network_cpu_limited": PILCROW,
+    "few_steps": PARALLEL,
 }
 """What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
 
@@ -45,6 +47,7 @@ MEANINGS = {
     "more than 10 %",
     PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
     "such a network",
+    PARALLEL: f"fewer than {timed.FEW} timed steps: it/s and times of a step say little, and are not compared",
     rundir.PENDING: "not started",
     rundir.RUNNING: "not finished when this report was written",
     rundir.DIVERGED: "the loss was no longer a finite number",

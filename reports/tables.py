@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import machines, measures, networks, progress
+from reports import machines, measures, networks, progress, timed
 from reports.cells import AGAINST, NUMBERS, Cells, Figures
 from reports.grid import ALGORITHM, Grid
 from reports.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
@@ -65,7 +65,7 @@ def tables(
         targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
     cells.runs, notes = measures.derive(grid, cells.partner, epochs, targets)
     shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
-    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs))
+    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs), *timed.remarks(grid.runs))
     made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
     made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks(), *table.remarks]) for table in made]
     phases, runs = _phases(grid, cells), _runs(grid)
@@ -236,6 +236,7 @@ def _runs(grid: Grid) -> Table:
     columns: dict[str, Sequence[Any]] = {column_name(name): settings(runs[name]) for name in names}
     columns["status"] = settings(runs["status"])
     columns |= {measure.column: _known(runs[measure.column]) for measure in shown}
+    columns["timed_steps"] = runs["timed_steps"].astype("object").where(runs["timed_steps"].notna(), None).tolist()
     columns |= {mark: is_true(runs[mark]).tolist() for mark in marking(runs)}
     columns |= {name: settings(runs[name]) for name in ("reason", "run")}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import files, jobs
+from sweep import files, jobs, timed
 from sweep import run as names
 from sweep.holding import holder
 from sweep.jobs import Job
@@ -40,6 +40,7 @@ class View:
     progress: float | None = None  # share of the steps, 0 to 1
     accuracy: float | None = None
     iterations_per_second: float | None = None
+    timed_steps: int | None = None  # of the throughput of a run that has ended (`timed.steps`)
     time_s: float | None = None  # of the latest attempt, so far
     queued: bool = False  # preempted, and a scheduler has its job queued again
     left_out: bool = False  # cancelled, and not to be resumed unless it is named
@@ -187,6 +188,7 @@ def look(above: str, name: str) -> View:
         view.epoch, view.epochs = _number(result.get("epochs")), _whole(result.get("epochs"))
         view.accuracy = _number(result.get("accuracy"))
         view.iterations_per_second = _number(result.get("iterations_per_second"))
+        view.timed_steps = timed.steps(result)
         view.progress = 1.0 if view.status == names.DONE else None
     elif attempts:
         _read_rows(run, view)

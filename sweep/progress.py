@@ -13,6 +13,7 @@ from rich.text import Text
 
 from sweep import events as happened
 from sweep import run as names
+from sweep import timed
 from sweep.events import Events
 from sweep.executor import RunJob
 from sweep.live import STYLES, picture
@@ -176,7 +177,8 @@ class Progress:
         if row.accuracy is not None:
             parts.append(f"accuracy {number(row.accuracy, '.4f')}")
         if row.iterations_per_second is not None:
-            parts.append(f"{number(row.iterations_per_second, '.1f')} it/s")
+            rate = f"{number(row.iterations_per_second, '.1f')} it/s"
+            parts.append(" ".join(filter(None, (rate, timed.remark(row.timed_steps)))))
         if change.seconds is not None:
             parts.append(duration(change.seconds))
         if job.shared_cores:

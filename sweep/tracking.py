@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import run as names
+from sweep import timed
 from sweep.executor import RunJob
 from sweep.run import EPOCHS, STEPS, Run, last_row
 
@@ -39,6 +40,7 @@ class Row:
         self.loss: float | None = None
         self.accuracy: float | None = None
         self.iterations_per_second: float | None = None
+        self.timed_steps: int | None = None  # of the figure of the report
         self.share: float | None = None  # of the run's steps that are done; None: not known yet
         self.remaining_s: float | None = None
 
@@ -61,6 +63,7 @@ class Row:
         self.iterations_per_second = steps / time_s if steps and time_s else None
         if self.ended is not None and (result := self.run.result()) is not None:  # the figure of the report
             self.iterations_per_second = result.get("iterations_per_second")
+            self.timed_steps = timed.steps(result)
         self.share = self.remaining_s = None
         finished, in_epochs = _number(epoch, "epoch"), _number(epoch, "step")
         if steps and finished and in_epochs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +13,20 @@ import pytest
 from tests.conftest import ROOT
 
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
+GROUND = tuple(f"sweep.{name}" for name in ("files", "run", "sheets", "signature", "timed", "units", "yaml_files"))
+"""What all rooms but compressors/ share: files, the run directory and what stands in it, units."""
 MAY_IMPORT = {
     "compressors": (),
-    "trainers": ("compressors", "sweep.run", "sweep.units", "sweep.yaml_files"),
+    "trainers": ("compressors", *GROUND),
     "sweep": (),
-    "reports": ("sweep.run", "sweep.units", "sweep.files", "sweep.yaml_files", "sweep.signature"),
+    "reports": GROUND,
     "hydra_plugins": ("sweep", "trainers.config"),
 }
-LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
-LOOKS += ("sweep.files", "sweep.yaml_files")
+LOOKS = (*GROUND, "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
+BENCH = ("sweep.sheets",)
+"""What `python -m compressors bench` takes to write its CSV."""
 NEVER = {
     "reports": ("torch", "hydra", "omegaconf", "mpi4py"),
     "trainers": ("hydra", "omegaconf"),
@@ -42,6 +46,8 @@ def imports_of(path: Path) -> set[str]:
 
 
 def allowed_in(path: Path) -> tuple[str, ...]:
+    if path == ROOT / "compressors/commands/benching.py":
+        return BENCH
     is_command = path.is_relative_to(ROOT / "reports/commands") or path == ROOT / "reports/__main__.py"
     return LOOKS if is_command else MAY_IMPORT[path.relative_to(ROOT).parts[0]]
 
@@ -61,6 +67,14 @@ def test_imports_point_one_way(room: str) -> None:
             if any(within(module, package) for package in NEVER.get(room, ())):
                 wrong.append(f"{path.relative_to(ROOT)} imports {module}")
     assert not wrong
+
+
+def test_csvs_that_people_open_are_written_in_one_place() -> None:
+    """Where texts that look like formulas are quoted; what `sweep.run` writes has numbers only."""
+    writes = re.compile(r"\bcsv\.(writer|DictWriter)\(|(?<!sheets)\.to_csv\(")
+    rooms = [path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py")]
+    found = {str(path.relative_to(ROOT)) for path in rooms if writes.search(path.read_text(encoding="utf-8"))}
+    assert found == {"sweep/run.py", "sweep/sheets.py"}
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from sweep import timed
 from sweep.run import (
     EPOCH_COLUMNS,
     EPOCHS,
@@ -260,6 +261,7 @@ class Recorder:
             "iterations_per_second": counted / late["step_s"] if counted else None,
             "samples_per_second": late["samples"] / late["step_s"] if counted else None,
             "warmup_steps": warmup,
+            "timed_steps": timed.after_warmup(self._steps, self._steps_left_out),
             "resumed_after": self.resumed_after,
             "time_s": self.time_s,
             "evaluate_s": self.evaluate_s,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import datetime
 import tempfile
@@ -20,6 +19,7 @@ from compressors.commands.timing import Gradients, Operation, Times, Worker, int
 from compressors.commands.words import number
 from compressors.kernels import backend
 from compressors.parameters import InvalidParameter
+from sweep import sheets
 
 PART = "bench"
 
@@ -206,12 +206,9 @@ def _write(folder: Path, rows: Sequence[Row], where: str, heading: str) -> None:
     from compressors.commands.picture import draw
 
     try:
-        with Path(folder, "bench.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [*(field.name for field in dataclasses.fields(Row)), "machine"])
-            writer.writeheader()
-            for row in rows:
-                known = {key: "" if value is None else value for key, value in vars(row).items()}
-                writer.writerow({**known, "machine": where})
+        names = [field.name for field in dataclasses.fields(Row)]
+        lines = ([*(getattr(row, name) for name in names), where] for row in rows)
+        Path(folder, "bench.csv").write_text(sheets.to_csv([*names, "machine"], lines), encoding="utf-8")
         draw(rows, heading, Path(folder, "bench.png"))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error

@@ -37,7 +37,11 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(["", *aligned([("config", "A", "B"), *rows])]))
     else:
         print("\nTheir configs are equal.")
-    rows = [(one_line(key), *map(_cell, values), _ratio(*values)) for key, values in _side_by_side(results).items()]
+    rows = []
+    for key, values in _side_by_side(results).items():
+        few = [files.remark(one, config, key) for one, config in zip(pair, configs, strict=True)]
+        cells = [f"{_cell(value)} {remark}".rstrip() for value, remark in zip(values, few, strict=True)]
+        rows.append((one_line(key), *cells, "" if any(few) else _ratio(*values)))
     print("\n".join(["", *aligned([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
     return 0
 

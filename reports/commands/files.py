@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sweep import timed
 from sweep.run import CONFIG, Run, UsageError
 from sweep.text import one_line
+
+RATES = ("iterations_per_second", "samples_per_second")
 
 
 def config(run: Run) -> dict[str, Any]:
@@ -33,6 +36,14 @@ def flat(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"
         keys |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
     return keys
+
+
+def remark(run: Run, config: Mapping[str, Any], key: str) -> str:
+    """What has to be said behind a figure of the run's result: of a throughput, that it is of few steps."""
+    if key not in RATES:
+        return ""
+    warmup = config.get("warmup_steps")
+    return timed.remark(timed.steps(run.result() or {}, warmup if isinstance(warmup, int) else None))
 
 
 def shown(value: Any) -> str:

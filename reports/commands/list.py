@@ -39,7 +39,8 @@ class Listed:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("root", metavar="ROOT", nargs="?", type=Path, default=OUTPUT, help="default: %(default)s")
+    # While options are parsed, and --help is one, positional arguments have no default that %(default)s could name.
+    parser.add_argument("root", metavar="ROOT", nargs="?", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
     parser.add_argument("--json", action="store_true", help="one JSON array")
 
 

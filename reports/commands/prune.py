@@ -37,8 +37,10 @@ class Doomed:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="DIR, RUN", nargs="+", help="a sweep, and runs of it; default: all its runs")
-    parser.add_argument("--checkpoints", action="store_true")
-    parser.add_argument("--failed-attempts", action="store_true")
+    parser.add_argument("--checkpoints", action="store_true", help="from which runs could go on, RUN/checkpoint")
+    parser.add_argument(
+        "--failed-attempts", action="store_true", help="logs and records of attempts that ended without a result"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reports.commands import files
 from sweep import run as rundir
@@ -37,12 +37,13 @@ def run(options: argparse.Namespace) -> int:
         print(f"  {one_line(view.reason)}")
     for damaged in view.damaged:
         print(f"  {one_line(damaged)}")
-    result = files.flat(one.result() or {})
+    config, result = files.config(one), files.flat(one.result() or {})
+    result = {key: value for key, value in result.items() if key not in ("format", "status", "reason")}
     for title, lines in (
         ("directory", [one_line(os.path.relpath(one.directory))]),
         ("attempts", list(_attempts(one))),
-        ("config", _pairs(files.config(one))),
-        ("result", _pairs({key: value for key, value in result.items() if key not in ("format", "status", "reason")})),
+        ("config", _pairs(config, [""] * len(config))),
+        ("result", _pairs(result, [files.remark(one, config, key) for key in result])),
         ("files", aligned([(files.size(count), one_line(name)) for name, count in files.listed(one.directory)], (0,))),
     ):
         if lines:
@@ -52,8 +53,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs(found: dict[str, object]) -> list[str]:
-    return aligned([(one_line(str(key)), files.shown(value)) for key, value in found.items()]) if found else []
+def _pairs(found: dict[str, object], remarks: Sequence[str]) -> list[str]:
+    pairs = zip(found.items(), remarks, strict=True)
+    texts = [(one_line(str(key)), f"{files.shown(value)} {remark}".rstrip()) for (key, value), remark in pairs]
+    return aligned(texts) if texts else []
 
 
 def _attempts(one: Run) -> Iterator[str]:

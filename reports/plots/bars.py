@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from reports import style
 from reports.plots import layout as layouts
 from reports.plots import marks
-from reports.plots.layout import GREY, UNFAIR, Layout, plain
+from reports.plots.layout import GREY, Layout, plain
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
 from reports.style import BASELINES
@@ -122,4 +122,4 @@ def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.D
 
 
 def _footnote(layout: Layout) -> str:
-    return "".join(f"; {MARKS[column]} {UNFAIR[column]}" for column in layout.unfair())
+    return "".join(f"; {MARKS[column]} {layout.why_unfair(column)}" for column in layout.unfair())

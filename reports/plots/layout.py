@@ -25,6 +25,7 @@ from reports import style
 from reports.collect import RUN_COLUMNS
 from reports.grid import Grid, of_method, without_topology
 from reports.style import BASELINES
+from reports.table import is_true
 from reports.text import counted, order, setting
 from sweep import run as rundir
 
@@ -34,6 +35,7 @@ UNFAIR = {
     "shared_cores": "cores shared with other runs",
     "network_off": "network not as described",
     "network_cpu_limited": "CPUs slower than the network",
+    "few_steps": "few timed steps",  # and how many
 }
 """Why times cannot be compared, by the column of `Report.runs` that says so."""
 COLUMN, TEXT = 3.5, 7.2  # inches: widths of one column of a paper, and of both
@@ -81,6 +83,15 @@ class Layout:
         """The columns in `UNFAIR` that are true of some run."""
         runs = self.all_done()
         return [column for column in UNFAIR if runs[column].any()]
+
+    def why_unfair(self, column: str) -> str:
+        """The words of `UNFAIR`, and of how few steps."""
+        if column != "few_steps":
+            return UNFAIR[column]
+        runs = self.all_done()
+        steps = runs.loc[is_true(runs[column]), "timed_steps"]
+        least, most = int(steps.min()), int(steps.max())
+        return f"{most if least == most else f'{least} to {most}'} timed steps"
 
     @property
     def seeds(self) -> str:

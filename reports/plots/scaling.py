@@ -114,7 +114,7 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
             axis.set(xlabel="workers", ylabel=label)
     of = f" (from {first_baseline(list(layout.looks))})" if name == "throughput" and not layout.has_many else ""
     explained.append(Line2D([], [], color=GREY, linestyle=_IDEAL, linewidth=1, label=f"ideal{layouts.plain(of)}"))
-    if why := [UNFAIR[one] for one in layout.unfair()]:
+    if why := list(map(layout.why_unfair, layout.unfair())):
         hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
         hollow.set_label(f"hollow: {' or '.join(why)}")
         explained.append(hollow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -164,6 +165,41 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     built = build(sweep, pictures=())
     assert set(built.report.runs["compressor"]) == set(NAMES) and not built.left_out
     assert "<script>alert" not in built.page.read_text()
+
+
+FORMULA = '=HYPERLINK("http://x","y")'
+
+
+def test_what_looks_like_a_formula_is_a_text_in_every_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of sweeps, runs, keys and values, reasons and hosts: whatever others may have chosen."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("2026-11-20/=before", "2026-11-20/@after"):
+        sweep = fabricate.sweep(Path(name), [], swept=["=key", "note"])
+        for seed in (0, 1):
+            for number, note in enumerate((FORMULA, "-1+1", -0.5, "-1e-3", "\t@SUM(A1)")):
+                config = fabricate.config("+qsgd", 2, seed=seed, epochs=3, note=note)
+                run = fabricate.run(sweep, {**config, "=key": note}, name=f"-{number}+{seed}")
+                (result := json.loads((run / rundir.RESULT).read_text()))["hosts"] = ["+node", "@node"]
+                rundir.write_json(run / rundir.RESULT, result)
+        fabricate.run(sweep, {**config, "=key": "=failed"}, rundir.FAILED, FORMULA, name="=failed")
+    assert main(["2026-11-20", "--quiet", "--no-plots", "--format", "csv"]) == 0
+    assert main(["2026-11-20", "--quiet", "--no-plots", "--baseline", "2026-11-20/=before", "--into", "both"]) == 0
+    assert main(["2026-11-20/=before", "--quiet", "--rows", "=key", "--cols", "note", "--format", "csv"]) == 0
+    written = sorted(Path().rglob("*.csv"))
+    written = [path for path in written if rundir.RUNS not in path.parts]
+    assert {path.parts[0] for path in written} == {"2026-11-20", "both"} and len(written) > 40
+    quoted = set()
+    for path in written:
+        with path.open(newline="", encoding="utf-8") as file:
+            for cell in (cell for row in csv.reader(file) for cell in row):
+                assert cell.isprintable(), (path, cell)
+                if cell[:1] in ("=", "+", "-", "@"):
+                    assert math.isfinite(float(cell)), (path, cell)
+                quoted |= {cell} if cell.startswith("'") else set()
+    assert {"'=key", f"'{FORMULA}", "'-1+1", "'+qsgd", "'+node,@node", "'@SUM(A1)", "'=failed", "'-0+1"} <= quoted
+    for name in ("summary.csv", "tables/runs.csv"):
+        found = pd.read_csv(f"2026-11-20/=before/{name}", dtype=str)
+        assert {"-0.5", "-1e-3"} < set(found["note"]) and len(found) == 11
 
 
 def test_a_sweep_whose_name_is_not_utf8(tmp_path: Path) -> None:

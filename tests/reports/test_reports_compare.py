@@ -15,7 +15,7 @@ from scipy import stats
 
 import reports
 from reports.__main__ import main
-from reports.compare import NEITHER, NEW, SAME, UNKNOWN, Comparison, compare
+from reports.compare import FEW, NEITHER, NEW, SAME, UNKNOWN, Comparison, compare
 from reports.measures import ACCURACY, THROUGHPUT
 from sweep import run as rundir
 from tests.reports import fabricate
@@ -141,6 +141,23 @@ def test_one_seed_knows_no_noise(baseline: Path) -> None:
     assert change.verdict == UNKNOWN and change.ratio == pytest.approx(3, abs=0.1)
     row = [cell.text for cell in found.tables[0].rows[0].cells]
     assert row[3].endswith("(n=1)") and row[5:] == ["", "", "", "one seed: no noise known"]
+
+
+def test_throughputs_of_few_steps_are_told_but_not_judged(baseline: Path, later: Path) -> None:
+    edit(later, "qsgd", scaled(1.1))
+    edit(later, "svd", scaled(0.5))
+    edit(later, "svd", lambda result, seed: result.update(timed_steps=12))
+    found = compared(baseline, later)
+    assert verdicts(found)["throughput"] == {"none": SAME, "qsgd": "faster", "svd": FEW}
+    assert verdicts(found)["accuracy"]["svd"] == SAME
+    (change,) = (change for change in found.changes[THROUGHPUT] if change.place[0] == "svd")
+    assert change.after.n == SEEDS and change.ratio == pytest.approx(0.5, abs=0.01)
+    table = found.tables[0]
+    (row,) = (row for row in table.rows if row.cells[0].text == "svd")
+    assert [cell.text for cell in row.cells][5:] == ["", "", "", FEW] and "‖ (n=" not in row.cells[2].text
+    assert row.cells[3].text.endswith("‖") and f"of 12 timed steps ({SEEDS} runs)" in " ".join(table.notes)
+    assert "1 too few timed steps" in found.sentences[0]
+    assert main(["b", "--baseline", "a", "--quiet", "--no-plots", "--fail-on", "slower"]) == 0, "it is not slower"
 
 
 def test_equal_values_are_no_difference_and_an_equal_shift_is_one(baseline: Path, later: Path) -> None:

@@ -20,7 +20,7 @@ from tests.reports import fabricate
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two compressors, two memories, two learning rates, three seeds; read only but for its tables."""
     grid = [
-        fabricate.config(compressor, 2, seed=seed, optimizer__lr=lr, memory={"name": memory}, epochs=3)
+        fabricate.config(compressor, 2, seed=seed, optimizer__lr=lr, memory={"name": memory}, epochs=4)
         for compressor in ("none", "qsgd")
         for memory in ("none", "residual")
         for lr in (0.001, 0.1)

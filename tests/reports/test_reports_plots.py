@@ -286,9 +286,9 @@ def test_many_with_one_number_of_workers_are_ranked(tmp_path: Path) -> None:
     assert [matplotlib.colors.to_hex(bar.get_facecolor()) == style.BLACK for bar in bars].index(True) == place
     (line,) = axis.lines
     assert list(np.asarray(line.get_xdata())) == pytest.approx([speeds["none"]] * 2)
-    assert (
-        axis.get_xlabel() == "throughput with 2 workers [it/s]" and axis.get_yticklabels()[place].get_weight() == "bold"
-    )
+    assert axis.get_xlabel() == "throughput with 2 workers [it/s]; ‖ 26 timed steps"
+    assert axis.get_yticklabels()[place].get_weight() == "bold"
+    assert all("‖" in text.get_text() for text in axis.texts)
     (axis,) = made["breakdown"].figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == list(speeds.index), "the fastest first here, too"
 

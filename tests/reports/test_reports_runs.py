@@ -132,6 +132,21 @@ def test_diff_puts_two_runs_side_by_side(first: Path, capsys: pytest.CaptureFixt
     assert found["config"]["workers"] == [4, 2] and found["result"]["status"] == ["done", "failed"]
 
 
+def test_throughputs_of_few_steps_are_marked(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(first, "none")
+    result = rundir.read_json(run / rundir.RESULT) or {}
+    rate = f"{result['iterations_per_second']:.6g}"
+    for timed, words in ((1, "of 1 timed step"), (29, "of 29 timed steps"), (0, "warm-up included"), (30, "")):
+        rundir.write_json(run / rundir.RESULT, {**result, "timed_steps": timed})
+        shown = f"{rate} {words}".rstrip()
+        assert re.search(rf"^  iterations_per_second +{shown}$", told(capsys, "show", run), re.MULTILINE)
+        text = told(capsys, "diff", run, "compressor=svd")
+        ending = "" if words else r" +\d+\.\d+"
+        assert re.search(rf"^iterations_per_second +{shown} +\d[\d.]*{ending}$", text, re.MULTILINE)
+    rundir.write_json(run / rundir.RESULT, {**result, "steps": 15})  # of an earlier version
+    assert f"{rate} of 5 timed steps" in told(capsys, "show", run)
+
+
 def test_logs_are_those_of_sweep(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(first, "qsgd")
     (run / "attempt-1" / rundir.STDERR).write_text("one\ntwo\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import reports
 from reports import formats
 from reports.build import Built, build
 from reports.grid import lay_out
+from reports.plots import layout
 from reports.table import Table
 from reports.tables import headline, tables, unfinished
 from reports.text import byte_unit, clean, listed, number, setting
@@ -163,6 +165,95 @@ def test_runs_that_shared_cores_are_marked_in_every_table(shared: Path) -> None:
                 assert marks[1:] == (["‡", "†‡", "†‡"] if cells[0] == "qsgd" else ["", "†", "†"])
         assert [note for note in table.notes if note.startswith("‡: cores were shared")]
         assert [note for note in table.notes if note.startswith("†: more workers than cores")]
+
+
+def shorten(sweep: Path, pattern: str, steps: int, timed: int | None, left_out: int = 10) -> None:
+    """Runs that have ended after so few steps; of an earlier version without `timed`."""
+    for path in (sweep / rundir.RUNS).glob(f"{pattern}/result.json"):
+        result = {**json.loads(path.read_text()), "steps": steps, "warmup_steps": left_out}
+        rundir.write_json(path, result if timed is None else {**result, "timed_steps": timed})
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of five seeds a cell; runs of qsgd are of few steps, those of svd shorter than their warm-up."""
+    grid = [fabricate.config(name, seed=seed) for name in ("none", "qsgd", "svd", "topk") for seed in range(5)]
+    sweep = fabricate.sweep(tmp_path_factory.mktemp("output") / "2026-11-20" / "short", grid)
+    shorten(sweep, "compressor=qsgd*", 39, 29)
+    shorten(sweep, "compressor=svd*", 5, None, left_out=0)
+    shorten(sweep, "compressor=topk*", 40, None)
+    return sweep
+
+
+def test_throughputs_of_few_steps_are_marked_in_every_table(short: Path) -> None:
+    is_few = {"none": False, "qsgd": True, "svd": True, "topk": False}
+    said = "throughputs that say little: of 29 timed steps (5 runs) and warm-up included (5 runs)"
+    for name, table in made(short).items():
+        for row in parsed(table):
+            assert (row["few_steps"] in ("5", "true")) == is_few[row["compressor"]]
+        for cells in texts(table):
+            assert any("‖" in text for text in cells) == is_few[cells[0]], name
+        assert said in table.notes and any(note.startswith("‖: fewer than 30 timed steps") for note in table.notes)
+        for write, mark in (("md", "‖"), ("html", "‖"), ("tex", r"\textsuperscript{$\|$}")):
+            found = formats.FORMATS[write](table).decode()
+            assert found.count(mark) >= 3 and said in found
+    timed = {(row["compressor"], row["timed_steps"]) for row in parsed(made(short)["runs"])}
+    assert timed == {("none", "170"), ("qsgd", "29"), ("svd", "0"), ("topk", "30")}
+
+
+def test_throughputs_of_few_steps_are_neither_the_highest_nor_tested(short: Path, tmp_path: Path) -> None:
+    table = made(short)["throughput"]
+    found = {row["compressor"]: row for row in parsed(table)}
+    assert found["topk"]["p_holm"] and float(found["topk"]["p_holm"]) < 0.05 and found["topk"]["pairs"] == "5"
+    for name in ("qsgd", "svd"):
+        assert found[name]["pairs"] == "0" and not found[name]["p"] and found[name]["n"] == "5"
+    stars = {row[0]: "*" in row[1] for row in texts(table)}
+    assert stars == {"none": False, "qsgd": False, "svd": False, "topk": True}
+    accuracy = {row["compressor"]: row for row in parsed(made(short)["accuracy"])}
+    assert accuracy["svd"]["pairs"] == "5", "which does not depend on times"
+
+    runs = reports.load(short).runs
+    runs.loc[runs["compressor"] == "qsgd", "iterations_per_second"] *= 1000
+    assert "Highest throughput: " in headline(lay_out(runs)) and "(qsgd" not in headline(lay_out(runs))
+    shutil.copytree(short, tmp_path / "none-timed")
+    shorten(tmp_path / "none-timed", "*", 20, 10)
+    all_few = tmp_path / "none-timed"
+    assert "Highest throughput" not in headline(lay_out(reports.load(all_few).runs))
+    assert not any(row["p"] for row in parsed(made(all_few)["speedup"]))
+
+
+def test_a_mixed_cell_is_tested_by_its_long_runs(short: Path, tmp_path: Path) -> None:
+    sweep = tmp_path / "mixed"
+    shutil.copytree(short, sweep)
+    for seed in (0, 1):
+        (run,) = (run for run in rundir.runs_of(sweep) if is_run(run, "topk", seed))
+        rundir.write_json(run.path(rundir.RESULT), {**(run.result() or {}), "timed_steps": 3})
+    (row,) = (row for row in parsed(made(sweep)["throughput"]) if row["compressor"] == "topk")
+    assert (row["n"], row["pairs"], row["few_steps"]) == ("5", "3", "2")
+
+
+def is_run(run: rundir.Run, compressor: str, seed: int) -> bool:
+    config = run.path(rundir.CONFIG).read_text()
+    return f"name: {compressor}\n" in config and f"\nseed: {seed}\n" in config
+
+
+def test_a_run_without_a_result_counts_its_rows(tmp_path: Path) -> None:
+    sweep = fabricate.sweep(tmp_path / "s", [])
+    for steps, (epochs, warmup) in {12: (3, 12), 24: (6, 4), 60: (15, 10)}.items():
+        config = {**fabricate.config(epochs=epochs), "warmup_steps": warmup}
+        assert len((fabricate.run(sweep, config, rundir.FAILED) / rundir.STEPS).read_text().splitlines()) == steps + 1
+    runs = reports.load(sweep).runs.set_index("steps_done")
+    assert runs["timed_steps"].to_dict() == {12: 0, 24: 20, 60: 50}
+    assert runs["few_steps"].to_dict() == {12: True, 24: True, 60: False}
+
+
+def test_the_page_and_its_pictures_say_how_few_steps_were_timed(short: Path) -> None:
+    built = build(short, pictures=())
+    page = (short / "report.html").read_text()
+    assert "‖: fewer than 30 timed steps" in page and "of 29 timed steps (5 runs)" in page and built.tables
+    grid = lay_out(built.report.runs)
+    found = layout.lay_out(grid, grid.runs, ["workers"])
+    assert found.unfair() == ["few_steps"] and found.why_unfair("few_steps") == "0 to 29 timed steps"
 
 
 def test_a_sweep_of_one_seed_says_so(nine: Path) -> None:

@@ -70,6 +70,7 @@ def test_a_row_reads_how_far_a_run_is(tmp_path: Path) -> None:
     names.write_json(row.run.path(names.RESULT), {"iterations_per_second": 22.0})
     row.read()
     assert row.iterations_per_second == 22  # as in the report: without the warm-up
+    assert row.timed_steps is None
 
 
 @pytest.fixture
@@ -100,6 +101,20 @@ def test_a_line_for_each_run_that_ends(make: Make) -> None:
     assert lines[1].startswith("[5/6]  failed  x=1-abc") and "(error: rank 1: [bold]no[/bold]" in lines[1]
     assert "\x1b" not in lines[1] and "second line" in lines[1]
     assert lines[2].startswith("[6/6]  done  x=2-abc")
+
+
+@pytest.mark.parametrize(("timed", "words"), [(29, "  22.0 it/s of 29 timed steps"), (30, "  22.0 it/s  ")])
+def test_a_throughput_of_few_steps_is_told_as_one(timed: int, words: str, make: Make) -> None:
+    out = io.StringIO()
+    (job,) = make(1)
+    with Progress([job], [CONFIG], 0, Console(file=out, width=40)) as progress:
+        write(job.mpi_run.run, 25, 10)
+        result = {"iterations_per_second": 22.0, "steps": timed + 10, "warmup_steps": 10}
+        names.write_json(job.mpi_run.run.path(names.RESULT), result)
+        progress.refresh()
+        job.status = names.DONE
+        progress.refresh()
+    assert words in f"{out.getvalue().splitlines()[-1]}  "
 
 
 def test_quiet_is_failures_only(make: Make) -> None:

@@ -90,7 +90,7 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
     assert float(epoch["sent_bytes"]) == 400 and float(epoch["time_s"]) == pytest.approx(1.0)
 
     figures = recorder.figures()
-    assert figures["warmup_steps"] == 2
+    assert figures["warmup_steps"] == 2 and figures["timed_steps"] == 2
     assert figures["iterations_per_second"] == pytest.approx(2 / 0.7)  # the steps of 0.3 and 0.4 s
     assert figures["samples_per_second"] == pytest.approx(12 / 0.7)
     assert figures["phases_s"]["forward"] == pytest.approx(0.35 / 2)
@@ -143,6 +143,7 @@ def test_a_run_shorter_than_its_warm_up_is_measured_as_a_whole(recorder: Recorde
     recorder.combine()
     figures = recorder.figures()
     assert figures["warmup_steps"] == 0 and figures["iterations_per_second"] == pytest.approx(2 / 0.3)
+    assert figures["timed_steps"] == 0, "after the warm-up"
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])

@@ -24,7 +24,10 @@ from trainers.training_rules import check_length
 
 def main() -> int:
     """Exit status 0, or 2 with one line on stderr that says what is missing where."""
-    parser = argparse.ArgumentParser(prog="python -m trainers.data", description=prepare.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m trainers.data",
+        description="Download data sets and make their arrays ready before ranks start; quick where they are.",
+    )
     known = ", ".join(GROUPS["dataset"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=known)
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from compressors.commands import words
 from compressors.commands.tables import Column, Table
+from sweep import sheets
 from trainers.gossip.consensus import Course
 from trainers.topology import Mixing
 
@@ -50,11 +50,11 @@ def write(courses: Courses, path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["scheme", "stepsize", "iteration", "error", "estimate_error", "bits"])
-        for scheme, (stepsize, course) in courses.items():
-            columns = zip(course.errors, course.estimate_errors, course.bits, strict=True)
-            for iteration, values in enumerate(columns):
-                if math.isfinite(values[0]):
-                    writer.writerow([scheme, stepsize, iteration, *(f"{value:.9g}" for value in values)])
+    rows = [
+        [scheme, stepsize, iteration, *(f"{value:.9g}" for value in values)]
+        for scheme, (stepsize, course) in courses.items()
+        for iteration, values in enumerate(zip(course.errors, course.estimate_errors, course.bits, strict=True))
+        if math.isfinite(values[0])
+    ]
+    names = ["scheme", "stepsize", "iteration", "error", "estimate_error", "bits"]
+    path.write_text(sheets.to_csv(names, rows), encoding="utf-8")

@@ -1,0 +1,39 @@
+"""Of how many steps a run's throughput is; standard library only, because whoever shows a throughput asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FEW = 30
+"""Of fewer timed steps a throughput says little: it is marked, and not compared."""
+
+
+def steps(result: Mapping[str, Any], warmup: int | None = None) -> int | None:
+    """Return how many steps after the warm-up the figures of a result.json are of; 0: the warm-up is in them.
+
+    None: it is not known.
+
+    Args:
+        warmup: what the config says, for results of earlier versions, which did not count.
+    """
+    found, every, left_out = (_count(result.get(key)) for key in ("timed_steps", "steps", "warmup_steps"))
+    if found is not None or every is None or left_out is None:
+        return found
+    return after_warmup(every, left_out or warmup or 0)
+
+
+def after_warmup(steps: int, warmup: int) -> int:
+    """Return how many steps are timed; 0: the run is so short that those of the warm-up have to be, too."""
+    return max(0, steps - warmup)
+
+
+def remark(steps: int | None) -> str:
+    """Say that a throughput is of few timed steps, and of how many; empty where they are enough, or not known."""
+    if steps is None or steps >= FEW:
+        return ""
+    return f"of {steps} timed step{'' if steps == 1 else 's'}" if steps else "warm-up included"
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
