@@ -38,7 +38,7 @@ class Rule:
         if self.other is None:
             return self.valid
         value = _at(config, self.other)
-        return f"{self.valid}; with {self.other.removesuffix('.name')}={_word(value)} it decides nothing"
+        return f"{self.valid}; here {self.other.removesuffix('.name')}={_word(value)}"
 
 
 def _together(options: str, other: str, values: Sequence[Any]) -> Rule:
@@ -185,6 +185,11 @@ RULES: tuple[Rule, ...] = (
         "model.name",
     ),
 )
+
+
+def lines() -> list[str]:
+    """The rules in words, for docs/compatibility.md."""
+    return [f"`{'`, `'.join(rule.options)}`: {rule.valid}" for rule in RULES]
 
 
 def idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
