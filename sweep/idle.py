@@ -83,9 +83,9 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
 
 
 def refuse_settings(
-    settings: SweepSettings, configs: Sequence[Mapping[str, Any]], typed: Iterable[str], *, search: bool
+    settings: SweepSettings, configs: Sequence[Mapping[str, Any]], typed: Mapping[str, str], *, search: bool
 ) -> None:
-    """Refuse settings of a sweep that decide nothing: of `typed` keys, and of a rule that could never end a run.
+    """Refuse settings of a sweep that decide nothing: what was `typed`, and a rule that could never end a run.
 
     Args:
         configs: of the points that are left of it.
@@ -102,9 +102,9 @@ def refuse_settings(
         ("backoff_s", settings.retries > 0, "together with sweep.retries above 0"),
         ("max_failures", not settings.fail_fast, "left out with sweep.fail_fast=true, which is 1"),
     ):
-        if f"sweep.{key}" in typed and not useful:
+        if typed.get(f"sweep.{key}", "") not in NOTHING and not useful:
             raise bad_value(f"sweep.{key}", getattr(settings, key), valid)
-    if not prunes:
+    if not prunes or not configs:
         return
     if not search and settings.resume is None and settings.prune_startup >= len(configs):
         valid = f"an integer below the number of points ({len(configs)}); else none is ever pruned"

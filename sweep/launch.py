@@ -21,6 +21,7 @@ from sweep.drive import Drive
 from sweep.ending import note_growing, resume_command, say, show_failures
 from sweep.environment import python_environment
 from sweep.estimate import Estimator
+from sweep.holding import holder
 from sweep.launchers import options_of
 from sweep.output import Manner, manner
 from sweep.run import Run, UsageError, bad_value
@@ -138,7 +139,10 @@ def execute(
             f"sweep.resume={settings.resume}: there is no sweep in {directory} (no {names.SWEEP}); "
             f"valid is `last` or the directory of a sweep"
         )
-    if settings.resume is None and not fresh and directory not in _opened and (directory / names.SWEEP).exists():
+    if settings.resume is None and not fresh and any("sweep.name" in typed for typed in overrides):
+        raise bad_value("sweep.name", settings.name, f"left out with hydra.sweep.dir={directory}, the name in full")
+    joins = not fresh and directory not in _opened and (directory / names.SWEEP).exists()
+    if joins and settings.resume is None and holder(directory) is None:
         valid = f"a directory without a sweep, or with sweep.resume={directory} to go on with the one that is there"
         raise bad_value("hydra.sweep.dir", directory, valid)
     if settings.resume not in (None, "last") and os.path.realpath(settings.resume) != os.path.realpath(directory):

@@ -8,6 +8,7 @@ no typed words: these rules are no part of a resume.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -121,6 +122,12 @@ RULES: tuple[Rule, ...] = (
     _together("exchange.second_memory", "exchange.answer", ["compressed"]),
     _together("exchange.second_memory", "exchange.second", ["same"]),
     Rule(
+        ("exchange.workers_per_node",),
+        lambda config: (config["exchange"].get("workers_per_node") or 0) < config["workers"],
+        "a number below the workers: all would be in one node, and nothing would be compressed",
+        "workers",
+    ),
+    Rule(
         ("network", "network.*"),
         lambda config: _hosts(config) != 1,
         "together with more workers than network.workers_per_host: all ranks are on one host, and no message leaves it",
@@ -146,6 +153,15 @@ RULES: tuple[Rule, ...] = (
     Rule(("schedule.milestones",), _milestones_in_time, "a list of numbers below the epochs of the run", "epochs"),
     Rule(
         ("schedule.knots",), _knots_in_time, "knots of which all but the last are before the end of the run", "epochs"
+    ),
+    Rule(
+        ("phases",),
+        lambda config: (
+            config["dataset"]["name"] == "imagenet"
+            or not any("scale" in phase or "rectangular" in phase for phase in config["phases"])
+        ),
+        "phases without scale and rectangular, which are of dataset=imagenet",
+        "dataset.name",
     ),
     Rule(("schedule.phases",), _phases_in_time, "phases that begin before the end of the run", "epochs"),
     _unless("optimizer.lr", "schedule.name", "regime", "another schedule than regime, whose phases have the rates"),
@@ -203,6 +219,8 @@ def idle(config: Config, typed: Iterable[str]) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _rules_of(key: str) -> list[Rule]:
+    """The rules of a key as it is typed; a sweep may ask for thousands of points."""
     section = key.partition(".")[0]
     return [rule for rule in RULES if key in rule.options or f"{section}.*" in rule.options and "." in key]
