@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "trainers": ("compressors", "sweep.run", "sweep.units"),
     "sweep": (),
     "reports": ("sweep.run", "sweep.units"),
-    "hydra_plugins": ("sweep", "trainers.config"),
+    "hydra_plugins": ("sweep", "trainers.config", "trainers.idle_rules"),
 }
 LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
