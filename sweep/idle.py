@@ -7,6 +7,7 @@ is a grid, and `algorithm=sgd topology=torus` is not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ Idle = Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, str]]
 NOTHING = ("", "null", "none")
 """Values that ask for nothing: they take an option away."""
 
+_OPTION = re.compile(r"[{,]\s*(\w+)\s*:\s*([^,{}\[\]]*)")
 _GRIDS = "left out of a single run; with -m it is for a grid"
 OF_GRIDS = (
     *("zip", "invalid", "max_parallel", "fail_fast", "max_failures"),
@@ -70,7 +72,7 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
     """
     decides: set[tuple[str, str]] = set()
     suspect: dict[tuple[str, str], str] = {}
-    for config, typed in zip(configs, overrides, strict=True):
+    for config, typed in zip(configs, map(_single, overrides), strict=True):
         valid = idle(config, [key for key, value in typed.items() if value not in NOTHING])
         for key, value in typed.items():
             if key in valid:
@@ -80,6 +82,15 @@ def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str
     for (key, value), words in suspect.items():
         if (key, value) not in decides:
             raise bad_value(key, value, words)
+
+
+def _single(typed: Mapping[str, str]) -> dict[str, str]:
+    """What was typed, with the options of a mapping (`scaling={rule:sqrt,by:batch}`) as if each was typed by itself."""
+    found = dict(typed)
+    for key, value in typed.items():
+        if value.startswith("{"):
+            found.update({f"{key}.{option}": given for option, given in _OPTION.findall(value)})
+    return found
 
 
 def refuse_settings(

@@ -57,6 +57,16 @@ def test_in_a_grid_a_value_that_decides_something_at_one_point_stays_at_the_othe
     assert len(found.configs) == 2
 
 
+def test_an_option_in_a_mapping_is_looked_at_as_if_it_was_typed_alone() -> None:
+    typed = {"scaling": "{rule:linear, base_batch: 64}"}
+    axes: dict[str, Sequence[Any]] = {"scaling": [{"rule": "linear", "base_batch": 64}]}
+    said = line(lambda: checked(axes, typed))
+    assert (
+        said == "scaling.base_batch=64: valid is together with scaling.by=batch,neighbourhood; here scaling.by=workers"
+    )
+    assert len(checked({"scaling": [{"rule": "linear"}]}, {"scaling": "{rule:linear}"}).configs) == 1
+
+
 def test_a_value_that_takes_an_option_away_is_fine() -> None:
     assert len(checked({"topology": ["none"]}).configs) == 1
     assert len(checked({"seed": [1]}, {"policy.accordion.relaxed": "null"}).configs) == 1
