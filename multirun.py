@@ -23,10 +23,11 @@ from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from hydra_plugins.gradsweep import run_points  # noqa: E402
-from sweep import compose, flags  # noqa: E402
+from sweep import compose, flags, idle  # noqa: E402
 from sweep.explain import explain  # noqa: E402
 from sweep.grammar import refuse_misread  # noqa: E402
 from sweep.grid import refuse_duplicates  # noqa: E402
+from sweep.settings import settings_of  # noqa: E402
 from sweep.signals import Interrupted, interruptible  # noqa: E402
 from trainers.config import GROUPS, RunConfig  # noqa: E402
 
@@ -43,7 +44,11 @@ def compose_and_run(config: DictConfig) -> None:
 
     def composed() -> list[dict[str, Any]]:
         compose.refuse_foreign_launcher(settings)
-        return [plain(config, settings.launcher)]
+        point = plain(config, settings.launcher)
+        settings_of(point)  # a value that is none is told as that first
+        idle.refuse_unread(settings.overrides.hydra, grid=False)
+        idle.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])
+        return [point]
 
     try:
         run_points(composed, [settings.overrides.task], Path(settings.runtime.output_dir))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
+_ELEMENTS = 11_200_000
 _METHOD = "NAME[,option=value...]"
 
 
@@ -43,10 +44,13 @@ def _check(names: list[str], everything: bool, **options: Any) -> int:
     return checking.run(names, **options)
 
 
-def _bench(**options: Any) -> int:
+def _bench(elements: int | None, **options: Any) -> int:
     from compressors.commands import benching
+    from compressors.commands.parsing import UsageError
 
-    return benching.run(benching.Options(**options))
+    if elements is not None and options["model"] != "flat":
+        raise UsageError(f"--elements {elements}: valid with --model flat, which is one tensor of that size")
+    return benching.run(benching.Options(elements=elements or _ELEMENTS, **options))
 
 
 _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check": _check, "bench": _bench}
@@ -89,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         default="flat",
         help="one flat tensor, or ResNet-18's layers, which methods that need matrices always get (default: flat)",
     )
-    one.add_argument("--elements", type=elements, default=11_200_000, help="of the flat tensor (default: %(default)s)")
+    one.add_argument("--elements", type=elements, help=f"of the flat tensor (default: {_ELEMENTS})")
     one.add_argument("--threads", type=threads, default=1, help="for torch (default: %(default)s)")
     one.add_argument("--repeats", type=positive, default=9, help="counted repetitions (default: %(default)s)")
     one.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default: %(default)s)")

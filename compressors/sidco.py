@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from compressors import counts, fits, magnitudes
 from compressors.base import Key, Law, Stateful
-from compressors.parameters import choice, integer, number
+from compressors.parameters import InvalidParameter, choice, integer, number
 from compressors.sparse import Sparsifier
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class SIDCo(Sparsifier, Stateful):
     adapt_every: int | None = integer(5, low=1, optional=True)
     tolerance: float = number(0.2, low=0, high=1)
     adapt: str = choice("reversing", "reversing", "paper")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_stages is not None and self.stages > self.max_stages:
+            raise InvalidParameter("stages", self.stages, f"an integer up to max_stages={self.max_stages}")
 
     def kept_bound(self, n: int) -> int:
         return n

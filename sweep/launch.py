@@ -21,9 +21,10 @@ from sweep.drive import Drive
 from sweep.ending import note_growing, resume_command, say, show_failures
 from sweep.environment import python_environment
 from sweep.estimate import Estimator
+from sweep.holding import holder
 from sweep.launchers import options_of
 from sweep.output import Manner, manner
-from sweep.run import Run, UsageError
+from sweep.run import Run, UsageError, bad_value
 from sweep.settings import settings_of
 from sweep.signals import Interrupted
 from sweep.states import take_in
@@ -31,6 +32,7 @@ from sweep.tasks import Tasks, weight
 from sweep.text import plural
 
 if TYPE_CHECKING:
+    from sweep.idle import Idle
     from sweep.points import Points
 
 REPORT = "report.html"
@@ -104,6 +106,7 @@ def execute(
     directory: Path,
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
+    idle: Idle | None = None,
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:
@@ -114,6 +117,7 @@ def execute(
         overrides: key and value of each point's overrides, as typed.
         directory: of the sweep.
         resolve: checks one config and settles what it leaves open.
+        idle: tells what was typed and decides nothing, which is refused (`sweep/idle.py`).
         fresh: the directory's name was made up for this sweep, so it may be changed.
         whole: these are all points of the sweep; others do not come in further calls.
 
@@ -127,7 +131,7 @@ def execute(
     """
     from sweep.points import check  # with Hydra, which `python -m sweep` does without
 
-    points = check(configs, overrides, resolve, whole=whole, begun=directory in _opened)
+    points = check(configs, overrides, resolve, idle=idle, whole=whole, begun=directory in _opened)
     settings, program = points.settings, points.mpi.program()
     found: list[Run | None] = [None] * len(configs)
     if settings.resume is not None and not (directory / names.SWEEP).is_file():
@@ -135,6 +139,14 @@ def execute(
             f"sweep.resume={settings.resume}: there is no sweep in {directory} (no {names.SWEEP}); "
             f"valid is `last` or the directory of a sweep"
         )
+    if settings.resume is None and not fresh and any("sweep.name" in typed for typed in overrides):
+        raise bad_value("sweep.name", settings.name, f"left out with hydra.sweep.dir={directory}, the name in full")
+    joins = not fresh and directory not in _opened and (directory / names.SWEEP).exists()
+    if joins and settings.resume is None and holder(directory) is None:
+        valid = f"a directory without a sweep, or with sweep.resume={directory} to go on with the one that is there"
+        raise bad_value("hydra.sweep.dir", directory, valid)
+    if settings.resume not in (None, "last") and os.path.realpath(settings.resume) != os.path.realpath(directory):
+        raise bad_value("sweep.resume", settings.resume, f"{directory} with hydra.sweep.dir={directory}")
     if settings.dry_run:
         from sweep import dry  # only this needs it
 

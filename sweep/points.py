@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sweep import compose, corners, plan
+from sweep import idle as idling
 from sweep.corners import TakenOut
 from sweep.expressions import Choice
 from sweep.launchers import Options, options_of
@@ -38,6 +39,7 @@ def check(
     overrides: Sequence[Mapping[str, str]],
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
+    idle: idling.Idle | None = None,
     whole: bool = True,
     begun: bool = False,
 ) -> Points:
@@ -45,6 +47,7 @@ def check(
     sweep.
 
     Args:
+        idle: tells what was typed and decides nothing; None: nobody minds.
         whole: these are all points of the sweep; else they are a batch of a search.
         begun: it has had a batch before in which points could work; then none of this one's need to.
 
@@ -73,6 +76,10 @@ def check(
     points = Points(
         list(resolved.values()), [overrides[number] for number in worked], worked, taken_out, *settings_of(configs[0])
     )
+    if idle is not None:
+        if whole:  # what a search tries next may need it
+            idling.refuse(points.configs, points.overrides, idle)
+        idling.refuse_settings(points.settings, points.configs, overrides[0], search=not whole)
     _check_launcher(points)
     return points
 

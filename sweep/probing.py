@@ -29,6 +29,7 @@ from sweep.tasks import Tasks
 from sweep.text import plural
 
 if TYPE_CHECKING:
+    from sweep.idle import Idle
     from sweep.points import Points
 
 MODULE = "trainers.probe"
@@ -41,6 +42,7 @@ def execute(
     directory: Path,
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
+    idle: Idle | None = None,
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:

@@ -11,10 +11,12 @@ import importlib
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from sweep.pruning import MAXIMIZE, METRICS
+from sweep.run import bad_value
 
 GROUP, SAMPLERS = "hydra/sweeper", "hydra/sweeper/sampler"
 PROVIDER = "gradsweep"
@@ -49,6 +51,28 @@ def register() -> None:
         if "seed" in node:
             node.seed = 0
             store.store(group=SAMPLERS, name=file.removesuffix(".yaml"), node=node, provider=PROVIDER)
+
+
+def refuse_search_of_nothing(settings: Any) -> None:
+    """Refuse a search by Optuna that has no values to choose from: all its trials would be equal.
+
+    Args:
+        settings: Hydra's section of a config.
+
+    Raises:
+        UsageError: nothing that was typed has a range or several values, nor has what the sweeper was given.
+    """
+    sweeper = settings.sweeper
+    if not str(sweeper._target_).endswith("OptunaSweeper"):
+        return
+    given = {key: str(value) for key, value in (sweeper.params or {}).items() if value is not None}
+    words = [f"{key}={value}" for key, value in given.items()] + list(settings.overrides.task)
+    spaces = (sweeper.get("search_space"), sweeper.get("custom_search_space"))
+    if not any(spaces) and not any(
+        each.is_sweep_override() for each in OverridesParser.create().parse_overrides(words)
+    ):
+        space = "values to choose from, such as 'optimizer.lr=interval(0.01,0.5)' or compressor=qsgd,svd"
+        raise bad_value(GROUP, settings.runtime.choices.get(GROUP), f"together with {space}: all trials would be equal")
 
 
 def bear_with_a_last_failure() -> None:

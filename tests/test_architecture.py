@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "trainers": ("compressors", *GROUND),
     "sweep": (),
     "reports": GROUND,
-    "hydra_plugins": ("sweep", "trainers.config"),
+    "hydra_plugins": ("sweep", "trainers.config", "trainers.idle_rules"),
 }
 LOOKS = (*GROUND, "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))

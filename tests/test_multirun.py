@@ -148,6 +148,24 @@ BAD_INPUT = [
     ("mpi.environment=3", r"mpi.environment=3: valid is a mapping, such as \{NAME:text\}"),
     ("workers=choice\\(\\)", r"workers=choice\(\): empty choice is not legal"),
     ("-m sweep.name=a,b", "sweep.name: cannot be swept; valid is one value for all runs of a sweep"),
+    ("topology=torus", "topology=torus: valid is together with algorithm=dpsgd,.*; here algorithm=sgd"),
+    ("-m topology=ring,torus algorithm=sgd,local_sgd", "topology=ring: valid is together with algorithm=dpsgd,.*"),
+    ("algorithm=choco workers=1", "workers=1 with algorithm=choco: a worker has nobody to .*; valid is workers=2 .*"),
+    ("sweep.zip=[[workers,seed]]", r"sweep.zip=\[\[workers,seed\]\]: valid is left out of a single run; with -m .*"),
+    ("sweep.prune=median", "sweep.prune=median: (valid is left out of a single run; .*|needs Optuna .*)"),
+    ("hydra/sweeper=basic", "hydra/sweeper=basic: valid is left out of a single run; with -m it is for a grid"),
+    (
+        "schedule=multistep schedule.milestones=[]",
+        r"schedule.milestones=\[\]: valid is a list of one number or more, .*",
+    ),
+    (
+        "compressor=sidco compressor.stages=5 compressor.max_stages=3",
+        "compressor.stages=5: valid is an integer up to max_stages=3",
+    ),
+    ("compressor=powersgd compressor.start_step=21 max_steps=20", "compressor.start_step=21: valid .* steps .20."),
+    ("compressor=powersgd compressor.start_step=97", "compressor.start_step=97: valid is an integer up to .* .96."),
+    ("-m seed=1,2 hydra.run.dir=here", "hydra.run.dir=here: valid is hydra.sweep.dir with -m"),
+    ("hydra.sweep.subdir=here", "hydra.sweep.subdir=here: valid is left out: runs are in runs/ of hydra.sweep.dir"),
 ]
 
 TYPED = """

@@ -151,3 +151,12 @@ def test_a_search_cannot_be_left(search: Search, tmp_path: Path) -> None:
     valid = "true with a sweeper that goes by results, or hydra/sweeper=grid"
     assert (code, out, err) == (2, "", f"sweep.wait=false: valid is {valid}\n")
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("given", [(), ("optimizer.lr=0.1",)])
+def test_a_search_without_values_to_choose_from_is_refused(search: Search, tmp_path: Path, given: tuple[str]) -> None:
+    """All its trials would be equal."""
+    before = {path.name for path in tmp_path.iterdir()}
+    code, out, err = search("hydra.sweeper.n_trials=2", *given, without=PLAYED)
+    assert (code, out) == (2, "") and err.startswith("hydra/sweeper=optuna: valid is together with values to choose")
+    assert err.count("\n") == 1 and {path.name for path in tmp_path.iterdir()} == before

@@ -21,7 +21,7 @@ from compressors.memory import Memory
 from compressors.momentum import DGC
 from compressors.parameters import InvalidParameter
 from sweep.run import UsageError, bad_value
-from trainers import decentralised_rules, machine, phase_rules, server_rules, training_rules
+from trainers import decentralised_rules, idle_rules, machine, phase_rules, server_rules, training_rules
 from trainers.config import GROUPS, RunConfig, name_of
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import (
@@ -385,6 +385,11 @@ def table() -> str:
             f"- {line}"
             for line in (*training_rules.LINES, *phase_rules.LINES, *server_rules.LINES, *decentralised_rules.lines())
         ),
+        "",
+        "Options that decide nothing where another has some value are refused where they are typed and decide nothing "
+        "at any point of the grid that has them; in a preset, and as a default, they may stand:",
+        "",
+        *(f"- {line}" for line in idle_rules.lines()),
     ]
     return "\n".join(lines)
 

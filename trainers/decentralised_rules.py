@@ -57,6 +57,7 @@ SYMMETRIC = (Choco, DeepSqueeze, DCD, ECD)
 FIXED = (Choco, DCD, ECD)
 """Algorithms in which neighbours remember each other from step to step."""
 
+_ALONE = "a worker has nobody to exchange parameters with; valid is workers=2 or more, or algorithm="
 _EVERYBODY = (
     f"parameters are mixed with those of neighbours; valid is exchange=gossip, or algorithm={','.join(_OTHERS)}"
 )
@@ -106,6 +107,7 @@ def lines() -> list[str]:
         f"{every} ({', '.join(_NAMES)}) with another exchange than gossip: {_EVERYBODY}",
         f"exchange=gossip with another algorithm: {_NOBODY}",
         f"{every} with exchange.transport=torch: {_NOT_TORCH}",
+        f"{every} with workers=1: {_ALONE}{_listed(_OTHERS)}",
         f"{every} with topology=none",
         *topology_rules.LINES,
         *(f"{every} with {words}: {why}" for words, _, why in RULES),
@@ -138,6 +140,8 @@ def check(run: RunConfig) -> None:
         return
     if not gossips:
         raise UsageError(f"{given} with exchange={name_of(run.exchange)}: {_EVERYBODY}")
+    if run.workers == 1:
+        raise UsageError(f"workers=1 with {given}: {_ALONE}{_listed(_OTHERS)}")
     for words, forbidden, why in RULES:
         if forbidden(run):
             raise UsageError(f"{given} with {words}: {why}")

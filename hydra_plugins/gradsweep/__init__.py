@@ -39,6 +39,7 @@ def run_points(
     """
     from sweep import compose, flags, launch, probing  # not at the top: Hydra imports this file for every command
     from trainers.config import parse, resolve
+    from trainers.idle_rules import idle
 
     def checked(config: Mapping[str, Any]) -> dict[str, Any]:
         parse(config)  # what goes together in training makes no difference to a probe
@@ -53,6 +54,7 @@ def run_points(
             [dict(override.lstrip("+~").partition("=")[::2] for override in typed) for typed in overrides],
             directory,
             checked if probes else resolve,
+            idle=None if probes else idle,
             fresh=fresh,
             whole=whole,
         )
@@ -108,9 +110,10 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Before the sweeper makes anything: what only our grids know of is refused with another."""
+        from sweep.idle import refuse_unread
         from sweep.redact import refuse_names
         from sweep.run import bad_value
-        from sweep.search import bear_with_a_last_failure
+        from sweep.search import bear_with_a_last_failure, refuse_search_of_nothing
 
         refuse_names("hydra.job.env_set", map(str, config.hydra.job.env_set))  # sweepers write it into multirun.yaml
         self.hydra_context, self.config = hydra_context, config
@@ -118,6 +121,8 @@ class SweepLauncher(Launcher):
         for key in ("zip", "dry_run"):
             if config.sweep[key] and not self.own:
                 raise bad_value(f"sweep.{key}", config.sweep[key], "for grids only, of hydra/sweeper=grid")
+        refuse_unread(config.hydra.overrides.hydra, grid=True)
+        refuse_search_of_nothing(config.hydra)
         if not config.sweep.wait and not self.own:
             raise bad_value("sweep.wait", "false", "true with a sweeper that goes by results, or hydra/sweeper=grid")
         if "optuna" in sys.modules:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.commands import choosing, comparing, following
+from sweep.run import UsageError
 
 if TYPE_CHECKING:
     from reports.build import Built  # loads pandas, which --help does without
 
+PLOTS = "png"
 _PICTURES = ("png", "svg", "pdf")  # of reports.plots, likewise
 
 
@@ -30,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print only where the reports are")
     parser.add_argument(
-        "--plots", default="png", metavar="F,F", help=f"of {', '.join(_PICTURES)}; png is always there (default: png)"
+        "--plots", default=PLOTS, metavar="F,F", help=f"of {', '.join(_PICTURES)}; png is always there (default: png)"
     )
     parser.add_argument(
         "--no-plots", dest="plots", action="store_const", const="", help="write no plots, and a page without them"
@@ -47,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
     following.check_interval(options)
     comparing.check(options)
     _pictures(options)
+    _check_together(options)
     if not options.follow:
+        if options.into is not None and options.baseline is None and len(collect.sweeps(*options.paths)) < 2:
+            raise UsageError(f"--into {options.into}: it is for several sweeps, and this is one, whose report is in it")
         return _build(options, collect.sweeps(*options.paths), options.quiet)
     followed = following.Followed(lambda: collect.sweeps(*options.paths))
     status = 0
@@ -69,6 +74,22 @@ def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) ->
         return _together(options, sweeps, quiet)
     _each(options, changed, quiet)
     return _together(options, sweeps, quiet) if len(sweeps) > 1 and (len(options.paths) > 1 or options.into) else 0
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that do nothing beside others.
+
+    Raises:
+        UsageError: names the first.
+    """
+    if options.interval != following.INTERVAL_S and not options.follow:
+        raise UsageError("--interval: it is about --follow, which is not given")
+    if not choosing.is_one(options):
+        return
+    typed = {"--into": options.into, "--baseline": options.baseline, "--plots": options.plots not in (PLOTS, "")}
+    for option, given in typed.items():
+        if given:
+            raise UsageError(f"{option}: it is about a report; valid is without --rows, --cols, --value and --where")
 
 
 def _pictures(options: argparse.Namespace) -> list[str]:

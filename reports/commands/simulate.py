@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,9 @@ _EXCHANGES = (
     "gossip_one_peer",
 )
 _FORMATS = ("csv", "md", "tex", "html", "parquet")
+_FORMAT, _INNER, _STALENESS = "csv,md,tex", "infiniband", 4  # where nothing else is typed
+_DENSE = {"hierarchical", "server", "asynchronous"}
+"""Exchanges that also send what is not compressed."""
 _LONGEST_S = 3600.0
 _LARGEST = 1e13
 _MOST_WORKERS = 16384
@@ -73,7 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     nodes = parser.add_argument_group("nodes")
     nodes.add_argument("--per-node", metavar="N", type=int, default=1, help="workers of a node; default: %(default)s")
     nodes.add_argument(
-        "--inner", metavar="NETWORK", default="infiniband", help="within nodes, as --network; default: %(default)s"
+        "--inner", metavar="NETWORK", default=_INNER, help="within nodes, as --network; default: %(default)s"
     )
     nodes.add_argument(
         "--oversubscription",
@@ -93,18 +96,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="longer messages are announced first; none: no message; default: as Open MPI on TCP",
     )
-    more.add_argument("--staleness", metavar="N", type=int, default=4, help="of asynchronous; default: %(default)s")
+    more.add_argument(
+        "--staleness", metavar="N", type=int, default=_STALENESS, help="of asynchronous; default: %(default)s"
+    )
     more.add_argument("--steps", metavar="N", type=int, help="default: 10 to 100, more with few workers")
     more.add_argument("--seed", metavar="N", type=int, default=0, help="of the times; default: %(default)s")
     more.add_argument("--into", metavar="DIR", type=Path, help="write the table and a picture there, too")
     more.add_argument(
-        "--format", metavar="F,F", default="csv,md,tex", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+        "--format", metavar="F,F", default=_FORMAT, help=f"of {', '.join(_FORMATS)}; default: %(default)s"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     exchanges = choosing.several("--exchange", options.exchange, _EXCHANGES)
     formats = choosing.several("--format", options.format, _FORMATS)
+    _check_together(options, exchanges)
     asked = _asked(options)
     from reports import terminal
     from reports.formats import save
@@ -133,6 +139,26 @@ def run(options: argparse.Namespace) -> int:
         _draw(found, options.into)
     terminal.show(terminal.console(), [table])
     return 0
+
+
+def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> None:
+    """Refuse options that do nothing beside others.
+
+    Raises:
+        sweep.run.UsageError: names the first.
+    """
+    for option, given, useful, valid in (
+        ("--format", options.format != _FORMAT, options.into is not None, "together with --into DIR"),
+        ("--inner", options.inner != _INNER, options.per_node > 1, "together with --per-node above 1"),
+        ("--staleness", options.staleness != _STALENESS, "asynchronous" in exchanges, "of --exchange asynchronous"),
+        ("--dense", options.dense is not None, not _DENSE.isdisjoint(exchanges), f"of --exchange {_listed(_DENSE)}"),
+    ):
+        if given and not useful:
+            raise bad_value(option, getattr(options, option.strip("-")), valid)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name for name in _EXCHANGES if name in names)
 
 
 def _few_enough(asked: Asked, counts: Sequence[int]) -> None:

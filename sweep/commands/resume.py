@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     finding.add_words(parser, "the runs to resume; default: all that are not finished")
-    parser.add_argument("--failed", action="store_true", help="only what failed or ran out of time, nothing that waits")
-    parser.add_argument("--all", action="store_true", help="also runs that were cancelled by their name")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--failed", action="store_true", help="only what failed or ran out of time, nothing that waits")
+    which.add_argument("--all", action="store_true", help="also runs that were cancelled by their name")
     parser.add_argument("--no-wait", dest="wait", action="store_false", help="begin, and leave it to the background")
     parser.add_argument("--quiet", action="store_true", help="only what went wrong, and a line at the end")
     parser.add_argument("--json", action="store_true", help="events as JSON lines (docs/events.md)")

@@ -76,6 +76,10 @@ def test_options_are_read_as_in_a_config() -> None:
         (["bench", "none", "--threads", "0"], "--threads: invalid integer from 1 to 1024 value: '0'"),
         (["bench", "none", "--threads", "100000"], "--threads: invalid integer from 1 to 1024 value: '100000'"),
         (["bench", "none", "--elements", "1e30"], "--elements: invalid integer from 1 to 1000000000000 value: '1e30'"),
+        (
+            ["bench", "none", "--model", "resnet18", "--elements", "5"],
+            "--elements 5: valid with --model flat, which is one tensor of that size",
+        ),
         (["bench", "none", "--output", "x", "--into", "y"], "--into: not allowed with argument --output"),
         (["bench", "none", "--into", str(ROOT / "README.md")], "README.md: has no part between"),
         (["bench", "none", "--output", str(ROOT / "README.md")], "README.md: File exists"),

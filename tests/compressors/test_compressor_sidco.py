@@ -16,6 +16,7 @@ from compressors.kernels import backend
 from compressors.kernels.cpu import exceedances as compiled
 from compressors.kernels.reference import exceedances as plain
 from compressors.magnitudes import bits_of
+from compressors.parameters import InvalidParameter
 from compressors.sidco import SIDCo
 from tests.compressors.cases import gaussian, key
 
@@ -309,7 +310,8 @@ def test_the_number_of_stages_has_bounds() -> None:
             seen.append(q._stages(0, 1000, 100_000))
         assert max(seen) <= expected
     assert SIDCo(stages=20)._stages(0, 1000, 100_000) == 7
-    assert SIDCo(stages=20, max_stages=9)._stages(0, 1000, 100_000) == 9
+    with pytest.raises(InvalidParameter, match="^stages=20: valid is an integer up to max_stages=9$"):
+        SIDCo(stages=20, max_stages=9)
     many = gaussian((100_000,), 5) ** 9
     q = SIDCo(ratio=0.01, adapt_every=1)
     for step in range(4):

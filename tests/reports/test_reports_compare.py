@@ -238,6 +238,10 @@ def test_the_command_prints_writes_and_fails_when_told(
         (["b", "--baseline", "none"], "none: no runs here; .*"),
         (["a", "b", "--into", "a"], "--into a: it is in a sweep; valid is a directory that belongs to none"),
         (["a", "b", "--into", "a/runs/new"], "--into a/runs/new: it is in a sweep; .*"),
+        (["a", "--into", "x"], "--into x: it is for several sweeps, and this is one, whose report is in it"),
+        (["a", "--interval", "2"], "--interval: it is about --follow, which is not given"),
+        (["a", "b", "--into", "x", "--rows", "memory"], "--into: it is about a report; valid is without --rows, .*"),
+        (["b", "--baseline", "a", "--value", "loss"], "--baseline: it is about a report; valid is without --rows, .*"),
     ],
 )
 def test_wrong_options_are_one_line(
@@ -245,6 +249,12 @@ def test_wrong_options_are_one_line(
 ) -> None:
     assert main([*arguments, "--no-plots"]) == 2
     assert re.fullmatch(f"reports: {line}\n", capsys.readouterr().err)
+    assert not Path("x").exists()
+
+
+def test_plots_of_a_table_of_ones_own_are_refused(baseline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["a", "--rows", "memory", "--plots", "svg"]) == 2
+    assert capsys.readouterr().err.startswith("reports: --plots: it is about a report; valid is without --rows")
 
 
 def test_several_sweeps_make_one_report(baseline: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,6 +254,15 @@ def test_what_is_left_is_told_to_machines(
         end_launcher(tmp_path)
 
 
+def test_what_failed_and_all_cannot_be_resumed_at_the_same_time(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        resume(tmp_path, "--failed", "--all")
+    line = "python -m sweep resume: argument --all: not allowed with argument --failed\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, line)
+
+
 def test_resume_of_some(tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     failing, waiting, unwanted = runs = lay_out(tmp_path, [FAIL_FIRST, SUCCEED, SUCCEED])
     assert main(["cancel", str(tmp_path), unwanted.name]) == 0

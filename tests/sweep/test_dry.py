@@ -402,10 +402,10 @@ def test_what_a_dry_run_shows_is_what_is_run_and_a_report_that_stands_stays(mult
     assert all(run.name in planned for run in names.runs_of(tmp_path / "s"))
     report = tmp_path / "s" / "report.html"
     before = report.stat().st_mtime_ns
-    code, out, err = multirun(*grid, without=["data"])
+    code, out, err = multirun(*grid, "sweep.resume=s", without=["data"])
     assert code == 0 and "nothing has changed since s/report.html" in out, out + err
     assert report.stat().st_mtime_ns == before
-    code, out, err = multirun(*grid[:-3], "hydra.sweep.dir=s", "sweep.zip=[[seed,workers]]", without=["data"])
+    code, out, err = multirun(*grid[:-3], "sweep.resume=s", "sweep.zip=[[seed,workers]]", without=["data"])
     assert code == 0 and "1 of 3 runs to do" in out and report.stat().st_mtime_ns > before, out + err
 
 

@@ -280,7 +280,7 @@ def test_a_refused_sweep_leaves_what_was_there_before(
     (fake.here / "refuse").write_text("2", encoding="utf-8")
     assert multirun(*given, without=PLAYED)[0] == 0
     (first,) = runs_of(tmp_path / "s")
-    assert multirun(*given, "seed=5", without=PLAYED)[0] == 2
+    assert multirun(*given, "seed=5", "sweep.resume=s", without=PLAYED)[0] == 2
     assert first in runs_of(tmp_path / "s") and first.path("job.json").exists()
 
 

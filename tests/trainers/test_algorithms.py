@@ -89,6 +89,20 @@ def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
         training_rules.check_length(run, 1437)
 
 
+def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known() -> None:
+    late = {"name": "powersgd", "start_step": 97}
+    run = configs.parse(composed(compressor=late))
+    training_rules.check_length(run, 8000)
+    with pytest.raises(UsageError, match=r"^compressor.start_step=97: valid is an integer up to the number of steps"):
+        training_rules.check_length(run, 1437)  # 8 epochs of 12 steps
+    configs.resolve(composed(compressor=late, max_steps=97))
+    with pytest.raises(UsageError, match=r"^compressor.start_step=97: .* number of steps \(20\)"):
+        configs.resolve(composed(compressor=late, max_steps=20))
+    one = configs.parse(composed(policy={"patterns": [{"match": "weight", "compressor": late}]}))
+    with pytest.raises(UsageError, match=r"^policy.patterns: powersgd.start_step=97: valid is an integer up to"):
+        training_rules.check_length(one, 1437)
+
+
 def test_nesterov_outside_needs_momentum() -> None:
     with pytest.raises(InvalidParameter, match="^outer_nesterov=True: valid is false where outer_momentum is 0"):
         LocalSGD(outer_nesterov=True)

@@ -64,6 +64,11 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
             {"topology": "none"},
             "topology=none: valid is one of ring, complete, chain, star, torus, hypercube, exponential,",
         ),
+        (
+            {"workers": 1},
+            "workers=1 with algorithm=choco: a worker has nobody to exchange parameters with; valid is workers=2 or "
+            "more, or algorithm=sgd,local_sgd",
+        ),
         ({"clip": {"local_norm": 1.0}}, "algorithm=choco with clip.local_norm: gradients are not exchanged; valid is"),
         ({"batch_norm": "synchronised"}, "algorithm=choco with batch_norm=synchronised: the workers' models differ"),
         (
