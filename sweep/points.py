@@ -8,6 +8,7 @@ from typing import Any
 
 from sweep import compose, corners, plan
 from sweep.corners import TakenOut
+from sweep.counting import counted
 from sweep.expressions import Choice
 from sweep.launchers import Options, options_of
 from sweep.run import UsageError
@@ -96,7 +97,7 @@ def _resolved(
     shared = Sections()
     resolved: dict[int, dict[str, Any]] = {}
     refused: dict[int, UsageError] = {}
-    for number, config in configs.items():
+    for number, config in counted("points checked", configs.items()):
         try:
             resolved[number] = shared.settled(resolve(config), config)
         except UsageError as error:
