@@ -106,8 +106,9 @@ class Composer:
         """
         composed: list[dict[str, Any]] = [{} for _ in points]
         failed: tuple[int, Exception] | None = None
+        alike = self._alike(points)
         count = Count("points composed", len(points))
-        for numbers in self._alike(points):
+        for numbers in alike:
             base = None
             for number in count.through(numbers):
                 if failed is not None and number > failed[0]:

@@ -106,7 +106,7 @@ def _rests(estimates: Sequence[Estimate]) -> list[str]:
         if counts:
             kind = "with the same settings" if likeness == SURE else f"{likeness} to it ({LEAST if least else '~'})"
             kind += ", with other workers or cores, scaled by how many have a core" if scaled else ""
-            kind += "; with so many to a core none was measured" if least else ""
+            kind += ", none with so many to a core" if least else ""
             rests.append(f"{len(counts)} from {_range(counts)} {kind}")
     return rests
 
