@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweep import failures, plan
+from sweep import failures, plan, snapshot
 from sweep import run as names
 from sweep.allocation import Allocation
 from sweep.environment import clean_environment, python_environment
@@ -52,7 +52,8 @@ def job_environment(
 class Try(abc.ABC):
     """One try at a run; what computes it is the subclass's.
 
-    One that makes no sense (the run's config is not what it was) has failed from the beginning: `status` says so.
+    One that makes no sense (the run's config, or the copy of the code, is not what it was) has failed from the
+    beginning: `status` says so.
 
     Args:
         cores: that its processes may run on.
@@ -82,7 +83,7 @@ class Try(abc.ABC):
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
-        if (wrong := plan.unfit(self.run)) is not None:
+        if (wrong := plan.unfit(self.run) or snapshot.unfit(task.code)) is not None:
             self.status, self.reason, self.cause = names.FAILED, wrong, failures.INPUT
             with contextlib.suppress(OSError):
                 self._write(None)

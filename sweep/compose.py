@@ -163,7 +163,7 @@ def in_order(words: Sequence[str]) -> list[str]:
         unknown = why.removeprefix("unrecognized arguments: ")
         if unknown != why:
             flags = [word for word in unknown.split() if word.startswith("-")]  # it names what follows them, too
-            valid = "key=value, --quiet, --json and the flags of --hydra-help"
+            valid = "key=value, --quiet, --json, --trust and the flags of --hydra-help"
             why = f"{' '.join(flags) or unknown}: unknown; valid is {valid}"
         raise UsageError(why) from None
     left = list(words)

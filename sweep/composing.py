@@ -20,6 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from sweep.counting import Count, counted
 from sweep.repository import remembering
 from sweep.run import UsageError
 from sweep.sharing import Sections
@@ -28,6 +29,7 @@ LAUNCHER = "launcher"
 """The section of a run's config that holds its options of hydra.launcher."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 _OUTSIDE = re.compile(r"hydra(?!\.launcher\b)|\boc\.|\$\{\s*\$\{|\$\{[^:}]*\$\{")
 
 
@@ -94,6 +96,7 @@ class Composer:
         self.by_hydra = 0  # points and choices of groups that Hydra has composed
         self._parser = OverridesParser.create(config_loader=loader)
         self._words: dict[str, _Word] = {}
+        self._numbers: dict[str, Override] = {}  # by key, with any number
 
     def compose(self, points: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """The configs of points, each given by its overrides, in order.
@@ -103,9 +106,11 @@ class Composer:
         """
         composed: list[dict[str, Any]] = [{} for _ in points]
         failed: tuple[int, Exception] | None = None
-        for numbers in self._alike(points):
+        alike = self._alike(points)
+        count = Count("points composed", len(points))
+        for numbers in alike:
             base = None
-            for number in numbers:
+            for number in count.through(numbers):
                 if failed is not None and number > failed[0]:
                     break
                 try:
@@ -121,7 +126,7 @@ class Composer:
     def _alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
         """The numbers of points that choose the same groups, in order of the first of them."""
         found: dict[tuple[str, ...], list[int]] = {}
-        for number, lines in enumerate(points):
+        for number, lines in enumerate(counted("points read", points)):
             try:
                 choice = tuple(line for line in lines if self._word(line).group)
             except Exception:  # this point is not even grammatical
@@ -131,11 +136,20 @@ class Composer:
 
     def _word(self, line: str) -> _Word:
         if line not in self._words:
-            override = self._parser.parse_override(line)
+            override = self._parsed(line)
             assert isinstance(self.loader, ConfigLoaderImpl)
             known = self.loader.repository.group_exists(override.key_or_group)
             self._words[line] = _Word(line, override, known and not isinstance(override.value(), dict))
         return self._words[line]
+
+    def _parsed(self, line: str) -> Override:
+        """An override; of one key many have whole numbers, of which the parser, which is slow, is given the first."""
+        key, _, value = line.partition("=")
+        if _NUMBER.fullmatch(value) is None:
+            return self._parser.parse_override(line)
+        if key not in self._numbers:
+            self._numbers[key] = self._parser.parse_override(line)
+        return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
 
     def _base(self, points: Sequence[Sequence[str]]) -> _Base | None:
         """What these points, of one choice of groups, have in common; None where that is not sure."""

@@ -15,6 +15,10 @@ SURE = "the same"
 """Likeness of the runs behind an estimate that needs no mark."""
 
 
+LEAST = "≥"
+"""Mark of an estimate below which a run hardly stays."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """What one run asks for, and how long it may take."""
@@ -46,6 +50,9 @@ class Cost:
     rests: list[str]
     """On which finished runs it rests, in words."""
 
+    least: bool = False
+    """Some of the runs may take far longer."""
+
     @classmethod
     def of(cls, wanted: Sequence[Wanted], cores: int | None, max_parallel: int | None) -> Cost:
         """Add up runs, in the order in which they start.
@@ -65,6 +72,7 @@ class Cost:
             core_hours=sum(used * seconds for used, seconds in taken) / 3600,
             node_hours=None if cores is not None else sum(each.nodes * found.seconds for each, found in known) / 3600,
             rests=_rests([found for _, found in known]),
+            least=any(found.least for _, found in known),
         )
 
     def lines(self, roots: Sequence[Path]) -> list[str]:
@@ -86,16 +94,19 @@ class Cost:
             parts.append(f"{self.node_hours:.3g} node-hours")
         if self.unknown:
             parts.append(f"without {plural(self.unknown, 'run')} of unknown length")
-        return [f"estimated: {', '.join(parts)}", f"  each from finished runs: {'; '.join(self.rests)}"]
+        atleast = "at least " if self.least else ""
+        return [f"estimated: {atleast}{', '.join(parts)}", f"  each from finished runs: {'; '.join(self.rests)}"]
 
 
 def _rests(estimates: Sequence[Estimate]) -> list[str]:
     rests = []
-    for likeness, scaled in itertools.product(LIKENESS, (False, True)):
-        counts = [each.runs for each in estimates if (each.likeness, each.scaled) == (likeness, scaled)]
+    for likeness, scaled, least in itertools.product(LIKENESS, (False, True), (False, True)):
+        alike = [each for each in estimates if (each.likeness, each.scaled, each.least) == (likeness, scaled, least)]
+        counts = [each.runs for each in alike]
         if counts:
-            kind = "with the same settings" if likeness == SURE else f"{likeness} to it (~)"
-            kind += ", with other workers, scaled by how many have a core" if scaled else ""
+            kind = "with the same settings" if likeness == SURE else f"{likeness} to it ({LEAST if least else '~'})"
+            kind += ", with other workers or cores, scaled by how many have a core" if scaled else ""
+            kind += ", none with so many to a core" if least else ""
             rests.append(f"{len(counts)} from {_range(counts)} {kind}")
     return rests
 

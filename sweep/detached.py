@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweep import plan
+from sweep import flags, plan, snapshot
 from sweep import run as names
 from sweep.directory import LOCK, Sweep
 from sweep.ending import say, say_left
@@ -34,17 +34,21 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
     """Have another process take these runs of an open sweep to their end, and say how to follow it.
 
     Raises:
+        UsageError: there is no code to start from.
         SystemExit: it could not begin; the reason has been printed.
     """
     missing = plan.unfinished(runs)
     settings, _ = settings_of(plan.load_config(missing[0]))
+    if settings.snapshot:
+        snapshot.take(snapshot.current(), snapshot.store_for(sweep.directory))  # refused here, not in a log
     how = manner(settings)
     log = sweep.directory / LOG
+    trust = [flags.TRUST] if flags.typed(flags.TRUST) else []
     with tempfile.TemporaryFile() as wanted, log.open("ab") as out:
         wanted.write(json.dumps([run.name for run in runs]).encode())
         wanted.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor)],
+            [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor), *trust],
             stdin=wanted,
             stdout=out,
             stderr=out,
@@ -77,7 +81,9 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Drive the sweep whose lock this process has inherited; returns the exit status of a sweep."""
-    directory, descriptor = Path(arguments[0]), int(arguments[1])
+    typed = list(arguments)
+    flags.take(typed)
+    directory, descriptor = Path(typed[0]), int(typed[1])
     wanted = set(json.load(sys.stdin))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     from sweep import launch  # before the foreground is told that all is well

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from sweep import cores, corners, events, packing, places, plan, provenance, reuse, snapshot
 from sweep import run as names
-from sweep.costs import SURE, Cost, Wanted
+from sweep.costs import LEAST, SURE, Cost, Wanted
+from sweep.counting import counted
 from sweep.ending import say
 from sweep.estimate import Estimate, Estimator
 from sweep.points import Points
@@ -27,6 +28,9 @@ from sweep.text import duration, plural
 STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
     "run", "complete", "reused", "duplicate", "taken out", "impossible",
 )  # fmt: skip
+
+
+AT_ONCE = 1000  # lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +90,7 @@ def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
     todo: list[Row] = []
     others: list[Row] = []
     repeated: list[plan.Place] = []
-    for entry in places:
+    for entry in counted("points estimated", places):
         name, config, place = entry.run.name, entry.point.config, entry.run.directory
         if entry.known and plan.is_complete(entry.run):
             others.append(Row(None, COMPLETE, name, config, place, f"{entry.run.status()} in this sweep"))
@@ -99,7 +103,8 @@ def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
             first[entry.signature] = len(todo)
             todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
     if points.configs[0]["launcher"]["cluster"] == "local":  # SLURM has an order of its own
-        todo.sort(key=_rank)
+        share = _cores_to_share(points.configs[0])
+        todo.sort(key=lambda row: _rank(row, share))
     places_of = {row.number: number for number, row in enumerate(todo, 1)}
     todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
     for entry in repeated:
@@ -111,11 +116,11 @@ def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
     return [*todo, *others]
 
 
-def _rank(row: Row) -> tuple[Any, ...]:
-    """Its place in the queue of this machine, see sweep/scheduling.py."""
+def _rank(row: Row, share: int) -> tuple[Any, ...]:
+    """Its place in the queue of this machine, of which the sweep has so many cores, see sweep/scheduling.py."""
     assert row.config is not None
     seconds = None if row.estimate is None else row.estimate.seconds
-    return rank(min(row.cores, _cores_to_share(row.config)), seconds, weight(row.config))
+    return rank(min(row.cores, share), seconds, weight(row.config))
 
 
 def _cores_to_share(config: Mapping[str, Any] | None) -> int:
@@ -184,6 +189,7 @@ def tell(points: Points, directory: Path) -> None:
             seconds=None if likely is None else round(likely.seconds, 3),
             likeness=None if likely is None else likely.likeness,
             scaled=None if likely is None else likely.scaled,
+            least=None if likely is None else likely.least,
             rests_on=None if likely is None else likely.runs,
         )
     events.tell(
@@ -194,6 +200,7 @@ def tell(points: Points, directory: Path) -> None:
         counts=_counts(found),
         unknown=cost.unknown,
         seconds=cost.wall_s,
+        least=cost.least,
         run_seconds=cost.run_s,
         core_hours=cost.core_hours,
         node_hours=cost.node_hours,
@@ -229,8 +236,10 @@ def show(points: Points, directory: Path, console: Console) -> None:
         console.print(table)
     else:
         widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
-        for texts in ([*columns], *map(list, zip(*columns.values(), strict=True))):
-            say(console, "  ".join(cell.ljust(width) for cell, width in zip(texts, widths, strict=True)).rstrip())
+        rows = ([*columns], *map(list, zip(*columns.values(), strict=True)))
+        lines = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in rows]
+        for first in range(0, len(lines), AT_ONCE):  # a call for each would take longer than all the rest
+            say(console, "\n".join(lines[first : first + AT_ONCE]))
     for line in corners.lines([each for each in points.taken_out if each.impossible], len(found)):
         say(console, line)
     packed, alone = _packed(points, found), packing.alone(_runs(found))
@@ -285,4 +294,5 @@ def _estimated(row: Row) -> str:
         return ""
     if row.estimate is None:
         return "unknown"
-    return ("" if row.estimate.likeness == SURE else "~") + duration(row.estimate.seconds)
+    sure = row.estimate.likeness == SURE and not row.estimate.scaled
+    return (LEAST if row.estimate.least else "" if sure else "~") + duration(row.estimate.seconds)

@@ -19,6 +19,8 @@ from sweep.keys import look_up
 from sweep.run import Run
 
 MOST = 1000  # finished runs that are looked at, the latest
+FAR = 2.0
+"""Times as many workers to a core as in any finished run: from there on what they cost each other is not known."""
 
 # What decides the time of a step, from the closest likeness to the loosest. Group names stand for a whole section,
 # names with a dot for one key of it.
@@ -44,11 +46,21 @@ class Crew:
     hands: float
     """Ranks that compute at the same time: all on GPUs; else as many as have cores."""
 
+    @property
+    def crowd(self) -> float:
+        """Ranks to a core, or whatever one of them needs to compute."""
+        return self.ranks / self.hands
+
     @classmethod
-    def of(cls, config: Mapping[str, Any], cores: int | None) -> Crew:
-        """Of a run with a resolved config on so many cores; None: as many as it likes."""
+    def of(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Crew:
+        """Of a run with a resolved config on so many cores; None: as many as it likes.
+
+        Args:
+            device: that device=auto comes to.
+        """
         ranks, threads = int(config["workers"]), int(config["threads_per_worker"])
-        if config.get("device") != "cpu" or cores is None:
+        asked = config.get("device", "auto")
+        if cores is None or (device if asked == "auto" else asked) != "cpu":
             return cls(ranks, ranks)
         return cls(ranks, min(ranks, max(1, cores) / threads))
 
@@ -59,20 +71,22 @@ class Finished:
 
     keys: tuple[str, ...]  # what it has in common with others, by LIKENESS
     workers: int
-    crew: Crew
+    crew: Crew | None  # None: nothing tells on how many cores it was
     whole: bool  # not cut short by max_steps: its epochs are full
     step_s: float
     epoch_s: float  # training and evaluation
     overhead_s: float  # start, data, end
+    device: str = "cpu"
 
-    def scaled(self, crew: Crew, shared: bool) -> Finished:
-        """What it tells of a run with another number of ranks, which do the same work.
+    def scaled(self, crew: Crew, shared: bool, own: Crew | None = None) -> Finished:
+        """What it tells of a run with another number of ranks, or on other cores, which do the same work.
 
         Args:
             shared: a step's samples are shared out to the ranks, instead of so many for each.
+            own: its crew where nothing tells.
         """
-        work = self.crew.hands / crew.hands
-        crowd = (crew.ranks / crew.hands) / (self.crew.ranks / self.crew.hands)
+        own = self.crew or own or crew
+        work, crowd = own.hands / crew.hands, crew.crowd / own.crowd
         return dataclasses.replace(
             self,
             step_s=self.step_s * (work if shared else crowd),
@@ -93,7 +107,10 @@ class Estimate:
     """How like the runs are: one of LIKENESS."""
 
     scaled: bool = False
-    """They have another number of workers; their times are scaled by how many work at the same time."""
+    """They have another number of workers, or of cores; their times are scaled by how many work at the same time."""
+
+    least: bool = False
+    """Far more of its workers share a core than of theirs, which costs more than scaling knows of."""
 
 
 class Estimator:
@@ -127,24 +144,29 @@ class Estimator:
         """From the finished runs that are most like this one; None where none has its model and data, or only such as
         max_steps has cut short, which tell nothing of whole epochs.
 
-        Of other numbers of workers, the nearest of which something is known count, scaled.
+        Of other numbers of workers, the nearest of which something is known count, scaled; so do those on other cores.
         """
+        if not self.finished:
+            return None
         workers = int(config["workers"])
         for level, (likeness, key) in enumerate(zip(LIKENESS, _keys(config), strict=True)):
             like = self._like.get((level, key), [])
             whole = [one for one in like if one.whole]
             nearest = _nearest(like, workers)
             for found in ([one for one in nearest if one.whole], nearest, _nearest(whole, workers)):
-                scaled = bool(found) and found[0].workers != workers
-                seconds = _duration(config, self._for(config, found) if scaled else found)
+                told = [self._for(config, one) for one in found]
+                seconds = _duration(config, [one for one, _ in told])
                 if seconds is not None:
-                    return Estimate(seconds, len(found), likeness, scaled)
+                    scaled = any(one.workers != workers or change != 1 for one, change in told)
+                    return Estimate(seconds, len(found), likeness, scaled, min(change for _, change in told) > FAR)
         return None
 
-    def _for(self, config: Mapping[str, Any], found: Sequence[Finished]) -> list[Finished]:
-        """What runs with another number of workers tell of this one."""
-        crew = Crew.of(config, self._cores(config["launcher"]))
-        return [one.scaled(crew, look_up(config, "batch.per") == "global") for one in found]
+    def _for(self, config: Mapping[str, Any], one: Finished) -> tuple[Finished, float]:
+        """What a finished run tells of this one, and how many times as many ranks this one has to a core."""
+        cores = self._cores(config["launcher"])
+        crew = Crew.of(config, cores, one.device)
+        own = one.crew or Crew.of({**config, "workers": one.workers}, cores, one.device)
+        return one.scaled(crew, look_up(config, "batch.per") == "global", own), crew.crowd / own.crowd
 
     def _cores(self, launcher: Mapping[str, Any]) -> int | None:
         """The cores that a run will have at most; None: a scheduler gives it what it asks for."""
@@ -193,21 +215,24 @@ def _read(run: Run) -> Finished | None:
         busy_s = train_s + float(result.get("evaluate_s") or 0.0)
         if result.get("status") != names.DONE or steps < 1 or not math.isfinite(busy_s):
             return None
+        device, used = "cpu" if result.get("device", "cpu") == "cpu" else "cuda", _used(run)
+        here = config["launcher"]["cluster"] == "local"
         return Finished(
             _keys(config),
             int(config["workers"]),
-            Crew.of(config, _used(run)),
+            None if here and used is None else Crew.of(config, used if here else None, device),
             config["max_steps"] is None and epochs > 0,
             train_s / steps,
             busy_s / max(1, epochs),
             max(0.0, _wall_s(run) - busy_s),
+            device,
         )
     except Exception:  # an estimate must not end a sweep, and a stranger's files may hold anything
         return None
 
 
 def _used(run: Run) -> int | None:
-    """On how many cores of one machine a run has been; None where a scheduler had them, or nothing tells."""
+    """On how many cores of a machine a run has been; None where nothing tells."""
     attempts = run.state()["attempts"]
     held = attempts[-1].get("cores") if attempts else None
     return len(held) if isinstance(held, list) and held else None

@@ -1,10 +1,12 @@
-"""--quiet, --json and --probe=SECONDS: words of a command line that Hydra knows nothing of."""
+"""--quiet, --json, --trust and --probe=SECONDS: words of a command line that Hydra knows nothing of."""
 
 from __future__ import annotations
 
 from collections.abc import MutableSequence
 
 QUIET, JSON = "--quiet", "--json"
+TRUST = "--trust"
+"""What belongs to another user may decide what runs. In no config: a stranger's would have it."""
 PROBE = "--probe"
 """With seconds, as `python -m sweep probe` types it: the network is measured, and nothing is trained."""
 
@@ -16,7 +18,7 @@ def take(arguments: MutableSequence[str]) -> None:
 
     As flags, they are not among a run's overrides, which its directory is named by.
     """
-    for flag in (QUIET, JSON):
+    for flag in (QUIET, JSON, TRUST):
         while flag in arguments:
             arguments.remove(flag)
             _typed.add(flag)

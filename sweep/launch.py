@@ -24,6 +24,7 @@ from sweep.estimate import Estimator
 from sweep.holding import holder
 from sweep.launchers import options_of
 from sweep.output import Manner, manner
+from sweep.owners import refuse_strangers
 from sweep.run import Run, UsageError, bad_value
 from sweep.settings import settings_of
 from sweep.signals import Interrupted
@@ -159,6 +160,8 @@ def execute(
     if not points.configs:  # of a batch of a search
         _note_left_out(_opened[directory], points, len(configs))
         return found
+    if (directory / names.SWEEP).is_file() and directory not in _opened:
+        refuse_strangers(directory, names.runs_of(directory))
     if todo := _incomplete(points, directory):
         with _loading(points):
             prepare_data(todo)

@@ -13,6 +13,7 @@ import yaml
 
 from sweep import run as names
 from sweep import yaml_files
+from sweep.counting import counted
 from sweep.files import is_regular
 from sweep.redact import hide_in_word
 from sweep.run import SIGNATURE_DIGITS, Run, UsageError, write_json, write_text
@@ -139,7 +140,8 @@ def lay_out(sweep: Path, points: Iterable[Point], folder: str = names.RUNS) -> l
         folder: of the sweep, that they are in.
     """
     places = place(sweep, points, folder)
-    for run, entry in {each.run: each for each in places}.items():
+    different = {each.run: each for each in places}
+    for run, entry in counted("runs laid out", different.items()):
         if not entry.known:
             _create(run, entry)
         elif not is_complete(run):  # its places may have changed, or the file be damaged
@@ -167,7 +169,7 @@ def place(sweep: Path, points: Iterable[Point], folder: str = names.RUNS) -> lis
     new: dict[str, Run] = {}
     taken = {run.directory for run in existing.values()}
     places = []
-    for point in points:
+    for point in counted("points looked up", list(points)):
         full = signature(point.config)
         run = existing.get(full) or new.get(full)
         if run is None:

@@ -9,6 +9,7 @@ from typing import Any
 from sweep import compose, corners, plan
 from sweep import idle as idling
 from sweep.corners import TakenOut
+from sweep.counting import counted
 from sweep.expressions import Choice
 from sweep.launchers import Options, options_of
 from sweep.run import UsageError
@@ -103,7 +104,7 @@ def _resolved(
     shared = Sections()
     resolved: dict[int, dict[str, Any]] = {}
     refused: dict[int, UsageError] = {}
-    for number, config in configs.items():
+    for number, config in counted("points checked", configs.items()):
         try:
             resolved[number] = shared.settled(resolve(config), config)
         except UsageError as error:

@@ -11,28 +11,39 @@ to compile all of them again.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import fcntl
 import functools
-import hashlib
 import os
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from sweep import places
+from sweep import intact, owners, places
+from sweep.intact import CACHE
 from sweep.run import UsageError
 
 PROJECT = Path(__file__).resolve().parent.parent
 ROOMS = ("compressors", "trainers", "sweep", "reports")
 """What a run loads, and the program that reports on it."""
-COMPUTING = ("compressors/", "trainers/", "sweep/run.py", "sweep/files.py", "sweep/yaml_files.py", "sweep/emulation/")
+COMPUTING = (
+    "compressors/",
+    "trainers/",
+    "sweep/run.py",
+    "sweep/files.py",
+    "sweep/timed.py",
+    "sweep/yaml_files.py",
+    "sweep/emulation/",
+)
 """What a result depends on, by the beginnings of paths."""
 STORE = ".code"  # beside the dates of sweeps
-CACHE = "__pycache__"
 DIGITS = 16  # of 64 of the hash, in a copy's name
+_HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +61,9 @@ class Code:
 def read(root: Path = PROJECT) -> Code:
     """The code in `root` as it is now."""
     files = sorted(set(_listed(root)))  # in the midst of a merge git lists some twice
-    whole, computing = hashlib.sha256(), hashlib.sha256()
-    for name in files:
-        content = hashlib.sha256((root / name).read_bytes()).hexdigest()
-        for digest in (whole, computing) if name.startswith(COMPUTING) else (whole,):
-            digest.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
-    return Code(root, tuple(files), whole.hexdigest(), computing.hexdigest())
+    hashes = intact.content_hash(root, files)
+    computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
+    return Code(root, tuple(files), intact.digest(hashes.items()), intact.digest(computing))
 
 
 @functools.cache
@@ -86,18 +94,22 @@ def store_for(sweep: Path) -> Path:
 
 
 def take(code: Code, store: Path) -> Path:
-    """The directory in `store` with a copy of `code`; made where it is not there yet.
+    """The directory in `store` with a copy of `code`; made where it is not there yet, or is damaged.
 
     Raises:
-        UsageError: it cannot be written, or the code changes while it is copied.
+        UsageError: it cannot be written, belongs to a stranger, or the code changes while it is copied.
     """
     copy = store / code.digest[:DIGITS]
     try:
         store.mkdir(parents=True, exist_ok=True)
+        guarded = _close(store)
         with (store / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of two sweeps that begin at once, one copies
-            if not copy.exists():
-                _copy(code, copy, _earlier(store))
+            if not os.path.lexists(copy):
+                _copy(code, copy, guarded)
+            elif (wrong := intact.flaw(copy, copy.name, guarded=guarded)) is not None:
+                aside = _copy(code, copy, guarded)
+                print(f"{os.path.relpath(copy)}: {wrong}; laid out anew, and kept as {aside}", file=sys.stderr)
     except OSError as error:
         raise UsageError(
             f"sweep.snapshot=true: {error.filename2 or error.filename or store}: {error.strerror}; valid is a "
@@ -106,41 +118,113 @@ def take(code: Code, store: Path) -> Path:
     return copy
 
 
-def _earlier(store: Path) -> Sequence[Path]:
-    """Copies of other code, the latest first."""
+def unfit(code: str | None) -> str | None:
+    """Why an attempt cannot start from `code`: it is a copy that has changed, and cannot be mended; else None."""
+    if code is None or (copy := Path(code)).parent.name != STORE:
+        return None
+    if (wrong := intact.flaw(copy, copy.name, guarded=False)) is None:  # whose it is, `take` has looked at
+        return None
+    if copy.name == current().digest[:DIGITS]:
+        with contextlib.suppress(UsageError):  # the checkout has been changed, too
+            take(current(), copy.parent)
+            return None
+    return f"{copy}: {wrong}; a resume starts from the checkout as it is then"
+
+
+def _close(store: Path) -> bool:
+    """See that nobody else can put anything into `store`; returns whether its file system can keep that so.
+
+    Raises:
+        UsageError: it belongs to a user who is not trusted.
+    """
+    if (found := owners.stranger([store])) is not None:
+        raise UsageError(
+            f"sweep.snapshot=true: {os.path.relpath(store)} belongs to {owners.user(found[1])}, who could change what "
+            f"runs; valid is hydra.sweep.dir= a directory of your own, sweep.snapshot=false, or --trust where you "
+            f"trust that user"
+        )
+    if store.stat().st_uid != os.geteuid():
+        return True
+    _withdraw_writing(store)
+    return not store.stat().st_mode & intact.OTHERS_WRITE
+
+
+def _withdraw_writing(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & intact.OTHERS_WRITE:
+        path.chmod(mode & ~intact.OTHERS_WRITE)
+
+
+def _earlier(store: Path, guarded: bool) -> Path | None:
+    """The latest copy of other code that is whole: what was compiled there is as good as its code."""
     copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(UsageError):
+            if intact.flaw(path, path.name, guarded=guarded) is None:
+                return path
+    return None
 
 
-def _copy(code: Code, copy: Path, earlier: Sequence[Path]) -> None:
+def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
+    """Lay out a copy; returns where what had its name before is now."""
+    earlier = _earlier(copy.parent, guarded)
     partial = Path(tempfile.mkdtemp(dir=copy.parent, prefix=f".{copy.name}."))
     try:
         os.chmod(partial, 0o755)
         for name in code.files:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(code.root / name, partial / name)  # with its time: compiled files know their source by it
+            _withdraw_writing(partial / name)
         if read(partial).digest != code.digest:
             raise UsageError("sweep.snapshot=true: the code was changed while it was copied; start the sweep again")
+        for path in [path for path in partial.rglob("*") if path.is_dir()]:
+            _withdraw_writing(path)
         for folder in {Path(name).parent for name in code.files}:
-            for source in (code.root, *earlier[:1]):
+            (partial / folder / CACHE).mkdir(mode=0o700)  # nothing else tells what is put there later
+            for source in filter(None, (code.root, earlier)):
                 _bring_compiled(source / folder / CACHE, partial / folder / CACHE)
-        partial.rename(copy)
+        return _put(partial, copy)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _put(partial: Path, copy: Path) -> str | None:
+    """Give a new copy its name; returns where the one of that name is now, from which runs may be loading."""
+    if not os.path.lexists(copy):
+        partial.rename(copy)
+        return None
+    aside = partial.with_name(f"{partial.name}.damaged")
+    if _exchange(partial, copy):
+        partial.rename(aside)
+    else:
+        copy.rename(aside)
+        partial.rename(copy)
+    return os.path.relpath(aside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Have two paths swap names in an instant, where the system and the file system can."""
+    try:
+        done = ctypes.CDLL(None).renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
+    except (OSError, AttributeError):
+        return False
+    return bool(done == 0)
 
 
 def _bring_compiled(source: Path, target: Path) -> None:
     """Link what Python and numba have compiled: both check time and size of the source, and replace whole files."""
     with contextlib.suppress(OSError):  # it is compiled again where this fails
         for path in source.iterdir():
-            target.mkdir(exist_ok=True)
             if not (target / path.name).exists():
                 _link(path, target / path.name)
 
 
 def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)
+    found = source.lstat()
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & intact.OTHERS_WRITE:
+        with contextlib.suppress(OSError):  # another file system
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
+    _withdraw_writing(target)

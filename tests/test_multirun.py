@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -117,7 +118,10 @@ BAD_INPUT = [
     ("hydra.job.env_set.A=b", "hydra.job.env_set.A.*: unknown key; valid is a new one with . before it"),
     ("sweep.wait=perhaps", "sweep.wait=perhaps: valid is true or false"),
     ("-m workers=0 sweep.wait=false", "workers=0: valid is an integer from 1 to 4096"),
-    ("workers=1 --jsn seed=2", "--jsn: unknown; valid is key=value, --quiet, --json and the flags of --hydra-help"),
+    (
+        "workers=1 --jsn seed=2",
+        "--jsn: unknown; valid is key=value, --quiet, --json, --trust and the flags of --hydra-help",
+    ),
     ("seed=1 -m workers=0,0", "workers=0: valid is an integer from 1 to 4096"),
     ("seed=2 seed=1,3", r"seed=2 and seed=1,3: give seed twice; valid is to give it once, .* \(seed=2,1,3\)"),
     ("-m workers=1 +workers=2,3", r"workers=1 and .workers=2,3: give workers twice; .*"),
@@ -228,13 +232,28 @@ def test_a_refused_command_leaves_the_directories_that_were_there(multirun: Mult
     assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_strangers_sweep_is_gone_on_with_only_if_it_is_trusted(multirun: Multirun, tmp_path: Path) -> None:
+    (tmp_path / "rank.sh").write_text("""echo '{"status": "done"}' > "$5/result.json"\n""")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/sweep.yaml").write_text("format: 1\n")
+    os.chown(tmp_path / "theirs", 12345, -1)
+    command = ["-m", "sweep.resume=theirs", *QUICK, "workers=1", 'mpi.command=[sh,rank.sh,"{workers}"]']
+    code, out, err = multirun(*command, without=PLAYED)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("theirs: belongs to uid 12345, ") and "--trust" in err
+    assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["sweep.yaml"]
+    code, out, err = multirun("--trust", *command, without=PLAYED)
+    assert (code, err) == (0, "") and [run.status() for run in runs_of(tmp_path / "theirs")] == [names.DONE]
+
+
 def test_help_names_the_groups(multirun: Multirun) -> None:
     code, out, err = multirun("--help")
     assert code == 0 and not err
     assert (
         re.search(r"compressor: .*\bqsgd, .*\bsvd\b", out)
         and "multirun.py -m compressor=qsgd,svd,none workers=2,4,8" in out
-        and re.search(r"--quiet .*--json ", out)
+        and re.search(r"--quiet .*--json .*\n.*--trust ", out)
     )
 
 

@@ -110,6 +110,7 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Before the sweeper makes anything: what only our grids know of is refused with another."""
+        from sweep import flags
         from sweep.idle import refuse_unread
         from sweep.redact import refuse_names
         from sweep.run import bad_value
@@ -118,6 +119,9 @@ class SweepLauncher(Launcher):
         refuse_names("hydra.job.env_set", map(str, config.hydra.job.env_set))  # sweepers write it into multirun.yaml
         self.hydra_context, self.config = hydra_context, config
         self.own = str(config.hydra.sweeper._target_).endswith(f".{GridSweeper.__name__}")
+        for key, flag in (("quiet", flags.QUIET), ("json", flags.JSON)):
+            if config.sweep[key]:
+                flags.note(flag)  # for what is said before there are points with settings
         for key in ("zip", "dry_run"):
             if config.sweep[key] and not self.own:
                 raise bad_value(f"sweep.{key}", config.sweep[key], "for grids only, of hydra/sweeper=grid")

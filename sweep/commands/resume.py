@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--failed", action="store_true", help="only what failed or ran out of time, nothing that waits")
     which.add_argument("--all", action="store_true", help="also runs that were cancelled by their name")
     parser.add_argument("--no-wait", dest="wait", action="store_false", help="begin, and leave it to the background")
+    parser.add_argument("--trust", action="store_true", help="also a sweep of another user, which runs what it says")
     parser.add_argument("--quiet", action="store_true", help="only what went wrong, and a line at the end")
     parser.add_argument("--json", action="store_true", help="events as JSON lines (docs/events.md)")
 
@@ -39,13 +40,14 @@ def run(options: argparse.Namespace) -> int:
     from sweep.asking import ask, take_over
     from sweep.holding import holder
     from sweep.output import Manner
+    from sweep.owners import refuse_strangers
     from sweep.requests import RESUME, Request, sender
     from sweep.signals import interruptible
 
     directory, words = finding.sweep_and_runs(options.words)
     runs = finding.chosen(directory, words)
     everything = bool(options.all or words)
-    for flag in (flags.QUIET, flags.JSON):
+    for flag in (flags.QUIET, flags.JSON, flags.TRUST):
         if getattr(options, flag.lstrip("-")):
             flags.note(flag)
     while True:
@@ -57,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
                 _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
                 return 0
-        elif (sweep := take_over(directory)) is not None:
+            continue
+        refuse_strangers(directory, runs)
+        if (sweep := take_over(directory)) is not None:
             with interruptible():
                 return _run(sweep, runs, options, everything)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sweep import detached, flags, launch, launchers, plan, requests
+from sweep import detached, flags, launch, launchers, plan, requests, snapshot
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.directory import Sweep
@@ -213,6 +213,58 @@ def test_resume_computes_what_is_missing(tmp_path: Path, resume: Callable[..., i
     assert runs[0].path(names.RESULT).stat().st_mtime_ns == finished
     assert (tmp_path / names.SWEEP).read_text().count("command:") == 2  # sweep.yaml tells of both
     assert resume(tmp_path) == 0
+
+
+def copy_of(sweep: Path) -> Path:
+    """The code that the runs of a sweep have started from."""
+    (copy,) = (path for path in (sweep / snapshot.STORE).iterdir() if not path.name.startswith("."))
+    return copy
+
+
+@pytest.mark.parametrize("wait", [[], ["--no-wait"]])
+def test_a_resume_starts_from_no_code_that_somebody_has_changed(
+    tmp_path: Path, resume: Callable[..., int], wait: list[str]
+) -> None:
+    """Of a copy in which a file was appended to and another one is gone."""
+    show = f"cat ${{PYTHONPATH%%:*}}/trainers/__init__.py > $4/seen; {SUCCEED}"
+    (run,) = lay_out(tmp_path, [show])
+    assert resume(tmp_path) == 0
+    with (copy_of(tmp_path) / "trainers/__init__.py").open("a") as file:
+        file.write("import strangers\n")
+    (copy_of(tmp_path) / "sweep/units.py").unlink()
+    run.path(names.RESULT).unlink()
+    assert resume(tmp_path, *wait) == 0
+    eventually(lambda: run.status() == names.DONE and holder(tmp_path) is None)
+    assert "strangers" not in (run.directory / "seen").read_text()
+    assert snapshot.read(copy_of(tmp_path)).version == run.state()["attempts"][-1]["code_version"]
+
+
+def test_code_that_changes_while_a_sweep_waits_is_mended_before_the_next_run(
+    tmp_path: Path, resume: Callable[..., int]
+) -> None:
+    change = "echo 'import strangers' >> ${PYTHONPATH%%:*}/trainers/__init__.py"
+    show = f"cat ${{PYTHONPATH%%:*}}/trainers/__init__.py > $4/seen; {change}; {SUCCEED}"
+    runs = lay_out(tmp_path, [show] * 2, max_parallel=1)
+    assert resume(tmp_path) == 0
+    assert all("strangers" not in (run.directory / "seen").read_text() for run in runs)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("wait", [[], ["--no-wait"]])
+@pytest.mark.parametrize("what", [".", names.SWEEP, "{run}", "{run}/config.yaml", snapshot.STORE])
+def test_a_strangers_sweep_is_gone_on_with_only_if_it_is_trusted(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str], what: str, wait: list[str]
+) -> None:
+    (run,) = lay_out(tmp_path, [SUCCEED])
+    (tmp_path / snapshot.STORE).mkdir()
+    os.chown(tmp_path / what.format(run=run.directory), 12345, -1)
+    assert resume(tmp_path, *wait) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "belongs to uid 12345" in said and "--trust" in said
+    assert run.status() == names.PENDING and not run.attempt_numbers()
+    assert resume(tmp_path, "--trust", *wait) == 0
+    eventually(lambda: run.status() == names.DONE and holder(tmp_path) is None)
+    assert "trust" not in run.path(names.CONFIG).read_text()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

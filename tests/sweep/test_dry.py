@@ -146,8 +146,51 @@ def test_it_is_said_what_was_scaled(sweep: Path, capsys: pytest.CaptureFixture[s
     out = shown(points(config(workers=2)), sweep, capsys)
     assert out[-2].startswith("estimated: 6.0 s with 2 cores, ")
     assert out[-1] == (
-        "  each from finished runs: 1 from 1 run similar to it (~), with other workers, scaled by how many have a core"
+        "  each from finished runs: 1 from 1 run similar to it (~), with other workers or cores, "
+        "scaled by how many have a core"
     )
+
+
+def test_without_a_gpu_auto_is_the_cpu_and_workers_share_its_cores(tmp_path: Path) -> None:
+    """device=auto, the default, says nothing of where a run computes: the finished ones do."""
+    run = finished(tmp_path, "a", config(device="auto"), 8.0, 2.0)
+    estimator = Estimator(tmp_path / "2026-11-21" / "new")
+    found = estimator.estimate(config(device="auto", workers=64))
+    assert found is not None and found.seconds == 8 + 2 * 32  # 32 ranks a core begin one after the other
+    names.write_json(run.path(names.RESULT), {**(run.result() or {}), "device": "cuda:0"})
+    found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(device="auto", workers=64))
+    assert found is not None and found.seconds == 8 / 32 + 2 and not found.least
+
+
+def test_the_same_workers_on_fewer_cores_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished(tmp_path, "a", config(), 8.0, 2.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config())
+    assert found is not None and (found.seconds, found.scaled) == (16 + 4, True)
+
+
+@pytest.mark.parametrize(("workers", "least"), [(1, False), (2, False), (4, False), (8, True), (64, True)])
+def test_far_more_workers_to_a_core_than_ever_measured_take_at_least_so_long(
+    tmp_path: Path, workers: int, least: bool
+) -> None:
+    finished(tmp_path, "a", config(), 8.0, 2.0)
+    found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(workers=workers))
+    assert found is not None and found.least is least
+    finished(tmp_path, "b", config(workers=64), 50.0, 9.0)
+    found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(workers=64, seed=5))
+    assert found is not None and (found.seconds, found.least) == (59, False)
+
+
+def test_what_is_only_a_bound_is_marked_everywhere(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished(sweep.parent.parent, "a", config(), 8.0, 2.0)
+    out = shown(points(config(), config(workers=64)), sweep, capsys)
+    assert re.search(r"64 +64 +≥1:12$", out[2]) and re.search(r"2 +2 +10\.0 s$", out[3])
+    assert out[-2].startswith("estimated: at least 1:22 with 2 cores, ")
+    assert "similar to it (≥), with other workers or cores, " in out[-1]
+    assert out[-1].endswith(", none with so many to a core")
+    dry.tell(points(config(), config(workers=64)), sweep)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["least"] for each in told] == [True, False, True]
 
 
 def test_nothing_more_is_known_of_what_is_far(tmp_path: Path) -> None:
@@ -266,7 +309,7 @@ def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[
     assert out[8:] == [
         "estimated: 32.0 s with 2 cores, 32.0 s of runs, 0.0178 core-hours",
         "  each from finished runs: 2 from 1 run with the same settings; "
-        "1 from 1 run similar to it (~), with other workers, scaled by how many have a core",
+        "1 from 1 run similar to it (~), with other workers or cores, scaled by how many have a core",
     ]
     assert sorted(sweep.rglob("*")) == before
     again = plan.lay_out(sweep, plan.points_of(left, points(*left).overrides))

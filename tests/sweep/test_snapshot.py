@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sweep import snapshot
+from sweep import flags, intact, snapshot
 from sweep.run import UsageError
 
 
@@ -18,9 +20,9 @@ def project(tmp_path: Path) -> Path:
     """Four rooms with a module each, compiled files beside it, and something else."""
     root = tmp_path / "project"
     for room in snapshot.ROOMS:
-        (root / room / snapshot.CACHE).mkdir(parents=True)
+        (root / room / intact.CACHE).mkdir(parents=True)
         (root / room / "one.py").write_text(f"ROOM = '{room}'\n")
-        (root / room / snapshot.CACHE / "one.nbc").write_text("compiled")
+        (root / room / intact.CACHE / "one.nbc").write_text("compiled")
     (root / "sweep/run.py").write_text("")
     (root / "docs").mkdir()
     (root / "docs/page.md").write_text("words")
@@ -113,3 +115,177 @@ def test_a_store_that_is_a_file_is_one_line(project: Path, tmp_path: Path) -> No
 )
 def test_sweeps_of_all_dates_share_a_store(sweep: str, store: str) -> None:
     assert snapshot.store_for(Path(sweep)) == Path(store)
+
+
+def append(copy: Path) -> None:
+    with (copy / "trainers/one.py").open("a") as file:
+        file.write("raise SystemExit(3)\n")
+
+
+def edit_and_set_the_time_back(copy: Path) -> None:
+    path = copy / "trainers/one.py"
+    before = path.stat()
+    path.write_text(path.read_text().replace("trainers", "strangers"[:8]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
+def replace(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def damage(copy: Path) -> None:
+        (copy / name).unlink(missing_ok=True)
+        make(copy / name)
+
+    return damage
+
+
+def hide_from_git(copy: Path) -> None:
+    git(copy, "init", "-q")
+    (copy / ".gitignore").write_text("*\n")
+    (copy / "trainers/extra.py").write_text("")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "appended": append,
+    "edited, time set back": edit_and_set_the_time_back,
+    "a file is gone": lambda copy: (copy / "sweep/run.py").unlink(),
+    "a room is gone": lambda copy: shutil.rmtree(copy / "reports"),
+    "a new module": lambda copy: (copy / "trainers/extra.py").write_text(""),
+    "a module that hides one of another package": lambda copy: (copy / "torch.py").write_text(""),
+    "a file that Python runs at its start": lambda copy: (copy / "sitecustomize.py").write_text(""),
+    "what git is told to overlook": hide_from_git,
+    "a link": replace("trainers/one.py", lambda path: path.symlink_to("/etc/passwd")),
+    "a pipe": replace("trainers/one.py", os.mkfifo),
+    "a directory": replace("trainers/one.py", Path.mkdir),
+    "all of it is a link": lambda copy: (copy.rename(copy.with_name("moved")), copy.symlink_to("moved")),
+    "all of it is a file": lambda copy: (shutil.rmtree(copy), copy.write_text("")),
+    "others can write to a module": lambda copy: (copy / "trainers/one.py").chmod(0o666),
+    "others can add modules": lambda copy: (copy / "trainers").chmod(0o777),
+    "a compiled file is a link": lambda copy: (copy / "trainers/__pycache__/two.nbc").symlink_to("/etc/passwd"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_copy_is_laid_out_anew_and_the_old_one_kept(
+    project: Path, tmp_path: Path, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, store = snapshot.read(project), tmp_path / "store"
+    copy = snapshot.take(code, store)
+    damage(copy)
+    assert snapshot.take(code, store) == copy
+    assert snapshot.read(copy) == snapshot.Code(copy, code.files, code.digest, code.version)
+    assert sorted(path.name for path in copy.iterdir()) == sorted(snapshot.ROOMS)
+    (aside,) = store.glob(f".{copy.name}.*.damaged")
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "laid out anew" in said and aside.name in said
+    assert snapshot.take(code, store) == copy and not capsys.readouterr().err
+
+
+def test_a_damaged_copy_whose_checkout_has_other_code_is_refused_and_left(project: Path, tmp_path: Path) -> None:
+    code = snapshot.read(project)
+    copy = snapshot.take(code, tmp_path / "store")
+    append(copy)
+    (project / "trainers/one.py").write_text("changed")
+    with pytest.raises(UsageError, match="the code was changed while it was copied; start the sweep again"):
+        snapshot.take(code, tmp_path / "store")
+    assert copy.is_dir() and sorted(path.name for path in (tmp_path / "store").iterdir()) == [".lock", copy.name]
+
+
+def test_nothing_of_a_damaged_copy_is_taken_over_by_other_code(project: Path, tmp_path: Path) -> None:
+    first = snapshot.take(snapshot.read(project), tmp_path / "store")
+    (first / "trainers/__pycache__/two.nbc").write_text("compiled from what was appended")
+    append(first)
+    (project / "reports/one.py").write_text("changed")
+    second = snapshot.take(snapshot.read(project), tmp_path / "store")
+    assert not (second / "trainers/__pycache__/two.nbc").exists()
+
+
+def test_nobody_else_can_write_to_a_copy_whatever_the_umask(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = os.umask(0)
+    try:
+        (project / "trainers/one.py").chmod(0o666)
+        copy = snapshot.take(snapshot.read(project), tmp_path / "store")
+        (copy / "trainers/__pycache__/two.nbc").write_text("compiled by a rank")  # which nobody else gets to
+        assert snapshot.take(snapshot.read(project), tmp_path / "store") == copy
+    finally:
+        os.umask(before)
+    assert not capsys.readouterr().err
+    for path in [copy.parent, copy, *copy.rglob("*")]:
+        assert path.parent.name == intact.CACHE or not path.stat().st_mode & intact.OTHERS_WRITE
+    assert all(not path.stat().st_mode & 0o077 for path in copy.rglob(intact.CACHE))
+
+
+def test_an_older_copy_into_whose_compiled_files_others_may_have_written_is_laid_out_anew(
+    project: Path, tmp_path: Path
+) -> None:
+    copy = snapshot.take(snapshot.read(project), tmp_path / "store")
+    (copy / "trainers/__pycache__").chmod(0o755)
+    foreign = copy / "trainers/__pycache__/two.nbc"
+    foreign.write_text("compiled")
+    foreign.chmod(0o664)
+    assert snapshot.take(snapshot.read(project), tmp_path / "store") == copy and not foreign.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("what", ["", "{copy}", "{copy}/trainers/one.py", "{copy}/trainers/__pycache__/one.nbc"])
+def test_a_strangers_copy_is_refused_unless_it_is_trusted(
+    project: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, store = snapshot.read(project), tmp_path / "store"
+    copy = snapshot.take(code, store)
+    path = store / what.format(copy=copy.name)
+    (copy / "trainers/__pycache__/one.nbc").unlink()  # it has another name in the project
+    (copy / "trainers/__pycache__/one.nbc").write_text("")
+    os.chown(path, 12345, -1)
+    with pytest.raises(UsageError, match=r"^sweep.snapshot=true: .* belongs to uid 12345, .*; valid is .*--trust.*$"):
+        snapshot.take(code, store)
+    monkeypatch.setattr(flags, "_typed", {flags.TRUST})
+    assert snapshot.take(code, store) == copy
+
+
+def test_whoever_loads_from_a_copy_finds_it_while_it_is_laid_out_anew(project: Path, tmp_path: Path) -> None:
+    code = snapshot.read(project)
+    copy = snapshot.take(code, tmp_path / "store")
+    (one, other) = (tmp_path / "one", tmp_path / "other")
+    one.mkdir(), other.mkdir()
+    if not snapshot._exchange(one, other):
+        pytest.skip("this file system swaps no names")
+    over, missed = threading.Event(), []
+
+    def load() -> None:
+        while not over.is_set():
+            if not (copy / "trainers/one.py").is_file():
+                missed.append(1)
+
+    reader = threading.Thread(target=load)
+    reader.start()
+    for _ in range(30):
+        append(copy)
+        snapshot.take(code, tmp_path / "store")
+    over.set()
+    reader.join()
+    assert not missed
+
+
+def test_a_copy_is_laid_out_anew_where_no_names_can_be_swapped(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = snapshot.read(project)
+    copy = snapshot.take(code, tmp_path / "store")
+    append(copy)
+    monkeypatch.setattr(snapshot, "_exchange", lambda one, other: False)
+    assert snapshot.read(snapshot.take(code, tmp_path / "store")).digest == code.digest
+
+
+def test_an_attempt_starts_from_no_changed_copy(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is mended where the launcher's own checkout is what it was, else the attempt has a reason not to begin."""
+    code = snapshot.read(project)
+    monkeypatch.setattr(snapshot, "current", lambda: code)
+    copy = snapshot.take(code, tmp_path / snapshot.STORE)
+    assert snapshot.unfit(str(copy)) is None and snapshot.unfit(None) is None
+    append(copy)
+    assert snapshot.unfit(str(copy)) is None and snapshot.read(copy).digest == code.digest
+    append(copy)
+    (project / "trainers/one.py").write_text("changed")
+    assert "not the ones that it was made of; a resume" in (snapshot.unfit(str(copy)) or "")
