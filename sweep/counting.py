@@ -11,8 +11,8 @@ from sweep import flags
 
 Item = TypeVar("Item")
 
-QUIET_S = 1.5
-"""A step that is over sooner is not told of."""
+QUIET_S = {True: 1.5, False: 10.0}
+"""Before the first line: on a terminal, and elsewhere. A step that is over sooner is not told of."""
 EVERY_S = {True: 0.2, False: 10.0}
 """Between two lines: on a terminal, where one takes the place of the other, and elsewhere."""
 
@@ -26,8 +26,8 @@ class Count:
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
-        self._next = time.monotonic() + QUIET_S
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._next = time.monotonic() + QUIET_S[self._terminal]
         self._silent = sys.stderr is None or flags.typed(flags.QUIET) or flags.typed(flags.JSON)
         self._shown = False
 
