@@ -13,18 +13,21 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sweep import jobs
 from sweep import run as names
 from sweep.holding import holder
-from sweep.jobs import Job
+from sweep.jobs import COMPLETING, Job
 from sweep.run import Run
 
 LOST = "lost"  # says that it is running, while nobody works on it
 ASK_EVERY_S = 30.0  # a scheduler
+ASK_SOON_S = 2.0  # where it has not decided yet what becomes of a job
+SENT_AWAY = (names.PREEMPTED, names.CANCELLED)
+"""How runs stand whose job a scheduler has ended: it may have queued the job again, which it alone can tell."""
 
 
 @dataclasses.dataclass
@@ -41,7 +44,7 @@ class View:
     accuracy: float | None = None
     iterations_per_second: float | None = None
     time_s: float | None = None  # of the latest attempt, so far
-    queued: bool = False  # preempted, and a scheduler has its job queued again
+    queued: bool = False  # preempted or cancelled, and a scheduler still has its job: queued again, or about to be gone
     left_out: bool = False  # cancelled, and not to be resumed unless it is named
     job: str | None = None  # of a scheduler
     waits_for: str | None = None  # why that job does not run, in the scheduler's words, or that it has ended
@@ -112,13 +115,13 @@ class Overview:
             if (job := self._job_of(view)) is not None:
                 asked[view.name] = job
                 view.job = job[1]
-        sent_away = [view for view in self.views.values() if view.status == names.PREEMPTED]
+        sent_away = [view for view in self.views.values() if view.status in SENT_AWAY and not view.left_out]
         again = {view.name: job for view in sent_away if (job := self._job_of(view)) is not None}
         when, which, alive = self._alive
         both = frozenset([*asked.values(), *again.values()])
         if not both:
             alive = {}
-        elif which != both or time.monotonic() - when > ASK_EVERY_S:
+        elif which != both or time.monotonic() - when > self._pause(again.values()):
             alive = jobs.known(asked.values()) if self.holder is None else dict.fromkeys(asked.values())
             alive |= jobs.known(again.values(), believed=False)
             when = time.monotonic()
@@ -131,6 +134,11 @@ class Overview:
             view.queued = again.get(view.name) in alive
             view.job = again[view.name][1] if view.queued else None
             view.waits_for = alive[again[view.name]] if view.queued else None
+
+    def _pause(self, ended: Iterable[Job]) -> float:
+        """Seconds between two questions about jobs, of which some have been ended."""
+        alive = self._alive[2]
+        return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
 
     def _show_waiting(self) -> None:
         """What the launcher knows of jobs that wait: it asks their scheduler, so nobody else need do so."""

@@ -64,18 +64,19 @@ def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
     Raises:
         UsageError: a scheduler that has some of them does not answer; nothing has been changed.
     """
-    wanted = (names.PENDING, names.RUNNING, names.PREEMPTED)
+    ended = (names.PREEMPTED, names.CANCELLED)
+    wanted = (names.PENDING, names.RUNNING, *ended)
     left = {run: status for run in runs if (status := run.status()) in wanted}
     given = jobs.found(left)
-    # a run that was sent away may wait for its turn again
-    queued = jobs.known(given[run] for run in given if left[run] == names.PREEMPTED)
-    left = {run: status for run, status in left.items() if status != names.PREEMPTED or given.get(run) in queued}
+    # a run whose job the scheduler has ended may wait for its turn again
+    queued = jobs.known(given[run] for run in given if left[run] in ended)
+    left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
     jobs.cancel({run: job for run, job in given.items() if run in left}, reason)
     for run, before in left.items():
         settle_abandoned(run)
         if run.status() in (names.FAILED, names.CANCELLED) and run.state()["attempts"]:
             finish_attempt(run, names.CANCELLED, reason, None)
-        elif run.status() == names.PENDING or before == names.PREEMPTED:
+        elif run.status() == names.PENDING or before in ended:
             write_state(run, status=names.CANCELLED, reason=reason)
 
 

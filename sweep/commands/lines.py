@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from sweep.jobs import COMPLETING
 from sweep.overview import Overview, View
 from sweep.text import aligned, duration, number, one_line, plural, who
 
@@ -48,7 +49,8 @@ def sentence(view: View) -> str:
 
 def remark(view: View) -> str:
     """Why a run stands as it does."""
-    words = [view.reason or "", "queued again" if view.queued else "", *view.damaged]
+    is_queued_again = view.queued and view.waits_for != COMPLETING
+    words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
     if view.left_out:
         words.append("resumed only if named")
     if view.job is not None:

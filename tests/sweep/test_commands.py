@@ -344,6 +344,22 @@ def test_runs_of_a_scheduler(
     assert Scheduler.ended == [["8", "9"], ["8"]] and queued.status() == names.CANCELLED
 
 
+def test_a_run_whose_job_was_queued_again_is_cancelled_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says that it was cancelled, until its job begins again; one whose job is gone has been."""
+    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(Scheduler, "ended", [])
+    runs = lay_out(tmp_path, [SUCCEED] * 2)
+    for run, job in zip(runs, ("8", "7"), strict=True):
+        names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": job})
+        state = {"status": names.CANCELLED, "reason": "SLURM ended it", "attempts": [{"number": 1, "job": job}]}
+        names.write_json(run.path(names.STATE), {**run.state(), **state})
+    assert main(["cancel", str(tmp_path)]) == 0
+    assert Scheduler.ended == [["8"]] and "1 run of 2 cancelled" in capsys.readouterr().out
+    assert [str(run.state()["reason"]).split()[0] for run in runs] == ["cancelled", "SLURM"]
+
+
 def test_watch_follows_to_the_end(driven: Driven, tmp_path: Path) -> None:
     wait = f"until [ -e '{tmp_path}/watched' ]; do sleep 0.05; done; "
     driven(wait + SUCCEED, f"{wait}echo why >&2; exit 1")
