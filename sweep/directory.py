@@ -16,14 +16,25 @@ from typing import IO, Any
 
 import yaml
 
-from sweep import plan, provenance, requests, snapshot
+from sweep import plan, provenance, record, requests, snapshot
 from sweep import run as names
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
 
-OURS = (names.RUNS, names.PROBES, "slurm", "worlds", snapshot.STORE, requests.FOLDER, names.EVENTS, names.SWEEP)
+OURS = (
+    names.RUNS,
+    names.PROBES,
+    "slurm",
+    "worlds",
+    snapshot.STORE,
+    requests.FOLDER,
+    names.EVENTS,
+    record.FILE,
+    names.SWEEP,
+)
 """What a sweep may make in its directory before anything of it is started."""
-LAYING_OUT = "laying_out"  # in sweep.yaml, as long as not all points have a directory: how many there are
+LAYING_OUT = "laying_out"
+"""In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
 
 
 class Sweep:
@@ -132,7 +143,7 @@ class Sweep:
     ) -> list[Run]:
         """Write sweep.yaml and a directory for every point; returns the runs, in order.
 
-        Until all are there, sweep.yaml says so (`laying_out`): a sweep that is ended before lacks points.
+        What runs there are to be is recorded first: a sweep that is ended before all are there is gone on with as any.
 
         Args:
             again: the points are more of the command that sweep.yaml tells of already.
@@ -140,12 +151,10 @@ class Sweep:
         """
         points = plan.points_of(configs, overrides, among)
         typed = dict.fromkeys(override for point in points for override in point.overrides)
-        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again, laying_out=len(points))
-        runs = plan.lay_out(self.directory, points)
-        known = _read_yaml(self.directory / names.SWEEP)
-        known.pop(LAYING_OUT, None)
-        _write_yaml(self.directory / names.SWEEP, known)
-        return runs
+        places = plan.place(self.directory, points)
+        record.note(self.directory, plan.recorded(places))
+        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again)
+        return plan.create(places)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
         """Write into sweep.yaml that it is gone on with, by which command and with what."""
@@ -157,7 +166,6 @@ class Sweep:
         overrides: Sequence[str],
         mpi_program: Sequence[str],
         again: bool,
-        laying_out: int | None = None,
     ) -> None:
         path = self.directory / names.SWEEP
         known = _read_yaml(path)
@@ -171,8 +179,7 @@ class Sweep:
             else:
                 known = {"format": names.FORMAT, **this}
         known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
-        if laying_out is not None:
-            known[LAYING_OUT] = laying_out
+        known.pop(LAYING_OUT, None)  # of an earlier version
         _write_yaml(path, known)
 
 
@@ -192,7 +199,7 @@ def described(directory: Path) -> dict[str, Any]:
 
 
 def torn(directory: Path) -> str | None:
-    """That not all points of the sweep in `directory` have been laid out, in words; None where they have."""
+    """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
     try:
         text = (directory / names.SWEEP).read_text(encoding="utf-8", errors="replace")
     except OSError:

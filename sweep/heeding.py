@@ -68,6 +68,8 @@ class Heeding:
 
     def _take_up(self, request: Request) -> None:
         watched = self.drive.active()
+        mine = {run.name for run in watched}
+        plan.lay_out_missing(self.drive.directory, lambda name: name not in mine and name in (request.runs or [name]))
         configs = {}
         for run in self._asked(request):
             if run in watched:

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import jobs
+from sweep import jobs, record
 from sweep import run as names
 from sweep.holding import holder
 from sweep.jobs import COMPLETING, Job
 from sweep.run import Run
 
+MISSING = "missing"  # is recorded, but its directory is not there
 LOST = "lost"  # says that it is running, while nobody works on it
 ASK_EVERY_S = 30.0  # a scheduler
 ASK_SOON_S = 2.0  # where it has not decided yet what becomes of a job
@@ -48,6 +49,7 @@ class View:
     left_out: bool = False  # cancelled, and not to be resumed unless it is named
     job: str | None = None  # of a scheduler
     waits_for: str | None = None  # why that job does not run, in the scheduler's words, or that it has ended
+    signature: str | None = None
     damaged: list[str] = dataclasses.field(default_factory=list)  # files that are missing or unreadable, and how
 
     @property
@@ -67,6 +69,7 @@ class Overview:
         self.holder: dict[str, Any] | None = None
         self.views: dict[str, View] = {}  # by name of the run, sorted
         self.strangers: list[str] = []  # directories beside the runs that have no config
+        self._recorded: tuple[tuple[int, ...] | None, dict[str, str]] = (None, {})  # names by signature
         self._known: dict[str, tuple[tuple[int, ...] | None, View]] = {}
         self._alive: tuple[float, frozenset[Job], dict[Job, str | None]] = (0.0, frozenset(), {})
 
@@ -83,7 +86,9 @@ class Overview:
                 views[name] = self._view(above, name)
             elif os.path.isdir(above + name):
                 self.strangers.append(name)
-        self.views = views
+        for name in self._missing(views):
+            views[name] = View(name, MISSING, record.GONE)
+        self.views = dict(sorted(views.items()))
         self._find_lost()
         self._show_waiting()
 
@@ -95,7 +100,16 @@ class Overview:
     def counts(self) -> dict[str, int]:
         """How many runs have which status, in the order of names.STATUSES."""
         counted = collections.Counter(view.status for view in self.views.values())
-        return {status: counted[status] for status in (*names.STATUSES, LOST) if counted[status]}
+        return {status: counted[status] for status in (*names.STATUSES, LOST, MISSING) if counted[status]}
+
+    def _missing(self, views: Mapping[str, View]) -> list[str]:
+        """The names of the recorded runs that are not there, also by no other name."""
+        changed = _stamp(f"{self.directory}/{record.FILE}")
+        if changed != self._recorded[0]:
+            self._recorded = (changed, {each.signature: each.name for each in record.read(self.directory).values()})
+        absent = {signature: name for signature, name in self._recorded[1].items() if name not in views}
+        there = {view.signature for view in views.values()} if absent else set()
+        return [name for signature, name in absent.items() if signature not in there]
 
     def _view(self, above: str, name: str) -> View:
         changed = _stamp(f"{above}{name}/{names.STATE}")
@@ -184,6 +198,7 @@ def look(above: str, name: str) -> View:
         view.status = str(status) if status in names.STATUSES else names.PENDING
     elif result is not None:
         view.status = str(result["status"]) if result.get("status") in names.STATUSES else names.DONE
+    view.signature = state["signature"] if isinstance(state.get("signature"), str) else None
     view.reason = None if state.get("reason") is None else str(state["reason"])
     view.left_out = view.status == names.CANCELLED and bool(state.get("left_out"))
     attempts = state.get("attempts")

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from sweep import record
 from sweep import run as names
 from sweep.keys import take_out
 from sweep.redact import hide_in_word
@@ -136,7 +137,11 @@ def lay_out(sweep: Path, points: Iterable[Point], folder: str = names.RUNS) -> l
     Args:
         folder: of the sweep, that they are in.
     """
-    places = place(sweep, points, folder)
+    return create(place(sweep, points, folder))
+
+
+def create(places: Sequence[Place]) -> list[Run]:
+    """Make what is not there of the run directories of points, see `lay_out`."""
     for run, entry in {each.run: each for each in places}.items():
         if not entry.known:
             _create(run, entry)
@@ -184,7 +189,40 @@ def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
     return Run(directory)
 
 
+def recorded(places: Iterable[Place]) -> list[record.Recorded]:
+    """What is recorded of runs before their directories are made."""
+    return [record.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places]
+
+
+def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
+    """Lay recorded runs out again whose directories are not there; returns them.
+
+    To be called by the holder of the sweep's lock.
+
+    Args:
+        is_wanted: whether to lay out the run of a name.
+    """
+    places = []
+    for each in missing_of(sweep):
+        run, config = Run(sweep / names.RUNS / each.name), each.config
+        fits = signature(config) == each.signature and isinstance(config.get("workers"), int)  # else it is damaged
+        if fits and is_wanted(each.name):
+            places.append(Place(Point(config, {}, each.overrides), run, each.signature, known=False))
+    return create(places)
+
+
+def missing_of(sweep: Path) -> list[record.Recorded]:
+    """The recorded runs of a sweep whose directories are not there, also by no other name."""
+    there = names.runs_of(sweep)
+    missing = record.missing(sweep, {run.name for run in there})
+    if missing:  # seldom: then it is worth reading all states
+        others = {full_signature(run) for run in there}
+        missing = [each for each in missing if each.signature not in others]
+    return missing
+
+
 def _create(run: Run, entry: Place) -> None:
+    _put_aside(run)
     run.directory.mkdir(parents=True, exist_ok=True)
     state = {
         "format": names.FORMAT,
@@ -198,7 +236,8 @@ def _create(run: Run, entry: Place) -> None:
         "updated": names.now(),
         "attempts": [],
     }
-    write_json(run.path(names.STATE), state)
+    if run.state().get("signature") != entry.signature:  # else only its config was missing
+        write_json(run.path(names.STATE), state)
     _write_config(run, entry.point.config)  # last: a directory with a config is a run
 
 
@@ -207,16 +246,29 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
     write_text(run.path(names.CONFIG), text)
 
 
+def _put_aside(run: Run) -> None:
+    """Rename what is left of a directory that was removed while somebody wrote there."""
+    if run.directory.is_dir():
+        names.remove_partial(run.directory)
+    if run.directory.is_dir() and full_signature(run) is None and any(run.directory.iterdir()):
+        number = 1
+        while (aside := run.directory.with_name(f"{run.name}.removed-{number}")).exists():
+            number += 1
+        run.directory.rename(aside)
+
+
 def unfit(run: Run) -> str | None:
     """Why a run that is laid out cannot be computed any more: its files have been removed or changed; else None."""
     if not run.directory.is_dir():
         return "the directory of the run has been removed; a resume lays it out again"
     known = run.state().get("signature")
-    if not isinstance(known, str):
+    if not isinstance(known, str):  # state.json is gone, too, or damaged
+        known = run.signature
+    if not re.fullmatch(rf"[0-9a-f]{{{SIGNATURE_DIGITS},}}", known):
         return None
     try:
         config = yaml.load(run.path(names.CONFIG).read_text(encoding="utf-8"), Loader=Loader)
-        same = isinstance(config, Mapping) and signature(config) == known
+        same = isinstance(config, Mapping) and signature(config).startswith(known)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         same = False
     return None if same else f"{names.CONFIG} has been removed or changed; a resume writes it again"

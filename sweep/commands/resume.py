@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from sweep.signals import interruptible
 
     directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words)
+    runs = finding.chosen(directory, words, [each.name for each in plan.missing_of(directory)])
     everything = bool(options.all or words)
     for flag in (flags.QUIET, flags.JSON):
         if getattr(options, flag.lstrip("-")):
@@ -50,9 +50,10 @@ def run(options: argparse.Namespace) -> int:
     while True:
         if (by := holder(directory)) is not None:
             wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
-            ended = {each for each in wanted if each.status() not in (names.PENDING, names.RUNNING)}
+            waiting = (names.PENDING, names.RUNNING)
+            ended = {each for each in wanted if each.status() not in waiting or not each.directory.exists()}
             if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), sender())):
-                taken = [each for each in ended if each.status() in (names.PENDING, names.RUNNING, *names.COMPLETE)]
+                taken = [each for each in ended if each.status() in (*waiting, *names.COMPLETE)]
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
                 _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
                 return 0
@@ -91,12 +92,15 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
     from sweep import jobs, launch, plan
     from sweep.directory import torn
+    from sweep.ending import say
     from sweep.launchers import options_of
     from sweep.output import Manner, manner
     from sweep.settings import settings_of
     from sweep.tasks import check
 
     try:
+        chosen = {each.name for each in runs}
+        again = plan.lay_out_missing(sweep.directory, lambda name: name in chosen)
         owned = {each: job for each in runs if (job := jobs.job_of(each)) is not None and not plan.is_complete(each)}
         alive = jobs.known(owned.values())
         wanted = [
@@ -116,6 +120,8 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
         first = next(iter(configs.values()), None)
         how = Manner(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
         _say_what_is_not(sweep.directory, runs, wanted, how)
+        if again:
+            say(how.chatter(), f"{plural(len(again), 'run')} laid out again, of which the directory was not there")
         if first is not None:
             _, mpi = settings_of(first)
             launcher = options_of(first["launcher"])
