@@ -21,17 +21,8 @@ from sweep import run as names
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
 
-OURS = (
-    names.RUNS,
-    names.PROBES,
-    "slurm",
-    "worlds",
-    snapshot.STORE,
-    requests.FOLDER,
-    names.EVENTS,
-    record.FILE,
-    names.SWEEP,
-)
+_FOLDERS = (names.RUNS, names.PROBES, "slurm", "worlds", snapshot.STORE, requests.FOLDER)
+OURS = (*_FOLDERS, names.EVENTS, record.FILE, names.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
 LAYING_OUT = "laying_out"
 """In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""

@@ -194,6 +194,12 @@ def recorded(places: Iterable[Place]) -> list[record.Recorded]:
     return [record.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places]
 
 
+def are_recorded(sweep: Path, configs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether all runs of these configs are recorded, so that a resume lays them out."""
+    known = record.read(sweep)
+    return all(signature(config) in known for config in configs)
+
+
 def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
     """Lay recorded runs out again whose directories are not there; returns them.
 

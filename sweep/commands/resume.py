@@ -34,12 +34,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sweep.signals import interruptible
+
+    with interruptible():
+        return _resume(options)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """Compute the runs, or have the launcher of the sweep do so; returns the exit status."""
     from sweep import flags
     from sweep.asking import ask, take_over
     from sweep.holding import holder
     from sweep.output import Manner
     from sweep.requests import RESUME, Request, sender
-    from sweep.signals import interruptible
 
     directory, words = finding.sweep_and_runs(options.words)
     runs = finding.chosen(directory, words, [each.name for each in plan.missing_of(directory)])
@@ -58,8 +65,7 @@ def run(options: argparse.Namespace) -> int:
                 _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
                 return 0
         elif (sweep := take_over(directory)) is not None:
-            with interruptible():
-                return _run(sweep, runs, options, everything)
+            return _run(sweep, runs, options, everything)
 
 
 def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
@@ -89,6 +95,18 @@ def is_left_out(run: Run) -> bool:
 
 
 def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
+    """Compute runs of an open sweep, and say how to go on where that is interrupted; returns the exit status."""
+    from sweep.ending import tell_interrupted
+    from sweep.signals import Interrupted
+
+    try:
+        return _take_to_end(sweep, runs, options, everything)
+    except Interrupted as interrupted:
+        tell_interrupted(interrupted, [sweep.directory])
+        raise
+
+
+def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
     from sweep import jobs, launch, plan
     from sweep.directory import torn
