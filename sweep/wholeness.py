@@ -36,18 +36,28 @@ def judge(run: Run, attempt: int | None = None) -> End | None:
     result = run.result()
     if result is None:
         return None
-    try:
-        lacks = lacking(run, result, attempt)
-    except (OSError, ValueError, csv.Error) as error:
-        lacks = f"its files cannot be read ({error})"
+    lacks = lacking(run, result, attempt)
     if lacks is None:
         return str(result.get("status", names.DONE)), result.get("reason"), None
     _put_aside(run, attempt)
     return names.FAILED, f"not whole: {lacks}; a resume computes it again", failures.INPUT
 
 
+def is_whole(run: Run) -> bool:
+    """Whether a run has a result, and all that this tells of."""
+    result = run.result()
+    return result is not None and lacking(run, result) is None
+
+
 def lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
     """What is missing of a run with this result, in words; None where it is whole."""
+    try:
+        return _lacking(run, result, attempt)
+    except (OSError, ValueError, csv.Error) as error:
+        return f"its files cannot be read ({error})"
+
+
+def _lacking(run: Run, result: Mapping[str, Any], attempt: int | None) -> str | None:
     if (wrong := plan.unfit(run)) is not None:
         return wrong.partition(";")[0]
     if attempt is not None and not (run.attempt(attempt) / names.PROVENANCE).is_file():

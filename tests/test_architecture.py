@@ -16,10 +16,10 @@ MAY_IMPORT = {
     "compressors": (),
     "trainers": ("compressors", "sweep.run", "sweep.units"),
     "sweep": (),
-    "reports": ("sweep.run", "sweep.units"),
+    "reports": ("sweep.run", "sweep.record", "sweep.units"),
     "hydra_plugins": ("sweep", "trainers.config"),
 }
-LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS = ("sweep.run", "sweep.record", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 NEVER = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sweep import detached, flags, launch, launchers, plan, requests
+from sweep import detached, flags, launch, launchers, plan, record, requests
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.directory import Sweep
@@ -310,6 +312,81 @@ def test_resume_leaves_out_what_is_damaged_and_says_so(
         "cannot be read (",
     ]
     assert statuses(runs) == [names.PENDING] * 3 + [names.DONE]
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "without config.yaml"])
+def test_a_run_whose_directory_is_gone_is_missing_and_laid_out_again(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    sweep = tmp_path / "sweep"
+    kept, gone, _ = runs = lay_out(sweep, [SUCCEED] * 3)
+    assert resume(sweep) == 0
+    finished = kept.path(names.RESULT).stat().st_mtime_ns
+    config = gone.path(names.CONFIG).read_text()
+    if how == "moved":
+        gone.directory.rename(tmp_path / "elsewhere")
+    elif how == "removed":
+        shutil.rmtree(gone.directory)
+    else:
+        gone.path(names.CONFIG).unlink()
+    sweep = sweep.rename(tmp_path / "renamed")  # a sweep may be moved as a whole
+    kept, gone, _ = runs = [Run(sweep / names.RUNS / run.name) for run in runs]
+    capsys.readouterr()
+    assert main(["status", str(sweep)]) == 0
+    assert re.search(rf"3 runs: 2 done, 1 missing(.|\n)*{gone.name} +missing .*a resume lays", capsys.readouterr().out)
+    assert main(["watch", str(sweep)]) == 1
+    assert "python -m sweep resume" in capsys.readouterr().out
+    assert resume(sweep, gone.name) == 0
+    assert "1 run laid out again" in capsys.readouterr().out
+    assert statuses(runs) == [names.DONE] * 3 and gone.path(names.CONFIG).read_text() == config
+    assert kept.path(names.RESULT).stat().st_mtime_ns == finished
+    assert len(gone.state()["attempts"]) == 1  # what only lacked its config is done already
+    assert resume(sweep) == 0 and "nothing to resume of 3 runs" in capsys.readouterr().out
+
+
+def test_a_launcher_lays_out_again_what_was_removed_meanwhile(
+    driven: Driven, tmp_path: Path, resume: Callable[..., int]
+) -> None:
+    gone, busy = driven(SUCCEED, SLEEP)
+    eventually(lambda: statuses([gone, busy]) == [names.DONE, names.RUNNING])
+    shutil.rmtree(gone.directory)
+    assert resume(tmp_path) == 0
+    eventually(lambda: statuses([gone, busy]) == [names.DONE, names.RUNNING])
+
+
+def test_a_run_that_has_another_name_is_not_missing(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = lay_out(tmp_path, [SUCCEED])
+    run.directory.rename(run.directory.with_name("mine"))
+    assert main(["status", str(tmp_path)]) == 0
+    assert "1 run: 1 pending" in capsys.readouterr().out
+    assert resume(tmp_path) == 0 and [each.name for each in runs_of(tmp_path)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda known: known.clear(),
+        lambda known: known.update(base=[]),
+        lambda known: known["base"].clear(),
+        lambda known: [each.update(name="../../elsewhere") for each in known["runs"].values()],
+        lambda known: [each.update(changes=None) for each in known["runs"].values()],
+        lambda known: [each.update(lacks=[[]]) for each in known["runs"].values()],
+        lambda known: known.update(runs={signature: 3 for signature in known["runs"]}),
+    ],
+)
+def test_a_damaged_record_is_as_none(
+    tmp_path: Path, resume: Callable[..., int], damage: Callable[[Any], object]
+) -> None:
+    runs = lay_out(tmp_path / "sweep", [SUCCEED] * 2)
+    shutil.rmtree(runs[1].directory)
+    known = names.read_json(tmp_path / "sweep" / record.FILE)
+    damage(known)
+    names.write_json(tmp_path / "sweep" / record.FILE, known)
+    assert main(["status", str(tmp_path / "sweep")]) == 0
+    assert resume(tmp_path / "sweep") in (0, 1) and runs[0].status() == names.DONE
+    assert not runs[1].directory.exists() and [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
 class Scheduler(launchers.LocalOptions):
