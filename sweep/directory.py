@@ -144,7 +144,7 @@ class Sweep:
         typed = dict.fromkeys(override for point in points for override in point.overrides)
         places = plan.place(self.directory, points)
         record.note(self.directory, plan.recorded(places))
-        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again)
+        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
         return plan.create(places)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
@@ -157,6 +157,8 @@ class Sweep:
         overrides: Sequence[str],
         mpi_program: Sequence[str],
         again: bool,
+        *,
+        recorded: bool = False,
     ) -> None:
         path = self.directory / names.SWEEP
         known = _read_yaml(path)
@@ -170,7 +172,8 @@ class Sweep:
             else:
                 known = {"format": names.FORMAT, **this}
         known["swept"] = list(dict.fromkeys([*known.get("swept", []), *swept]))
-        known.pop(LAYING_OUT, None)  # of an earlier version
+        if recorded:
+            known.pop(LAYING_OUT, None)
         _write_yaml(path, known)
 
 
