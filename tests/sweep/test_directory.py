@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sweep import launch, plan, provenance, record
+from sweep import launch, plan, provenance, record, signals
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.closing import Closing
@@ -20,7 +20,7 @@ from sweep.output import Output
 from sweep.run import Run, UsageError, runs_of
 from sweep.settings import SweepSettings
 from sweep.signals import Interrupted
-from tests.sweep.fakes import config, write_run
+from tests.sweep.fakes import SUCCEED, config, lay_out, write_run
 
 MPI = ["sh", "-c", "exit 0", "{workers}"]
 
@@ -127,6 +127,21 @@ def test_a_report_that_is_interrupted_is_all_that_is_left_to_do(
     (tmp_path / names.SWEEP).touch()
     tell_interrupted(Interrupted(143), [tmp_path])
     assert capsys.readouterr().err.endswith(f"To report on them:\n  python -m reports {os.path.relpath(tmp_path)}\n")
+
+
+def test_so_it_is_where_the_last_run_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = lay_out(tmp_path, [SUCCEED])
+
+    def check() -> None:
+        if runs[0].result() is not None:
+            raise Interrupted(143)
+
+    monkeypatch.setattr(signals, "check", check)
+    with pytest.raises(Interrupted) as found:
+        launch.take_to_end(tmp_path, {runs[0]: config(0)})
+    assert runs[0].status() == names.DONE and not found.value.told and "To go on" not in capsys.readouterr().out
 
 
 def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
