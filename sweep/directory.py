@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import yaml
 
-from sweep import plan, provenance, record, requests, snapshot
+from sweep import plan, provenance, record, requests, restoring, snapshot
 from sweep import run as names
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
@@ -143,7 +143,7 @@ class Sweep:
         points = plan.points_of(configs, overrides, among)
         typed = dict.fromkeys(override for point in points for override in point.overrides)
         places = plan.place(self.directory, points)
-        record.note(self.directory, plan.recorded(places))
+        record.note(self.directory, restoring.recorded(places))
         self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
         return plan.create(places)
 

@@ -66,7 +66,7 @@ def say_left(sweep: Path, what: str, purposes: Mapping[str, str], how: Manner, m
 
 def tell_interrupted(interrupted: Interrupted, directories: Iterable[Path]) -> None:
     """Say how to go on with sweeps that this process has opened, unless that has been said or nothing was written."""
-    from sweep import plan  # with YAML, which the rest does without
+    from sweep import plan, restoring  # with YAML, which the rest does without
 
     if interrupted.told:
         return
@@ -74,7 +74,7 @@ def tell_interrupted(interrupted: Interrupted, directories: Iterable[Path]) -> N
         if (directory / names.SWEEP).is_file():
             interrupted.told = True
             finished = not is_growing(directory) and all(map(plan.is_complete, names.runs_of(directory)))
-            if finished and not plan.missing_of(directory):
+            if finished and not restoring.missing(directory):
                 what, how = "interrupted; all runs are computed. To report on them", report_command(directory)
             else:
                 what, how = "interrupted. To go on", resume_command(directory)

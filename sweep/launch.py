@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import corners, nursery, plan, pruning, reuse
+from sweep import corners, nursery, plan, pruning, restoring, reuse
 from sweep import run as names
 from sweep.calibration import calibrate
 from sweep.closing import Closing
@@ -176,7 +176,7 @@ def execute(
     except Interrupted:
         if not (sweep.directory / names.SWEEP).exists():
             sweep.forget()
-        elif not plan.are_recorded(sweep.directory, points.configs):
+        elif not restoring.are_recorded(sweep.directory, points.configs):
             note_growing(sweep.directory)  # only its own command knows all points
         raise
     finally:

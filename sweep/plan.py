@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from sweep import record
 from sweep import run as names
 from sweep.keys import take_out
 from sweep.redact import hide_in_word
@@ -187,44 +186,6 @@ def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
             break
     taken.add(directory)
     return Run(directory)
-
-
-def recorded(places: Iterable[Place]) -> list[record.Recorded]:
-    """What is recorded of runs before their directories are made."""
-    return [record.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places]
-
-
-def are_recorded(sweep: Path, configs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether all runs of these configs are recorded, so that a resume lays them out."""
-    known = record.read(sweep)
-    return all(signature(config) in known for config in configs)
-
-
-def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
-    """Lay recorded runs out again whose directories are not there; returns them.
-
-    To be called by the holder of the sweep's lock.
-
-    Args:
-        is_wanted: whether to lay out the run of a name.
-    """
-    places = []
-    for each in missing_of(sweep):
-        run, config = Run(sweep / names.RUNS / each.name), each.config
-        fits = signature(config) == each.signature and isinstance(config.get("workers"), int)  # else it is damaged
-        if fits and is_wanted(each.name):
-            places.append(Place(Point(config, {}, each.overrides), run, each.signature, known=False))
-    return create(places)
-
-
-def missing_of(sweep: Path) -> list[record.Recorded]:
-    """The recorded runs of a sweep whose directories are not there, also by no other name."""
-    there = names.runs_of(sweep)
-    missing = record.missing(sweep, {run.name for run in there})
-    if missing:  # seldom: then it is worth reading all states
-        others = {full_signature(run) for run in there}
-        missing = [each for each in missing if each.signature not in others]
-    return missing
 
 
 def _create(run: Run, entry: Place) -> None:

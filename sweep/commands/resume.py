@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import plan
+from sweep import plan, restoring
 from sweep import run as names
 from sweep.commands import finding
 from sweep.run import Run, UsageError
@@ -49,7 +49,7 @@ def _resume(options: argparse.Namespace) -> int:
     from sweep.requests import RESUME, Request, sender
 
     directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words, [each.name for each in plan.missing_of(directory)])
+    runs = finding.chosen(directory, words, [each.name for each in restoring.missing(directory)])
     everything = bool(options.all or words)
     for flag in (flags.QUIET, flags.JSON):
         if getattr(options, flag.lstrip("-")):
@@ -118,7 +118,7 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
 
     try:
         chosen = {each.name for each in runs}
-        again = plan.lay_out_missing(sweep.directory, lambda name: name in chosen)
+        again = restoring.lay_out(sweep.directory, lambda name: name in chosen)
         owned = {each: job for each in runs if (job := jobs.job_of(each)) is not None and not plan.is_complete(each)}
         alive = jobs.known(owned.values())
         wanted = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from sweep import detached, plan, record
+from sweep import detached, plan, record, restoring
 from sweep import run as names
 from sweep.directory import Sweep
 from sweep.holding import holder
@@ -48,7 +48,7 @@ def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
         points = [Point(config(i, script, **sweep), {"seed": str(i)}) for i, script in enumerate(scripts)]
         names.write_text(directory / names.SWEEP, yaml.safe_dump({"format": names.FORMAT, "swept": ["seed"]}))
         places = plan.place(directory, points)
-        record.note(directory, plan.recorded(places))
+        record.note(directory, restoring.recorded(places))
         return plan.create(places)
     finally:
         opened.close()
