@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 
-# until `main` takes over, Ctrl-C just ends this
-signal.signal(signal.SIGINT, lambda number, frame: (os.write(2, b"interrupted\n"), os._exit(128 + number)))
+_word = b"interrupted; nothing was started\n"
+for number in (signal.SIGINT, signal.SIGTERM):  # until `main` takes over, they just end this
+    signal.signal(number, lambda number, frame: (os.write(2, _word), os._exit(128 + number)))
 
 import gc  # noqa: E402
 import sys  # noqa: E402
@@ -81,6 +82,21 @@ def interruption(error: BaseException | None) -> Interrupted | None:
 
 def main() -> int:
     """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
+    global _word
+    try:
+        return run()
+    except Interrupted as interrupted:
+        if (launch := sys.modules.get("sweep.launch")) is not None:
+            from sweep.ending import tell_interrupted
+
+            tell_interrupted(interrupted, launch.opened())
+        raise
+    finally:
+        _word = b""  # there is nothing more to say
+
+
+def run() -> int:
+    """Do what was typed; returns the exit status."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
     compose.register(RunConfig, GROUPS)
     compose.register_resolvers()

@@ -20,6 +20,7 @@ from reports.columns import EPOCH_COLUMNS, PROFILE_COLUMNS, RUN_COLUMNS, STEP_CO
 from reports.files import Files, LeftOut
 from reports.places import is_sweep, run_names, sweep_name, sweeps
 from reports.text import clean
+from sweep import record
 from sweep import run as rundir
 
 __all__ = ["RUN_COLUMNS", "LeftOut", "Report", "is_sweep", "load", "sweep_name", "sweeps"]
@@ -107,6 +108,9 @@ class Report:
         for entry in left_out:
             self._leave_out(entry)
         found = gather.rows_of_runs(sweep, names, self._leave_out)
+        there = {*names, *(row["signature"] for row in found if row is not None)}
+        for missing in record.missing(sweep, there):
+            self._leave_out(LeftOut(sweep / rundir.RUNS / missing.name, f"missing: {record.GONE}"))
         place, name = os.fspath(sweep / rundir.RUNS), sweep_name(sweep)
         return [
             {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **row}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweep import failures, plan, snapshot
+from sweep import failures, plan, snapshot, wholeness
 from sweep import run as names
 from sweep.allocation import Allocation
 from sweep.environment import clean_environment, python_environment
@@ -193,10 +193,10 @@ class Try(abc.ABC):
     def _conclude(self, code: int) -> None:
         """Settle how it has ended, with the exit status `code` of the MPI launcher, and write it."""
         self.exit_code = code
-        result = self.run.result()
+        ended = wholeness.judge(self.run, self.number)
         stopped = names.read_json(self.directory / names.STOPPED)
-        if result is not None:
-            self.status, reason = result.get("status", names.DONE), result.get("reason")
+        if ended is not None:
+            self.status, reason, self.cause = ended
         elif self._stopping is not None and (stopped is None or self.saves or self._stopping[0] == names.TIMEOUT):
             self.status, reason, self.cause = self._stopping
             if stopped is not None:

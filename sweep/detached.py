@@ -19,13 +19,13 @@ from pathlib import Path
 from sweep import flags, plan, snapshot
 from sweep import run as names
 from sweep.directory import LOCK, Sweep
-from sweep.ending import say, say_left
+from sweep.ending import say, say_left, tell_interrupted
 from sweep.environment import python_environment
 from sweep.events import Events
 from sweep.output import manner
 from sweep.run import Run, runs_of
 from sweep.settings import settings_of
-from sweep.signals import interruptible
+from sweep.signals import Interrupted, deferred, interruptible
 
 LOG = "launcher.log"  # in the sweep's directory: what the launcher would have shown
 
@@ -44,19 +44,20 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
     how = manner(settings)
     log = sweep.directory / LOG
     trust = [flags.TRUST] if flags.typed(flags.TRUST) else []
-    with tempfile.TemporaryFile() as wanted, log.open("ab") as out:
-        wanted.write(json.dumps([run.name for run in runs]).encode())
-        wanted.seek(0)
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor), *trust],
-            stdin=wanted,
-            stdout=out,
-            stderr=out,
-            env={**os.environ, **python_environment()},
-            start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
-            pass_fds=[sweep.descriptor],
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with deferred(), tempfile.TemporaryFile() as wanted, log.open("ab") as out:
+            wanted.write(json.dumps([run.name for run in runs]).encode())
+            wanted.seek(0)
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor), *trust],
+                stdin=wanted,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **python_environment()},
+                start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
+                pass_fds=[sweep.descriptor],
+            )
         while (names.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
             if process.poll() is not None:
                 console = how.essential()
@@ -66,8 +67,9 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
                 raise SystemExit(1)
             time.sleep(0.02)
     except BaseException:
-        process.terminate()
-        process.wait()
+        if process is not None:
+            process.terminate()
+            process.wait()
         raise
     Events(sweep.directory, echo=how.json).left("local", len(set(runs)), len(missing), pid=process.pid)
     say_left(
@@ -95,6 +97,9 @@ def main(arguments: Sequence[str]) -> int:
         if configs:
             launch.take_to_end(directory, configs)
         return launch.conclude()
+    except Interrupted as interrupted:
+        tell_interrupted(interrupted, [directory])
+        raise
     finally:
         sweep.close()
 

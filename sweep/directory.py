@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import re
@@ -17,14 +16,16 @@ from typing import IO, Any
 
 import yaml
 
-from sweep import files, plan, provenance, requests, snapshot, yaml_files
+from sweep import files, plan, provenance, record, requests, restoring, snapshot, yaml_files
 from sweep import run as names
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
 
-OURS = (names.RUNS, names.PROBES, "slurm", "worlds", snapshot.STORE, requests.FOLDER, names.EVENTS, names.SWEEP)
+_FOLDERS = (names.RUNS, names.PROBES, "slurm", "worlds", snapshot.STORE, requests.FOLDER)
+OURS = (*_FOLDERS, names.EVENTS, record.FILE, names.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
-LAYING_OUT = "laying_out"  # in sweep.yaml, as long as not all points have a directory: how many there are
+LAYING_OUT = "laying_out"
+"""In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
 
 
 class Sweep:
@@ -133,7 +134,7 @@ class Sweep:
     ) -> list[Run]:
         """Write sweep.yaml and a directory for every point; returns the runs, in order.
 
-        Until all are there, sweep.yaml says so (`laying_out`): a sweep that is ended before lacks points.
+        What runs there are to be is recorded first: a sweep that is ended before all are there is gone on with as any.
 
         Args:
             again: the points are more of the command that sweep.yaml tells of already.
@@ -141,12 +142,10 @@ class Sweep:
         """
         points = plan.points_of(configs, overrides, among)
         typed = dict.fromkeys(override for point in points for override in point.overrides)
-        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again, laying_out=len(points))
-        runs = plan.lay_out(self.directory, points)
-        known = _read_yaml(self.directory / names.SWEEP)
-        known.pop(LAYING_OUT, None)
-        _write_yaml(self.directory / names.SWEEP, known)
-        return runs
+        places = plan.place(self.directory, points)
+        record.note(self.directory, restoring.recorded(places))
+        self._describe(plan.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
+        return plan.create(places)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
         """Write into sweep.yaml that it is gone on with, by which command and with what."""
@@ -158,7 +157,8 @@ class Sweep:
         overrides: Sequence[str],
         mpi_program: Sequence[str],
         again: bool,
-        laying_out: int | None = None,
+        *,
+        recorded: bool = False,
     ) -> None:
         path = self.directory / names.SWEEP
         known = _read_yaml(path)
@@ -170,11 +170,11 @@ class Sweep:
             if "format" in known:
                 known["resumed"] = [*_commands(known)[1:], this]
             else:  # nothing is there, or nothing that says how the sweep began
-                damaged = _set_aside(path)
+                damaged = files.set_aside(path)
                 known = {"format": names.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
         known["swept"] = list(dict.fromkeys([*_texts(known.get("swept")), *swept]))
-        if laying_out is not None:
-            known[LAYING_OUT] = laying_out
+        if recorded:
+            known.pop(LAYING_OUT, None)
         _write_yaml(path, known)
 
 
@@ -193,7 +193,7 @@ def described(directory: Path) -> dict[str, Any]:
 
 
 def torn(directory: Path) -> str | None:
-    """That not all points of the sweep in `directory` have been laid out, in words; None where they have."""
+    """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
     try:
         text = files.read_bytes(directory / names.SWEEP).decode("utf-8", errors="replace")
     except OSError:
@@ -218,15 +218,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         return yaml_files.read_mapping(path)
     except (OSError, ValueError):
         return {}
-
-
-def _set_aside(path: Path) -> str | None:
-    """Give what stands at `path` another name beside it, and return that; None where nothing is there."""
-    if not os.path.lexists(path):
-        return None
-    number = next(n for n in itertools.count(1) if not os.path.lexists(f"{path}.damaged-{n}"))
-    os.replace(path, f"{path}.damaged-{number}")
-    return f"{path.name}.damaged-{number}"
 
 
 def _commands(known: dict[str, Any]) -> list[dict[str, Any]]:

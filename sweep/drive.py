@@ -86,17 +86,18 @@ class Drive:
                 self._queue({run: self.task_of(run, self.configs[run]) for run in todo})
                 self._run(len(self.configs) - len(todo), pruner)
         except Interrupted as interrupted:
-            interrupted.told = True
             if self.executor.can_leave and interrupted.code == 128 + signal.SIGHUP:
-                self.left = True  # the terminal has gone, or the connection to it; the jobs go on
+                interrupted.told = self.left = True  # the terminal has gone, or the connection to it; the jobs go on
                 self.executor.leave()
                 raise
             self._give_up("interrupted")
             if self.shown is not None:
                 self.shown.refresh()
-            what = "what was running has been ended, unsaved since its last checkpoint"
-            say(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")
-            say(self.alarm, f"  {resume_command(self.directory)}")
+            if plan.unfinished(self.configs):
+                interrupted.told = True
+                what = "what was running has been ended, unsaved since its last checkpoint"
+                say(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")
+                say(self.alarm, f"  {resume_command(self.directory)}")
             raise
         finally:
             self._give_up("the launcher failed")

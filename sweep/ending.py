@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +16,7 @@ from sweep import provenance
 from sweep import run as names
 from sweep.output import Manner
 from sweep.run import Run
+from sweep.signals import Interrupted
 
 LOG_LINES = 10  # of a failed run, shown at the end
 
@@ -61,6 +64,24 @@ def say_left(sweep: Path, what: str, purposes: Mapping[str, str], how: Manner, m
         say(console, more)
 
 
+def tell_interrupted(interrupted: Interrupted, directories: Iterable[Path]) -> None:
+    """Say how to go on with sweeps that this process has opened, unless that has been said or nothing was written."""
+    from sweep import plan, restoring  # with YAML, which the rest does without
+
+    if interrupted.told:
+        return
+    for directory in directories:
+        if (directory / names.SWEEP).is_file():
+            interrupted.told = True
+            finished = not is_growing(directory) and all(map(plan.is_complete, names.runs_of(directory)))
+            if finished and not restoring.missing(directory):
+                what, how = "interrupted; all runs are computed. To report on them", report_command(directory)
+            else:
+                what, how = "interrupted. To go on", resume_command(directory)
+            with suppress(OSError):  # a terminal that has gone
+                print(f"\n{what}:\n  {how}", file=sys.stderr, flush=True)
+
+
 def note_growing(directory: Path) -> None:
     """Remember that the points of a sweep come batch after batch: only its own command knows those to come."""
     _growing.add(directory)
@@ -85,3 +106,8 @@ def resume_command(directory: Path) -> str:
 def command(verb: str, directory: Path) -> str:
     """What to type to have `python -m sweep` do something with a sweep."""
     return shlex.join(["python", "-m", "sweep", verb, os.path.relpath(directory)])
+
+
+def report_command(directory: Path) -> str:
+    """What to type to have the report of a sweep written."""
+    return shlex.join(["python", "-m", "reports", os.path.relpath(directory)])

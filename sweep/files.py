@@ -8,6 +8,7 @@ refused with the reason, in place of being opened. Standard library only: every 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -111,6 +112,19 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except (OSError, ValueError):
         return False
+
+
+def set_aside(path: Path) -> str | None:
+    """Give whatever stands at `path` another name beside it, and return that; None where nothing is there.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    if not os.path.lexists(path):
+        return None
+    number = next(n for n in itertools.count(1) if not os.path.lexists(f"{path}.damaged-{n}"))
+    os.rename(path, f"{path}.damaged-{number}")
+    return f"{path.name}.damaged-{number}"
 
 
 def real_directories(path: Path) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import plan, tasks
+from sweep import plan, restoring, tasks
 from sweep import run as names
 from sweep.ending import say
 from sweep.requests import CANCEL, Inbox, Request
@@ -68,6 +68,9 @@ class Heeding:
 
     def _take_up(self, request: Request) -> None:
         watched = self.drive.active()
+        mine = {run.name for run in watched}
+        asked = request.runs
+        restoring.lay_out(self.drive.directory, lambda name: name not in mine and (asked is None or name in asked))
         configs = {}
         for run in self._asked(request):
             if run in watched:

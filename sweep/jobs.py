@@ -14,6 +14,8 @@ from sweep.run import Run
 Job = tuple[str, str]
 """The cluster, a key of launchers.LAUNCHERS, and the scheduler's id."""
 
+COMPLETING = "completing"
+"""What a job waits for that has been ended, while its scheduler tidies up: it may then be gone, or queued again."""
 WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for a scheduler
 
 

@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import corners, nursery, plan, pruning, reuse
+from sweep import corners, nursery, plan, pruning, restoring, reuse
 from sweep import run as names
 from sweep.calibration import calibrate
 from sweep.closing import Closing
 from sweep.directory import Sweep, add_to_description
 from sweep.drive import Drive
-from sweep.ending import note_growing, resume_command, say, show_failures
+from sweep.ending import note_growing, say, show_failures
 from sweep.environment import python_environment
 from sweep.estimate import Estimator
 from sweep.holding import holder
@@ -174,15 +174,7 @@ def execute(
             note_growing(sweep.directory)
         so_far = _typed.setdefault(directory, [])
         so_far += points.overrides
-        try:
-            runs = sweep.lay_out(points.configs, points.overrides, program, again=again, among=so_far)
-        except Interrupted as interrupted:
-            if (sweep.directory / names.SWEEP).exists():  # else nothing is left of it
-                note_growing(sweep.directory)  # only its own command knows all points
-                interrupted.told = True
-                say(manner(settings).essential(), "\ninterrupted while runs were laid out. To go on:", "yellow")
-                say(manner(settings).essential(), f"  {resume_command(sweep.directory)}")
-            raise
+        runs = sweep.lay_out(points.configs, points.overrides, program, again=again, among=so_far)
         wanted = dict(zip(runs, points.configs, strict=True))
         _note_left_out(sweep.directory, points, len(configs))
         if len(wanted) < len(runs):
@@ -195,6 +187,12 @@ def execute(
     except UsageError:
         if sweep.directory not in _executed:  # it was refused: by a scheduler, say
             sweep.forget()
+        raise
+    except Interrupted:
+        if not (sweep.directory / names.SWEEP).exists():
+            sweep.forget()
+        elif not restoring.are_recorded(sweep.directory, points.configs):
+            note_growing(sweep.directory)  # only its own command knows all points
         raise
     finally:
         sweep.close()
@@ -266,6 +264,11 @@ def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> No
     finally:
         if began:
             _executed.setdefault(directory, []).extend(drive.configs)  # also those that were added meanwhile
+
+
+def opened() -> list[Path]:
+    """The directories of the sweeps that this process has opened."""
+    return list(_opened.values())
 
 
 def has_executed() -> bool:

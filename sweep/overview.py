@@ -13,18 +13,22 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sweep import files, jobs, timed
+from sweep import files, jobs, record, timed
 from sweep import run as names
 from sweep.holding import holder
-from sweep.jobs import Job
+from sweep.jobs import COMPLETING, Job
 from sweep.run import Run
 
+MISSING = "missing"  # is recorded, but its directory is not there
 LOST = "lost"  # says that it is running, while nobody works on it
 ASK_EVERY_S = 30.0  # a scheduler
+ASK_SOON_S = 2.0  # where it has not decided yet what becomes of a job
+SENT_AWAY = (names.PREEMPTED, names.CANCELLED)
+"""How runs stand whose job a scheduler has ended: it may have queued the job again, which it alone can tell."""
 
 
 @dataclasses.dataclass
@@ -42,10 +46,11 @@ class View:
     iterations_per_second: float | None = None
     timed_steps: int | None = None  # of the throughput of a run that has ended (`timed.steps`)
     time_s: float | None = None  # of the latest attempt, so far
-    queued: bool = False  # preempted, and a scheduler has its job queued again
+    queued: bool = False  # preempted or cancelled, and a scheduler still has its job: queued again, or about to be gone
     left_out: bool = False  # cancelled, and not to be resumed unless it is named
     job: str | None = None  # of a scheduler
     waits_for: str | None = None  # why that job does not run, in the scheduler's words, or that it has ended
+    signature: str | None = None
     damaged: list[str] = dataclasses.field(default_factory=list)  # files that are missing or unreadable, and how
 
     @property
@@ -65,6 +70,7 @@ class Overview:
         self.holder: dict[str, Any] | None = None
         self.views: dict[str, View] = {}  # by name of the run, sorted
         self.strangers: list[str] = []  # directories beside the runs that have no config
+        self._recorded: tuple[tuple[int, ...] | None, dict[str, str]] = (None, {})  # names by signature
         self._known: dict[str, tuple[tuple[int, ...] | None, View]] = {}
         self._alive: tuple[float, frozenset[Job], dict[Job, str | None]] = (0.0, frozenset(), {})
 
@@ -81,7 +87,9 @@ class Overview:
                 views[name] = self._view(above, name)
             elif os.path.isdir(above + name):
                 self.strangers.append(name)
-        self.views = views
+        for name in self._missing(views):
+            views[name] = View(name, MISSING, record.GONE)
+        self.views = dict(sorted(views.items()))
         self._find_lost()
         self._show_waiting()
 
@@ -93,7 +101,16 @@ class Overview:
     def counts(self) -> dict[str, int]:
         """How many runs have which status, in the order of names.STATUSES."""
         counted = collections.Counter(view.status for view in self.views.values())
-        return {status: counted[status] for status in (*names.STATUSES, LOST) if counted[status]}
+        return {status: counted[status] for status in (*names.STATUSES, LOST, MISSING) if counted[status]}
+
+    def _missing(self, views: Mapping[str, View]) -> list[str]:
+        """The names of the recorded runs that are not there, also by no other name."""
+        changed = _stamp(f"{self.directory}/{record.FILE}")
+        if changed != self._recorded[0]:
+            self._recorded = (changed, {each.signature: each.name for each in record.read(self.directory).values()})
+        absent = {signature: name for signature, name in self._recorded[1].items() if name not in views}
+        there = {view.signature for view in views.values()} if absent else set()
+        return [name for signature, name in absent.items() if signature not in there]
 
     def _view(self, above: str, name: str) -> View:
         changed = _stamp(f"{above}{name}/{names.STATE}")
@@ -113,13 +130,13 @@ class Overview:
             if (job := self._job_of(view)) is not None:
                 asked[view.name] = job
                 view.job = job[1]
-        sent_away = [view for view in self.views.values() if view.status == names.PREEMPTED]
+        sent_away = [view for view in self.views.values() if view.status in SENT_AWAY and not view.left_out]
         again = {view.name: job for view in sent_away if (job := self._job_of(view)) is not None}
         when, which, alive = self._alive
         both = frozenset([*asked.values(), *again.values()])
         if not both:
             alive = {}
-        elif which != both or time.monotonic() - when > ASK_EVERY_S:
+        elif which != both or time.monotonic() - when > self._pause(again.values()):
             alive = jobs.known(asked.values()) if self.holder is None else dict.fromkeys(asked.values())
             alive |= jobs.known(again.values(), believed=False)
             when = time.monotonic()
@@ -132,6 +149,11 @@ class Overview:
             view.queued = again.get(view.name) in alive
             view.job = again[view.name][1] if view.queued else None
             view.waits_for = alive[again[view.name]] if view.queued else None
+
+    def _pause(self, ended: Iterable[Job]) -> float:
+        """Seconds between two questions about jobs, of which some have been ended."""
+        alive = self._alive[2]
+        return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
 
     def _show_waiting(self) -> None:
         """What the launcher knows of jobs that wait: it asks their scheduler, so nobody else need do so."""
@@ -177,6 +199,7 @@ def look(above: str, name: str) -> View:
         view.status = str(status) if status in names.STATUSES else names.PENDING
     elif result is not None:
         view.status = str(result["status"]) if result.get("status") in names.STATUSES else names.DONE
+    view.signature = state["signature"] if isinstance(state.get("signature"), str) else None
     view.reason = None if state.get("reason") is None else str(state["reason"])
     view.left_out = view.status == names.CANCELLED and bool(state.get("left_out"))
     attempts = state.get("attempts")

@@ -14,7 +14,7 @@ import yaml
 from sweep import run as names
 from sweep import yaml_files
 from sweep.counting import counted
-from sweep.files import is_regular
+from sweep.files import is_regular, set_aside
 from sweep.redact import hide_in_word
 from sweep.run import SIGNATURE_DIGITS, Run, UsageError, write_json, write_text
 from sweep.signature import signature
@@ -139,7 +139,11 @@ def lay_out(sweep: Path, points: Iterable[Point], folder: str = names.RUNS) -> l
     Args:
         folder: of the sweep, that they are in.
     """
-    places = place(sweep, points, folder)
+    return create(place(sweep, points, folder))
+
+
+def create(places: Sequence[Place]) -> list[Run]:
+    """Make what is not there of the run directories of points, see `lay_out`."""
     different = {each.run: each for each in places}
     for run, entry in counted("runs laid out", different.items()):
         if not entry.known:
@@ -189,7 +193,11 @@ def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
 
 
 def _create(run: Run, entry: Place) -> None:
+    _put_aside(run)
     run.directory.mkdir(parents=True, exist_ok=True)
+    for path in (run.path(names.STATE), run.path(names.CONFIG)):
+        if not is_regular(path):  # a directory, say, could not be replaced
+            set_aside(path)
     state = {
         "format": names.FORMAT,
         "status": names.PENDING,
@@ -202,7 +210,8 @@ def _create(run: Run, entry: Place) -> None:
         "updated": names.now(),
         "attempts": [],
     }
-    write_json(run.path(names.STATE), state)
+    if run.state().get("signature") != entry.signature:  # else only its config was missing
+        write_json(run.path(names.STATE), state)
     _write_config(run, entry.point.config)  # last: a directory with a config is a run
 
 
@@ -211,14 +220,27 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
     write_text(run.path(names.CONFIG), text)
 
 
+def _put_aside(run: Run) -> None:
+    """Rename what is left of a directory that was removed while somebody wrote there."""
+    if run.directory.is_dir():
+        names.remove_partial(run.directory)
+    if run.directory.is_dir() and full_signature(run) is None and any(run.directory.iterdir()):
+        number = 1
+        while (aside := run.directory.with_name(f"{run.name}.removed-{number}")).exists():
+            number += 1
+        run.directory.rename(aside)
+
+
 def unfit(run: Run) -> str | None:
     """Why a run that is laid out cannot be computed any more: its files have been removed or changed; else None."""
     if not run.directory.is_dir():
         return "the directory of the run has been removed; a resume lays it out again"
     known = run.state().get("signature")
-    if not isinstance(known, str):
+    if not isinstance(known, str):  # state.json is gone, too, or damaged
+        known = run.signature
+    if not re.fullmatch(rf"[0-9a-f]{{{SIGNATURE_DIGITS},}}", known):
         return None
-    if _signature_of_config(run) == known:
+    if (_signature_of_config(run) or "").startswith(known):
         return None
     return f"{names.CONFIG} has been removed or changed; a resume writes it again"
 

@@ -72,8 +72,9 @@ def execute(
                 tasks(run, config), module=[MODULE, f"{seconds:g}"], workers=config["workers"], gpus=0
             )
             failed += not _probe(executor, task, how)
-    except UsageError:
-        sweep.forget()
+    except (UsageError, signals.Interrupted) as ended:
+        if not (isinstance(ended, signals.Interrupted) and ended.told):  # nothing was started
+            sweep.forget()
         raise
     finally:
         sweep.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sweep import places, plan
+from sweep import places, plan, wholeness
 from sweep import run as names
 from sweep.directory import described
 from sweep.ending import say
@@ -92,7 +92,7 @@ def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> d
             made_by = state["attempts"][-1].get("code_version") if state["attempts"] else None
             if signature not in left or made_by != version or not plan.is_complete(earlier):
                 continue
-            if _made_as(earlier, left[signature]) and _is_copyable(earlier):
+            if _made_as(earlier, left[signature]) and _is_copyable(earlier) and wholeness.is_whole(earlier):
                 del left[signature]
                 found[signature] = earlier
     return found

@@ -16,7 +16,7 @@ from sweep import run as names
 from sweep.allocation import CAME, Allocation, preempted, seconds_left
 from sweep.run import Run
 from sweep.slurm_options import EARLY_S, SlurmOptions
-from sweep.states import finish_attempt, write_state
+from sweep.states import finish_attempt, finish_by_result, write_state
 
 PATIENCE_S = 60.0  # for a job that was sent away to let go of its run
 ENDED = "SLURM ended it: cancelled, preempted or out of time"
@@ -107,10 +107,9 @@ def settle(run: Run, job: str) -> None:
     if state["status"] in names.COMPLETE:
         return
     last = state["attempts"][-1] if state["attempts"] else {}
-    result = run.result()
-    if result is not None:
-        finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
-    elif last.get("status") == names.RUNNING:
+    if finish_by_result(run):
+        return
+    if last.get("status") == names.RUNNING:
         stopped = names.read_json(run.attempt(last["number"]) / names.STOPPED)
         if stopped is not None:
             finish_attempt(run, names.PREEMPTED, stopped.get("reason"), None)

@@ -21,6 +21,8 @@ from sweep.states import write_state
 
 OPEN = (names.PENDING, names.RUNNING, names.PREEMPTED)
 """How runs stand that their job will compute, or computes."""
+KEEPING = (*OPEN, names.CANCELLED)
+"""How runs stand that their job may still compute: SLURM may have ended it and queued it again."""
 
 
 def shared_out(
@@ -76,7 +78,7 @@ def beside_others(asked: Sequence[Run]) -> list[Run]:
         if batch is None or not batch.packed or index >= len(batch.tasks):
             continue
         others = (Run(path.parent.parent / names.RUNS / name) for name in batch.tasks[index])
-        left = (other for other in others if other.directory not in directories and other.status() in OPEN)
+        left = (other for other in others if other.directory not in directories and other.status() in KEEPING)
         if any(belongs_to(other, path, index) for other in left):
             found += mine
     return found

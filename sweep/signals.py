@@ -12,6 +12,7 @@ _received = 0  # how often we have been asked
 _deferring = False
 _deferred: int | None = None  # the signal that has not been raised yet
 
+NOTHING = "interrupted; nothing was started"
 PATIENCE = 2
 """So often somebody may ask before a call that does not return is interrupted, whatever it does."""
 
@@ -31,8 +32,8 @@ def hurried() -> bool:
 def interruptible() -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one makes the tidying `hurried`.
 
-    Where nobody has told the user before this block is left, one word is printed. A terminal that is closed sends
-    SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
+    Where nobody has told the user before this block is left, nothing was started, and a line says so. A terminal that
+    is closed sends SIGHUP, and some send it twice: only SIGINT and SIGTERM hurry.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -53,7 +54,7 @@ def interruptible() -> Iterator[None]:
     except Interrupted as interrupted:
         if not interrupted.told:
             with suppress(OSError):  # a terminal that has gone
-                print("interrupted", file=sys.stderr, flush=True)
+                print(NOTHING, file=sys.stderr, flush=True)
         raise
     finally:
         _received = 0

@@ -14,7 +14,7 @@ from sweep.failures import LOST, TIME
 from sweep.run import Run
 from sweep.slurm_batch import FOLDER, Batch, place_of, read
 from sweep.slurm_queue import ENDED, GONE, Listed, SlurmSilent
-from sweep.states import finish_attempt, write_state
+from sweep.states import finish_attempt, finish_by_result, write_state
 
 
 class Jobs:
@@ -100,7 +100,6 @@ def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) 
         return cause
     stopped = names.read_json(run.attempt(last["number"]) / names.STOPPED) if running else None
     saved = stopped or (last if began and last.get("status") == names.PREEMPTED else None)
-    result = run.result()
     if not began and status in (names.FAILED, names.TIMEOUT) and _has_served(run, listed):
         status, cause, why = names.FAILED, LOST, f"{why}, and before its turn had come"
     elif listed is not None and not began and status == names.FAILED:
@@ -108,9 +107,9 @@ def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) 
     if status == names.CANCELLED and reason is not None:
         why = reason
     with contextlib.suppress(OSError):  # a full disk: a resume settles it again
-        if result is not None:
-            finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
-        elif stopped is not None and status != names.CANCELLED and cause not in (LOST, TIME):
+        if finish_by_result(run):
+            return cause
+        if stopped is not None and status != names.CANCELLED and cause not in (LOST, TIME):
             finish_attempt(run, names.PREEMPTED, stopped.get("reason"), None)
         elif began:
             why = f"{saved.get('reason')}; {why}" if saved is not None and status != names.CANCELLED else why

@@ -212,12 +212,14 @@ class SlurmOptions:
     def known_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
         """Which of these jobs (`id` of job.json) wait, for what, or run (None); None where SLURM does not answer."""
         from sweep import slurm_queue as queue
+        from sweep.jobs import COMPLETING
 
         try:
             listed = queue.jobs()
         except queue.SlurmSilent:
             return None
-        return {id: listed[id].waits_for for id in jobs if id in listed and listed[id].alive}
+        alive = {id: listed[id] for id in jobs if id in listed and listed[id].alive}
+        return {id: COMPLETING if job.state == "COMPLETING" else job.waits_for for id, job in alive.items()}
 
     @classmethod
     def unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:

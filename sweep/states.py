@@ -32,6 +32,17 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
     write_state(run, status=status, reason=reason, attempts=attempts)
 
 
+def finish_by_result(run: Run) -> bool:
+    """Write how a run has ended that has left a result, of which nothing runs any more; returns whether it has one."""
+    from sweep.wholeness import judge  # which reads what plan.py lays out, as this module writes it
+
+    ended = judge(run)
+    if ended is not None:
+        status, reason, cause = ended
+        finish_attempt(run, status, reason, None, cause)
+    return ended is not None
+
+
 def settle_abandoned(run: Run) -> None:
     """Bring the state of a run that no launcher watches in line with what it has left: its result counts.
 
@@ -46,10 +57,9 @@ def settle_abandoned(run: Run) -> None:
                 kill_processes_of(run.attempt(number).absolute())
                 names.remove_partial(run.attempt(number))
         names.remove_partial(run.directory)
-    result = run.result()
-    if result is not None and status not in names.COMPLETE:
-        finish_attempt(run, result.get("status", names.DONE), result.get("reason"), None)
-    elif result is None and status == names.RUNNING:
+    if status not in names.COMPLETE and finish_by_result(run):
+        return
+    if status == names.RUNNING:
         numbers = run.attempt_numbers()
         stopped = names.read_json(run.attempt(numbers[-1]) / names.STOPPED) if numbers else None
         if stopped is not None:
@@ -64,18 +74,19 @@ def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
     Raises:
         UsageError: a scheduler that has some of them does not answer; nothing has been changed.
     """
-    wanted = (names.PENDING, names.RUNNING, names.PREEMPTED)
+    ended = (names.PREEMPTED, names.CANCELLED)
+    wanted = (names.PENDING, names.RUNNING, *ended)
     left = {run: status for run in runs if (status := run.status()) in wanted}
     given = jobs.found(left)
-    # a run that was sent away may wait for its turn again
-    queued = jobs.known(given[run] for run in given if left[run] == names.PREEMPTED)
-    left = {run: status for run, status in left.items() if status != names.PREEMPTED or given.get(run) in queued}
+    # a run whose job the scheduler has ended may wait for its turn again
+    queued = jobs.known(given[run] for run in given if left[run] in ended)
+    left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
     jobs.cancel({run: job for run, job in given.items() if run in left}, reason)
     for run, before in left.items():
         settle_abandoned(run)
         if run.status() in (names.FAILED, names.CANCELLED) and run.state()["attempts"]:
             finish_attempt(run, names.CANCELLED, reason, None)
-        elif run.status() == names.PENDING or before == names.PREEMPTED:
+        elif run.status() == names.PENDING or before in ended:
             write_state(run, status=names.CANCELLED, reason=reason)
 
 

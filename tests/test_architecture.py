@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import ROOT
 
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
-GROUND = tuple(f"sweep.{name}" for name in ("files", "run", "sheets", "signature", "timed", "units", "yaml_files"))
+GROUND_NAMES = ("files", "record", "run", "sheets", "signature", "timed", "units", "yaml_files")
+GROUND = tuple(f"sweep.{name}" for name in GROUND_NAMES)
 """What all rooms but compressors/ share: files, the run directory and what stands in it, units."""
 MAY_IMPORT = {
     "compressors": (),

@@ -10,7 +10,7 @@ import argparse
 
 from sweep import run as names
 from sweep.commands import finding
-from sweep.run import runs_of
+from sweep.run import Run, runs_of
 from sweep.text import plural
 
 SHOWN = 20  # runs
@@ -27,8 +27,8 @@ def run(options: argparse.Namespace) -> int:
 
     directory, words = finding.sweep_and_runs(options.words)
     runs = finding.chosen(directory, words)
-    before = {each: each.status() for each in runs}
-    unfinished = [each for each in runs if before[each] not in names.COMPLETE]
+    before = {each: _standing(each) for each in runs}
+    unfinished = [each for each in runs if before[each][0] not in names.COMPLETE]
     request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, sender())
     while unfinished and not ask(directory, request):
         if (sweep := take_over(directory)) is None:
@@ -40,10 +40,17 @@ def run(options: argparse.Namespace) -> int:
         finally:
             sweep.close()
         break
-    after = {each: each.status() for each in runs}
-    cancelled = [each for each in runs if after[each] == names.CANCELLED != before[each]]
+    after = {each: _standing(each) for each in runs}
+    # one whose job SLURM has ended and queued again said that it was cancelled before
+    cancelled = [each for each in runs if after[each][0] == names.CANCELLED and after[each] != before[each]]
     for each in runs if words else cancelled:
         if len(runs if words else cancelled) <= SHOWN:
-            print(f"{each.name}: {after[each]}")
+            print(f"{each.name}: {after[each][0]}")
     print(f"{plural(len(cancelled), 'run')} of {len(runs_of(directory))} cancelled")
     return 0
+
+
+def _standing(run: Run) -> tuple[str, object]:
+    """Status and reason."""
+    state = run.state()
+    return state["status"], state.get("reason")

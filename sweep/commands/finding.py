@@ -57,13 +57,18 @@ def last() -> Path:
     return found
 
 
-def chosen(directory: Path, words: Sequence[str]) -> list[Run]:
+def chosen(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
     """The runs that words name, in the order of names; all without any.
+
+    Args:
+        missing: names of runs that are to be there, too.
 
     Raises:
         UsageError: a word names no run, or is the beginning of several.
     """
     runs = runs_of(directory)
+    if missing:
+        runs = sorted({*runs, *(Run(directory / names.RUNS / name) for name in missing)}, key=lambda run: run.name)
     if not words:
         return runs
     wanted = {name for word in words for name in matching(word, [run.name for run in runs])}

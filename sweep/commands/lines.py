@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from sweep import timed
+from sweep.jobs import COMPLETING
 from sweep.overview import Overview, View
 from sweep.text import aligned, duration, number, one_line, plural, who
 
@@ -49,7 +50,8 @@ def sentence(view: View) -> str:
 
 def remark(view: View) -> str:
     """Why a run stands as it does."""
-    words = [view.reason or "", "queued again" if view.queued else "", *view.damaged]
+    is_queued_again = view.queued and view.waits_for != COMPLETING
+    words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
     if view.iterations_per_second is not None and (few := timed.remark(view.timed_steps)):
         words.append(f"it/s {few}")
     if view.left_out:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import plan
+from sweep import plan, restoring
 from sweep import run as names
 from sweep.commands import finding
 from sweep.run import Run, UsageError
@@ -36,16 +36,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sweep.signals import interruptible
+
+    with interruptible():
+        return _resume(options)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """Compute the runs, or have the launcher of the sweep do so; returns the exit status."""
     from sweep import flags
     from sweep.asking import ask, take_over
     from sweep.holding import holder
     from sweep.output import Manner
     from sweep.owners import refuse_strangers
     from sweep.requests import RESUME, Request, sender
-    from sweep.signals import interruptible
 
     directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words)
+    runs = finding.chosen(directory, words, [each.name for each in restoring.missing(directory)])
     everything = bool(options.all or words)
     for flag in (flags.QUIET, flags.JSON, flags.TRUST):
         if getattr(options, flag.lstrip("-")):
@@ -53,17 +60,17 @@ def run(options: argparse.Namespace) -> int:
     while True:
         if (by := holder(directory)) is not None:
             wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
-            ended = {each for each in wanted if each.status() not in (names.PENDING, names.RUNNING)}
+            waiting = (names.PENDING, names.RUNNING)
+            ended = {each for each in wanted if each.status() not in waiting or not each.directory.exists()}
             if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), sender())):
-                taken = [each for each in ended if each.status() in (names.PENDING, names.RUNNING, *names.COMPLETE)]
+                taken = [each for each in ended if each.status() in (*waiting, *names.COMPLETE)]
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
                 _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
                 return 0
             continue
         refuse_strangers(directory, runs)
         if (sweep := take_over(directory)) is not None:
-            with interruptible():
-                return _run(sweep, runs, options, everything)
+            return _run(sweep, runs, options, everything)
 
 
 def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> bool:
@@ -93,15 +100,30 @@ def is_left_out(run: Run) -> bool:
 
 
 def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
+    """Compute runs of an open sweep, and say how to go on where that is interrupted; returns the exit status."""
+    from sweep.ending import tell_interrupted
+    from sweep.signals import Interrupted
+
+    try:
+        return _take_to_end(sweep, runs, options, everything)
+    except Interrupted as interrupted:
+        tell_interrupted(interrupted, [sweep.directory])
+        raise
+
+
+def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
     from sweep import jobs, launch, plan
     from sweep.directory import torn
+    from sweep.ending import say
     from sweep.launchers import options_of
     from sweep.output import Manner, manner
     from sweep.settings import settings_of
     from sweep.tasks import check
 
     try:
+        chosen = {each.name for each in runs}
+        again = restoring.lay_out(sweep.directory, lambda name: name in chosen)
         owned = {each: job for each in runs if (job := jobs.job_of(each)) is not None and not plan.is_complete(each)}
         alive = jobs.known(owned.values())
         wanted = [
@@ -121,6 +143,8 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
         first = next(iter(configs.values()), None)
         how = Manner(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
         _say_what_is_not(sweep.directory, runs, wanted, how)
+        if again:
+            say(how.chatter(), f"{plural(len(again), 'run')} laid out again, of which the directory was not there")
         if first is not None:
             _, mpi = settings_of(first)
             launcher = options_of(first["launcher"])

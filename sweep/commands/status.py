@@ -9,10 +9,10 @@ import sys
 
 from sweep import run as names
 from sweep.commands import finding, lines
-from sweep.overview import LOST, Overview
+from sweep.overview import LOST, MISSING, Overview
 from sweep.text import one_line
 
-FAILED = (names.FAILED, names.TIMEOUT, names.DIVERGED, LOST)
+FAILED = (names.FAILED, names.TIMEOUT, names.DIVERGED, LOST, MISSING)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sweep import run as names
-from sweep.signals import Interrupted, check, deferred, hurried, interruptible
+from sweep.signals import NOTHING, Interrupted, check, deferred, hurried, interruptible
 from tests.conftest import ROOT, eventually
 from tests.faults.conftest import StandInOf, ranks
 
@@ -47,15 +47,16 @@ def test_once_waits_for_what_ends_by_itself(stand_in: StandInOf) -> None:
     assert (sweep.run.attempt(1) / names.STDOUT).read_text() == "tidied\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("late_s", [0.15, 0.6, 1.2])
-def test_before_anything_has_begun_a_word_is_enough(tmp_path: Path, late_s: float) -> None:
+def test_before_anything_has_begun_a_line_says_so(tmp_path: Path, late_s: float, number: signal.Signals) -> None:
     command = [sys.executable, str(ROOT / "multirun.py"), "-m", "hydra.sweep.dir=sweep", "seed=range(200)"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     eventually(lambda: "multirun.py" in Path(f"/proc/{process.pid}/maps").read_text() or loaded(process.pid))
     time.sleep(late_s)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=120)
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert (process.returncode, out, err) == (128 + number, "", f"{NOTHING}\n")
     assert list(tmp_path.iterdir()) == []
 
 

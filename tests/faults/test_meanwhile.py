@@ -106,6 +106,24 @@ def test_a_run_directory_is_removed_meanwhile(stand_in: StandInOf) -> None:
     assert code == 0 and f"1 of {len(sweep.runs)} runs to do" in out
 
 
+def test_a_run_whose_files_are_removed_under_it_is_not_done(stand_in: StandInOf) -> None:
+    """`rm -rf` while ranks write: they make their files anew, from where they are, and end well."""
+    sweep = stand_in(ranks(30, 0.1), points=3)
+    launcher = sweep.start()
+    gone = sweep.training()
+    for path in gone.directory.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1 and f"{gone.name}: retry" not in out
+    assert f"({failures.INPUT}: not whole: {names.CONFIG} has been removed or changed; a resume computes it" in out
+    assert (gone.directory / "completed").exists() and gone.result() is None
+    assert {run.status() for run in sweep.runs} == {names.DONE} and len(sweep.runs) == 2
+    sweep.lay_out()
+    code, out = sweep.finish()
+    assert code == 0 and "1 of 3 runs to do" in out
+    assert [line.split(",")[0] for line in gone.path(names.STEPS).read_text().splitlines()[:2]] == ["step", "1"]
+
+
 @pytest.mark.parametrize("what", [names.CONFIG, "directory"])
 def test_a_run_is_changed_before_its_turn(stand_in: StandInOf, what: str) -> None:
     """What is computed under a signature is what the signature says, or nothing."""

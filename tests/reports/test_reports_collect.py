@@ -18,6 +18,7 @@ import reports
 from reports import rows
 from reports.build import build
 from reports.collect import RUN_COLUMNS
+from sweep import record
 from sweep import run as rundir
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -220,6 +221,15 @@ def test_rows_that_a_result_knows_of_are_missed(tmp_path: Path) -> None:
     assert set(report.epochs["run"]) == set()
     told = {entry.path.parent.name: entry.reason for entry in report.left_out}
     assert told == dict.fromkeys("0123", "no rows, though epoch 15 was reached")
+
+
+def test_a_run_that_is_recorded_and_has_no_directory_is_left_out(nine: Path) -> None:
+    kept, gone, _ = sorted(nine.glob("runs/*"))[:3]
+    entries = [record.entry(path.name, f"{number}", [], {}) for number, path in enumerate((kept, gone))]
+    record.note(nine, entries)
+    shutil.rmtree(gone)
+    report = reports.load(nine)
+    assert len(report.runs) == 8 and reasons(report) == {gone.name: f"missing: {record.GONE}"}
 
 
 def test_a_config_that_contains_itself_is_left_out(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from sweep import detached, plan
+from sweep import detached, plan, record, restoring
 from sweep import run as names
 from sweep.directory import Sweep
 from sweep.holding import holder
@@ -47,7 +47,9 @@ def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
     try:
         points = [Point(config(i, script, **sweep), {"seed": str(i)}) for i, script in enumerate(scripts)]
         names.write_text(directory / names.SWEEP, yaml.safe_dump({"format": names.FORMAT, "swept": ["seed"]}))
-        return plan.lay_out(directory, points)
+        places = plan.place(directory, points)
+        record.note(directory, restoring.recorded(places))
+        return plan.create(places)
     finally:
         opened.close()
 

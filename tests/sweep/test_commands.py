@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sweep import detached, flags, launch, launchers, plan, requests, snapshot
+from sweep import detached, flags, launch, launchers, plan, record, requests, snapshot
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.directory import Sweep
@@ -373,6 +375,81 @@ def test_resume_leaves_out_what_is_damaged_and_says_so(
     assert statuses(runs) == [names.PENDING] * 3 + [names.DONE]
 
 
+@pytest.mark.parametrize("how", ["moved", "removed", "without config.yaml"])
+def test_a_run_whose_directory_is_gone_is_missing_and_laid_out_again(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    sweep = tmp_path / "sweep"
+    kept, gone, _ = runs = lay_out(sweep, [SUCCEED] * 3)
+    assert resume(sweep) == 0
+    finished = kept.path(names.RESULT).stat().st_mtime_ns
+    config = gone.path(names.CONFIG).read_text()
+    if how == "moved":
+        gone.directory.rename(tmp_path / "elsewhere")
+    elif how == "removed":
+        shutil.rmtree(gone.directory)
+    else:
+        gone.path(names.CONFIG).unlink()
+    sweep = sweep.rename(tmp_path / "renamed")  # a sweep may be moved as a whole
+    kept, gone, _ = runs = [Run(sweep / names.RUNS / run.name) for run in runs]
+    capsys.readouterr()
+    assert main(["status", str(sweep)]) == 0
+    assert re.search(rf"3 runs: 2 done, 1 missing(.|\n)*{gone.name} +missing .*a resume lays", capsys.readouterr().out)
+    assert main(["watch", str(sweep)]) == 1
+    assert "python -m sweep resume" in capsys.readouterr().out
+    assert resume(sweep, gone.name) == 0
+    assert "1 run laid out again" in capsys.readouterr().out
+    assert statuses(runs) == [names.DONE] * 3 and gone.path(names.CONFIG).read_text() == config
+    assert kept.path(names.RESULT).stat().st_mtime_ns == finished
+    assert len(gone.state()["attempts"]) == 1  # what only lacked its config is done already
+    assert resume(sweep) == 0 and "nothing to resume of 3 runs" in capsys.readouterr().out
+
+
+def test_a_launcher_lays_out_again_what_was_removed_meanwhile(
+    driven: Driven, tmp_path: Path, resume: Callable[..., int]
+) -> None:
+    gone, busy = driven(SUCCEED, SLEEP)
+    eventually(lambda: statuses([gone, busy]) == [names.DONE, names.RUNNING])
+    shutil.rmtree(gone.directory)
+    assert resume(tmp_path) == 0
+    eventually(lambda: statuses([gone, busy]) == [names.DONE, names.RUNNING])
+
+
+def test_a_run_that_has_another_name_is_not_missing(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = lay_out(tmp_path, [SUCCEED])
+    run.directory.rename(run.directory.with_name("mine"))
+    assert main(["status", str(tmp_path)]) == 0
+    assert "1 run: 1 pending" in capsys.readouterr().out
+    assert resume(tmp_path) == 0 and [each.name for each in runs_of(tmp_path)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda known: known.clear(),
+        lambda known: known.update(base=[]),
+        lambda known: known["base"].clear(),
+        lambda known: [each.update(name="../../elsewhere") for each in known["runs"].values()],
+        lambda known: [each.update(changes=None) for each in known["runs"].values()],
+        lambda known: [each.update(lacks=[[]]) for each in known["runs"].values()],
+        lambda known: known.update(runs={signature: 3 for signature in known["runs"]}),
+    ],
+)
+def test_a_damaged_record_is_as_none(
+    tmp_path: Path, resume: Callable[..., int], damage: Callable[[Any], object]
+) -> None:
+    runs = lay_out(tmp_path / "sweep", [SUCCEED] * 2)
+    shutil.rmtree(runs[1].directory)
+    known = names.read_json(tmp_path / "sweep" / record.FILE)
+    damage(known)
+    names.write_json(tmp_path / "sweep" / record.FILE, known)
+    assert main(["status", str(tmp_path / "sweep")]) == 0
+    assert resume(tmp_path / "sweep") in (0, 1) and runs[0].status() == names.DONE
+    assert not runs[1].directory.exists() and [path.name for path in tmp_path.iterdir()] == ["sweep"]
+
+
 class Scheduler(launchers.LocalOptions):
     ended: list[list[str]] = []
     alive: dict[str, str | None] = {"8": None}
@@ -403,6 +480,22 @@ def test_runs_of_a_scheduler(
     assert capsys.readouterr().err == "scancel: no answer\n" and queued.status() == names.RUNNING
     assert main(["cancel", str(tmp_path), "seed=0"]) == 0
     assert Scheduler.ended == [["8", "9"], ["8"]] and queued.status() == names.CANCELLED
+
+
+def test_a_run_whose_job_was_queued_again_is_cancelled_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says that it was cancelled, until its job begins again; one whose job is gone has been."""
+    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(Scheduler, "ended", [])
+    runs = lay_out(tmp_path, [SUCCEED] * 2)
+    for run, job in zip(runs, ("8", "7"), strict=True):
+        names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": job})
+        state = {"status": names.CANCELLED, "reason": "SLURM ended it", "attempts": [{"number": 1, "job": job}]}
+        names.write_json(run.path(names.STATE), {**run.state(), **state})
+    assert main(["cancel", str(tmp_path)]) == 0
+    assert Scheduler.ended == [["8"]] and "1 run of 2 cancelled" in capsys.readouterr().out
+    assert [str(run.state()["reason"]).split()[0] for run in runs] == ["cancelled", "SLURM"]
 
 
 def test_watch_follows_to_the_end(driven: Driven, tmp_path: Path) -> None:

@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import launch, plan
+from sweep import launch, plan, provenance, record, signals
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.closing import Closing
 from sweep.directory import LOCK, Sweep, add_to_description, described, torn
-from sweep.ending import show_failures
+from sweep.ending import show_failures, tell_interrupted
 from sweep.output import Output
-from sweep.plan import Point
-from sweep.run import Run, UsageError
+from sweep.run import Run, UsageError, runs_of
 from sweep.settings import SweepSettings
 from sweep.signals import Interrupted
-from tests.sweep.fakes import config, write_run
+from tests.sweep.fakes import SUCCEED, config, lay_out, write_run
 
 MPI = ["sh", "-c", "exit 0", "{workers}"]
 
@@ -53,37 +52,117 @@ def test_a_lock_that_was_taken_away_meanwhile_is_none(tmp_path: Path, monkeypatc
     sweep.close()
 
 
-def test_a_sweep_that_lacks_points_says_so_until_they_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ctrl-C comes when the first run is there."""
-    lay_out = plan.lay_out
+def interrupted_when(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Ctrl-C comes while points are laid out: at a step of that, or when the first run is there."""
+    create = plan.create
 
-    def one(sweep: Path, points: list[Point]) -> list[Run]:
-        lay_out(sweep, points[:1])
+    def one(places: list[plan.Place]) -> list[Run]:
+        create(places[:1])
         raise Interrupted(130)
 
-    configs = [config(seed) for seed in range(3)]
-    typed = [{"seed": str(seed)} for seed in range(3)]
-    monkeypatch.setattr(plan, "lay_out", one)
+    def at_once(*_: object) -> None:
+        raise Interrupted(130)
+
+    where = {"place": plan, "note": record, "describe": provenance}
+    if step == "create":
+        monkeypatch.setattr(plan, "create", one)
+    else:
+        monkeypatch.setattr(where[step], step, at_once)
     monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
-    directory = tmp_path / "sweep"
+    monkeypatch.setattr(launch, "_opened", {})
+
+
+CONFIGS = [config(seed) for seed in range(3)]
+TYPED = [{"seed": str(seed)} for seed in range(3)]
+
+
+def interrupted(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says that is interrupted while it lays out a sweep."""
     with pytest.raises(Interrupted) as found:
-        launch.execute(configs, typed, directory, dict, fresh=False)
-    said = capsys.readouterr().out
-    assert found.value.told and "interrupted while runs were laid out. To go on:\n  python " in said
-    assert f"sweep.resume={os.path.relpath(directory)}" in said and "-m sweep resume" not in said
+        launch.execute(CONFIGS, TYPED, directory, dict, fresh=False)
+    tell_interrupted(found.value, launch.opened())
+    return capsys.readouterr().err
+
+
+def test_a_sweep_that_is_interrupted_while_it_is_laid_out_goes_on_from_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "sweep"
+    interrupted_when(monkeypatch, "create")
+    told = interrupted(directory, capsys)
+    assert told == f"\ninterrupted. To go on:\n  python -m sweep resume {os.path.relpath(directory)}\n"
+    monkeypatch.undo()
+    assert main(["status", str(directory)]) == 0
+    assert "3 runs: 1 pending, 2 missing" in capsys.readouterr().out
+    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    assert main(["resume", str(directory)]) == 0
+    assert [run.status() for run in runs_of(directory)] == ["done"] * 3
+
+
+@pytest.mark.parametrize("step", ["place", "note", "describe"])
+def test_a_sweep_that_is_interrupted_before_it_is_one_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
+) -> None:
+    interrupted_when(monkeypatch, step)
+    assert interrupted(tmp_path / "sweep", capsys) == "" and not list(tmp_path.iterdir())
+
+
+def test_points_that_were_not_recorded_yet_only_their_command_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More points for a sweep that is there."""
+    sweep = Sweep(tmp_path / "sweep", fresh=False)
+    sweep.lay_out(CONFIGS[:1], TYPED[:1], MPI)
+    sweep.close()
+    interrupted_when(monkeypatch, "note")
+    told = interrupted(tmp_path / "sweep", capsys)
+    assert "To go on:" in told and f"sweep.resume={os.path.relpath(tmp_path / 'sweep')}" in told
+    assert len(runs_of(tmp_path / "sweep")) == 1
+
+
+def test_a_report_that_is_interrupted_is_all_that_is_left_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, "a=1-11111111", {"status": "done"}, {"status": "done"})
+    (tmp_path / names.SWEEP).touch()
+    tell_interrupted(Interrupted(143), [tmp_path])
+    assert capsys.readouterr().err.endswith(f"To report on them:\n  python -m reports {os.path.relpath(tmp_path)}\n")
+
+
+def test_so_it_is_where_the_last_run_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = lay_out(tmp_path, [SUCCEED])
+
+    def check() -> None:
+        if runs[0].result() is not None:
+            raise Interrupted(143)
+
+    monkeypatch.setattr(signals, "check", check)
+    with pytest.raises(Interrupted) as found:
+        launch.take_to_end(tmp_path, {runs[0]: config(0)})
+    assert runs[0].status() == names.DONE and not found.value.told and "To go on" not in capsys.readouterr().out
+
+
+def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no record of its runs."""
+    directory = tmp_path / "sweep"
+    plan.lay_out(directory, plan.points_of(CONFIGS[:1], TYPED[:1]))
+    (directory / names.SWEEP).write_text("format: 1\nlaying_out: 3\n")
     lacks = "it was ended while its 3 points were laid out, and some are not there; its own command, with sweep.resume="
     assert lacks in str(torn(directory))
     assert main(["status", str(directory)]) == 0
     assert lacks in capsys.readouterr().out
+    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
     monkeypatch.setattr(launch, "take_to_end", lambda directory, configs: None)
     monkeypatch.setattr(launch, "conclude", lambda: 0)
     assert main(["resume", str(directory)]) == 1
     assert lacks in capsys.readouterr().err and torn(directory) is not None
-    monkeypatch.undo()
     sweep = Sweep(directory, fresh=False)
-    assert len(sweep.lay_out(configs, typed, MPI)) == 3
+    assert len(sweep.lay_out(CONFIGS, TYPED, MPI)) == 3
     sweep.close()
     assert torn(directory) is None
 

@@ -97,6 +97,12 @@ def test_one_of_many_is_taken_out_and_all_of_them_are_cancelled(
     assert fake.asked("scancel") == ["100"]
 
 
+def test_a_job_that_was_queued_again_is_kept_for_what_it_had_begun(executor: SlurmRunExecutor, make: Make) -> None:
+    a, b = submit(executor, make("a"), make("b"))
+    write_state(a.mpi_run.run, status=names.CANCELLED, reason="SLURM ended it", attempts=[{"job": a.slurm_id}])
+    assert beside_others([b.mpi_run.run]) == [b.mpi_run.run]
+
+
 def test_without_a_launcher_one_of_many_is_taken_out_too(
     executor: SlurmRunExecutor, make: Make, fake: FakeSlurm
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sweep import launchers
+from sweep import jobs, launchers, overview
 from sweep import run as names
 from sweep.__main__ import main
 from sweep.directory import Sweep
@@ -115,11 +115,13 @@ def test_a_scheduler_is_asked_once_and_for_what_it_alone_knows(sweep: Path, monk
     assert views(sweep)["a=2-22222222"].status == names.RUNNING
 
 
+@pytest.mark.parametrize("status", ["preempted", "cancelled"])
 def test_a_run_that_was_sent_away_is_shown_as_queued_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str
 ) -> None:
+    """A job that somebody has queued again was ended like one that was cancelled."""
     monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
-    run = write_run(tmp_path, "a=1-11111111", {"status": "preempted", "reason": "saved", "attempts": [ENDED]})
+    run = write_run(tmp_path, "a=1-11111111", {"status": status, "reason": "saved", "attempts": [ENDED]})
     names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
     waits = {"7_1": "pending: BeginTime"}
     again = "saved; queued again; job 7_1 (pending: BeginTime)"
@@ -131,6 +133,32 @@ def test_a_run_that_was_sent_away_is_shown_as_queued_where_it_is(
         assert overview.active == active and overview.views[run.name].ended != active
     monkeypatch.setattr(Scheduler, "alive", None)  # it does not answer: nobody says that it will go on
     assert shown(capsys, tmp_path)[-1].endswith("saved")
+
+
+def test_a_scheduler_is_asked_again_soon_about_a_job_that_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether it is gone then or queued again shows only when all has been tidied up."""
+    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(overview, "ASK_SOON_S", 0.0)
+    monkeypatch.setattr(Scheduler, "alive", {"7_1": jobs.COMPLETING})
+    run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "reason": "ended", "attempts": [ENDED]})
+    names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
+    assert shown(capsys, tmp_path)[-1].endswith("ended; job 7_1 (completing)")
+    seen = Overview(tmp_path)
+    seen.refresh()
+    assert seen.active
+    monkeypatch.setattr(Scheduler, "alive", {})
+    seen.refresh()
+    assert not seen.active and seen.views[run.name].ended
+
+
+def test_a_run_that_was_cancelled_by_its_name_is_nobody_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setattr(Scheduler, "asked", [])
+    run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "left_out": True, "attempts": [ENDED]})
+    names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
+    assert views(tmp_path)[run.name].ended and Scheduler.asked == []
 
 
 def test_what_a_job_waits_for_is_shown(
