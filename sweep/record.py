@@ -58,13 +58,9 @@ def _recorded(signature: str, found: object, base: Mapping[str, Any]) -> Recorde
         return None
     name, changes = found.get("name"), found.get("changes")
     overrides, lacks = found.get("overrides"), found.get("lacks", [])
-    if (
-        not isinstance(name, str)
-        or Path(name).name != name
-        or name.startswith(".")
-        or not name
-        or not isinstance(changes, dict)
-    ):
+    if not isinstance(name, str) or not isinstance(changes, dict):
+        return None
+    if not name or Path(name).name != name or name.startswith("."):  # it would lie elsewhere
         return None
     if not all(isinstance(each, list) and all(isinstance(word, str) for word in each) for each in (overrides, lacks)):
         return None

@@ -76,10 +76,11 @@ CONFIGS = [config(seed) for seed in range(3)]
 TYPED = [{"seed": str(seed)} for seed in range(3)]
 
 
-def interrupted(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def interrupted(directory: Path, capsys: pytest.CaptureFixture[str], **sweep: Any) -> str:
     """What a command says that is interrupted while it lays out a sweep."""
+    configs = [config(seed, **sweep) for seed in range(3)]
     with pytest.raises(Interrupted) as found:
-        launch.execute(CONFIGS, TYPED, directory, dict, fresh=False)
+        launch.execute(configs, TYPED, directory, dict, fresh=False)
     tell_interrupted(found.value, launch.opened())
     return capsys.readouterr().err
 
@@ -116,7 +117,7 @@ def test_points_that_were_not_recorded_yet_only_their_command_knows(
     sweep.lay_out(CONFIGS[:1], TYPED[:1], MPI)
     sweep.close()
     interrupted_when(monkeypatch, "note")
-    told = interrupted(tmp_path / "sweep", capsys)
+    told = interrupted(tmp_path / "sweep", capsys, resume=str(tmp_path / "sweep"))
     assert "To go on:" in told and f"sweep.resume={os.path.relpath(tmp_path / 'sweep')}" in told
     assert len(runs_of(tmp_path / "sweep")) == 1
 
