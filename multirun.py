@@ -12,6 +12,7 @@ import signal
 # until `main` takes over, Ctrl-C just ends this
 signal.signal(signal.SIGINT, lambda number, frame: (os.write(2, b"interrupted\n"), os._exit(128 + number)))
 
+import contextlib  # noqa: E402
 import gc  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -63,7 +64,8 @@ def fail(error: Exception) -> int:
     else:
         print(line, file=sys.stderr)
     if launch is not None and has_executed:
-        launch.conclude()
+        with contextlib.suppress(OSError):  # what is told already
+            launch.conclude()
     return 1 if line is None or has_executed else 2
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from sweep import disk
 from sweep.run import UsageError
 from sweep.text import did_you_mean
 
@@ -70,10 +71,12 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        if error.filename is None:
+        line = disk.line(error)
+        if line is None and error.filename is None:
             raise
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+        print(line or f"{error.filename}: {error.strerror}", file=sys.stderr)
+        launch = sys.modules.get("sweep.launch")
+        return 1 if launch is not None and launch.has_executed() else 2
 
 
 def _help() -> str:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweep import plan
+from sweep import disk, plan
 from sweep import run as names
 from sweep.directory import LOCK, Sweep
 from sweep.ending import say, say_left
@@ -41,8 +41,9 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
     how = manner(settings)
     log = sweep.directory / LOG
     with tempfile.TemporaryFile() as wanted, log.open("ab") as out:
-        wanted.write(json.dumps([run.name for run in runs]).encode())
-        wanted.seek(0)
+        with disk.naming(tempfile.gettempdir()):
+            wanted.write(json.dumps([run.name for run in runs]).encode())
+            wanted.seek(0)
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor)],
             stdin=wanted,
@@ -89,6 +90,11 @@ def main(arguments: Sequence[str]) -> int:
         if configs:
             launch.take_to_end(directory, configs)
         return launch.conclude()
+    except OSError as error:
+        if (line := disk.line(error)) is None:
+            raise
+        print(line, file=sys.stderr)
+        return 1
     finally:
         sweep.close()
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
+import math
 import os
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sweep import places
+from sweep import file_lock, places
 from sweep.run import UsageError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -94,8 +94,7 @@ def take(code: Code, store: Path) -> Path:
     copy = store / code.digest[:DIGITS]
     try:
         store.mkdir(parents=True, exist_ok=True)
-        with (store / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of two sweeps that begin at once, one copies
+        with file_lock.take(store / ".lock", wait_s=math.inf):  # of two sweeps that begin at once, one copies
             if not copy.exists():
                 _copy(code, copy, _earlier(store))
     except OSError as error:

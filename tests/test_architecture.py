@@ -12,14 +12,16 @@ import pytest
 from tests.conftest import ROOT
 
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
+GROUND = ("sweep.run", "sweep.units", "sweep.disk", "sweep.file_lock")
+"""Loads the standard library only."""
 MAY_IMPORT = {
     "compressors": (),
-    "trainers": ("compressors", "sweep.run", "sweep.units"),
+    "trainers": ("compressors", *GROUND),
     "sweep": (),
-    "reports": ("sweep.run", "sweep.units"),
+    "reports": GROUND,
     "hydra_plugins": ("sweep", "trainers.config"),
 }
-LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS = (*GROUND, "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 NEVER = {
@@ -77,7 +79,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import reports.commands.show, reports.commands.diff", {"pandas", "numpy", "matplotlib", "jinja2"}),
         ("import compressors; compressors.registry()", {"torch", "numba"}),
         ("import trainers.config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
-        ("import sweep.run", {"numpy", "yaml", "rich"}),
+        ("import sweep.run, sweep.file_lock, sweep.disk", {"numpy", "yaml", "rich"}),
         ("import sweep.__main__, sweep.commands.status", {"numpy", "yaml", "rich", "hydra", "submitit"}),
         ("import sweep.launch, sweep.detached, sweep.commands.resume", {"hydra", "omegaconf", "torch", "pandas"}),
         ("import multirun", {"torch", "numba", "pandas", "matplotlib", "submitit", "mpi4py"}),
