@@ -16,6 +16,7 @@ from typing import Any
 
 from reports.table import DAGGER, DOUBLE_DAGGER, PILCROW, SECTION, STAR, Column, Table
 from reports.text import setting
+from sweep import disk
 
 
 def to_csv(table: Table) -> bytes:
@@ -122,7 +123,8 @@ def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> lis
     for path, suffix in zip(paths, formats, strict=True):
         temporary = directory / f".{path.name}.{os.getpid()}"
         try:
-            temporary.write_bytes(FORMATS[suffix](table))
+            with disk.naming(path):
+                temporary.write_bytes(FORMATS[suffix](table))
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

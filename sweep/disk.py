@@ -40,9 +40,8 @@ def line(error: BaseException) -> str | None:
     """What happened, where, and what to do; None where that is another error."""
     if not isinstance(error, OSError) or error.errno not in TROUBLE:
         return None
-    where = error.filename2 or error.filename or ("standard output" if _drop_output() else None)
-    words = ["disk", *([] if where is None else [os.fsdecode(where)]), os.strerror(error.errno)]
-    return f"{': '.join(words)}; {_ADVICE[error.errno]}"
+    where = error.filename2 or error.filename or _unnamed()
+    return f"disk: {os.fsdecode(where)}: {os.strerror(error.errno)}; {_ADVICE[error.errno]}"
 
 
 @contextlib.contextmanager
@@ -56,11 +55,11 @@ def naming(path: Path | str) -> Iterator[None]:
         raise
 
 
-def _drop_output() -> bool:
-    """Whether standard output cannot be written. Then nothing more is: Python would try it once more in the end."""
+def _unnamed() -> str:
+    """What an error without a file name is about. Output that cannot be written is dropped: Python would try again."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return True
-    return False
+        return "standard output"
+    return "standard output, or a file that a library writes"
