@@ -1,7 +1,7 @@
 """`python -m sweep COMMAND [DIR] ...`: look at a sweep and steer it, from any shell, also while it runs.
 
 Exit status 0: all is well (of `watch` and `resume`: all runs are done); 1: some runs are not done; 2: it cannot be
-done as typed; 128 + n: ended by signal n.
+done as typed, or for want of a disk; 128 + n: ended by signal n.
 """
 
 from __future__ import annotations

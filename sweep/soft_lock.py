@@ -10,6 +10,7 @@ A file is made with its content, and never has another owner but by `replace`.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -21,11 +22,15 @@ PREFIX = ".soft-"
 Owner = dict[str, Any]
 
 _LONGEST = 4096  # bytes of a soft lock
+_LONGEST_NAME = 150  # bytes of a name that others are made of
 
 
 def path_of(path: Path, token: str | None = None) -> Path:
     """The soft lock of a file; with a `token` one of those that are shared."""
-    return path.with_name(f"{PREFIX}{path.name}" + ("" if token is None else f".{token}"))
+    name = path.name
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return path.with_name(f"{PREFIX}{name}" + ("" if token is None else f".{token}"))
 
 
 def shared_of(path: Path) -> list[Path]:

@@ -218,6 +218,13 @@ def test_steering_a_sweep_on_a_full_disk_is_a_line(
     assert [run.status() for run in runs] == [names.DONE] * 2
 
 
+def test_data_that_find_no_room_are_a_line(mount: Mount) -> None:
+    """numpy's own write to a file says only how much was written."""
+    disk = mount("size=64k")
+    code, out, err = command("trainers.data", "--root", str(disk), "digits")
+    assert (code, out) == (2, "") and re.fullmatch(f"disk: {disk}/prepared/.digits.*.npy: No space left .*\n", err)
+
+
 def test_reports_on_a_full_disk_are_a_line(mount: Mount) -> None:
     disk = mount("size=2m")
     sweep = nine(disk / "sweep")

@@ -95,6 +95,15 @@ def test_a_lock_is_had_once_and_given_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("locks")
+def test_a_name_may_be_as_long_as_a_name_can_be(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    with file_lock.take(path), pytest.raises(BlockingIOError):
+        file_lock.take(path)
+    file_lock.take(path, shared=True).close()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("locks")
 def test_a_shared_lock_is_had_by_several(tmp_path: Path) -> None:
     path = tmp_path / "file"
     one, other = (file_lock.take(path, shared=True) for _ in range(2))
