@@ -98,10 +98,10 @@ def hold(path: Path, give_up: Callable[[], bool], patience_s: float = PATIENCE_S
             time.sleep(0.5)
 
 
-def elsewhere(path: Path) -> str:
+def elsewhere(path: Path, what: str = "it") -> str:
     """That another job has the lock of a run, or of an allocation, for people."""
     file = file_lock.to_remove(path)
-    return "another job computes it" + ("" if file is None else f"; if that job is gone, remove {file}")
+    return f"another job computes {what}" + ("" if file is None else f"; if that job is gone, remove {file}")
 
 
 def settle(run: Run, job: str) -> None:

@@ -60,7 +60,7 @@ class ShareInAllocation:
         self.folder.mkdir(exist_ok=True)
         held = hold(self.folder / LOCK, self.signals.end)
         if held is None:
-            print(f"{self.folder.name}: {elsewhere(self.folder / LOCK)}", file=sys.stderr)
+            print(elsewhere(self.folder / LOCK, "these runs"), file=sys.stderr)
             return 1
         with held:
             tasks = [task_from((names.read_json(run.path(names.JOB)) or {})["task"]) for run in self._left()]
