@@ -13,6 +13,7 @@ _word = b"interrupted; nothing was started\n"
 for number in (signal.SIGINT, signal.SIGTERM):  # until `main` takes over, they just end this
     signal.signal(number, lambda number, frame: (os.write(2, _word), os._exit(128 + number)))
 
+import contextlib  # noqa: E402
 import gc  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -69,7 +70,8 @@ def fail(error: Exception) -> int:
     else:
         print(line, file=sys.stderr)
     if launch is not None and has_executed:
-        launch.conclude()
+        with contextlib.suppress(OSError):  # what is told already
+            launch.conclude()
     return 1 if line is None or has_executed else 2
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from sweep import disk
 from sweep.run import UsageError
 from sweep.text import did_you_mean
 
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reports: {error}", file=sys.stderr)
+        print(f"reports: {disk.line(error) or error}", file=sys.stderr)
         return 1
 
 

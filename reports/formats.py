@@ -15,7 +15,7 @@ from typing import Any
 
 from reports.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
 from reports.text import setting
-from sweep import sheets
+from sweep import disk, sheets
 
 
 def to_csv(table: Table) -> bytes:
@@ -119,7 +119,8 @@ def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> lis
     for path, suffix in zip(paths, formats, strict=True):
         temporary = directory / f".{path.name}.{os.getpid()}"
         try:
-            temporary.write_bytes(FORMATS[suffix](table))
+            with disk.naming(path):
+                temporary.write_bytes(FORMATS[suffix](table))
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """`python -m sweep COMMAND [DIR] ...`: look at a sweep and steer it, from any shell, also while it runs.
 
 Exit status 0: all is well (of `watch` and `resume`: all runs are done); 1: some runs are not done; 2: it cannot be
-done as typed; 128 + n: ended by signal n.
+done as typed, or for want of a disk; 128 + n: ended by signal n.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from sweep import disk
 from sweep.run import UsageError
 from sweep.text import did_you_mean
 
@@ -70,10 +71,12 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        if error.filename is None:
+        line = disk.line(error)
+        if line is None and error.filename is None:
             raise
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+        print(line or f"{error.filename}: {error.strerror}", file=sys.stderr)
+        launch = sys.modules.get("sweep.launch")
+        return 1 if launch is not None and launch.has_executed() else 2
 
 
 def _help() -> str:

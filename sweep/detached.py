@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweep import flags, plan, snapshot
+from sweep import disk, flags, plan, snapshot
 from sweep import run as names
 from sweep.directory import LOCK, Sweep
 from sweep.ending import say, say_left, tell_interrupted
@@ -47,8 +47,9 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
     process: subprocess.Popen[bytes] | None = None
     try:
         with deferred(), tempfile.TemporaryFile() as wanted, log.open("ab") as out:
-            wanted.write(json.dumps([run.name for run in runs]).encode())
-            wanted.seek(0)
+            with disk.naming(tempfile.gettempdir()):
+                wanted.write(json.dumps([run.name for run in runs]).encode())
+                wanted.seek(0)
             process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(sweep.directory), str(sweep.descriptor), *trust],
                 stdin=wanted,
@@ -100,6 +101,11 @@ def main(arguments: Sequence[str]) -> int:
     except Interrupted as interrupted:
         tell_interrupted(interrupted, [directory])
         raise
+    except OSError as error:
+        if (line := disk.line(error)) is None:
+            raise
+        print(line, file=sys.stderr)
+        return 1
     finally:
         sweep.close()
 

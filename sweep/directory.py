@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import shutil
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
-from sweep import files, plan, provenance, record, requests, restoring, snapshot, yaml_files
+from sweep import disk, file_lock, files, plan, provenance, record, requests, restoring, snapshot, yaml_files
 from sweep import run as names
+from sweep.file_lock import FileLock
 from sweep.holding import LOCK, holder
 from sweep.run import Run, UsageError, write_text
+from sweep.text import who
 
 _FOLDERS = (names.RUNS, names.PROBES, "slurm", "worlds", snapshot.STORE, requests.FOLDER)
 OURS = (*_FOLDERS, names.EVENTS, record.FILE, names.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
+LOOKS_S = 0.2  # longer than somebody who only looks has the lock
 LAYING_OUT = "laying_out"
 """In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
 
@@ -45,7 +46,7 @@ class Sweep:
                 by = holder(directory) or {}
                 raise UsageError(
                     f"hydra.sweep.dir={self.directory}: another process is running this sweep "
-                    f"(pid {by.get('pid')} on {by.get('host')}); valid is to wait for it, or another directory"
+                    f"({who(by)}); valid is to wait for it, or another directory"
                 )
             number += 1
             self.directory = directory.with_name(f"{directory.name}-{number}")
@@ -55,71 +56,71 @@ class Sweep:
         try:
             self._made = not self.directory.exists()
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._locked: IO[str] = (self.directory / LOCK).open("a+")
-        except OSError as error:
-            raise UsageError(
-                f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
-            ) from error
-        for patience in (0.1, 0.1, 0.0):  # somebody who only looks holds it for an instant
-            try:
-                fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(patience)
-        else:
-            self._locked.close()
+            self._locked: FileLock = file_lock.take(self.directory / LOCK, wait_s=LOOKS_S)
+        except BlockingIOError:
             return False
-        if not os.fstat(self._locked.fileno()).st_nlink:  # whoever had it has taken everything back meanwhile
+        except OSError as error:
+            raise self._refused(error) from error
+        if not os.fstat(self.descriptor).st_nlink:  # whoever had it has taken everything back meanwhile
             self._locked.close()
             return self._lock()
-        self._sign()
+        try:
+            with disk.naming(self.directory / LOCK):
+                self._sign()
+        except OSError as error:
+            self.close()
+            raise self._refused(error) from error
         requests.clear(self.directory)
         return True
 
+    def _refused(self, error: OSError) -> UsageError:
+        line = f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
+        return UsageError(disk.line(error) or line)
+
     def _sign(self) -> None:
-        self._locked.truncate(0)  # who holds it: `holder` reads this
-        self._locked.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": names.now()}) + "\n")
-        self._locked.flush()
+        """Write who holds the lock, for `holder`."""
+        by = {"host": socket.gethostname(), "pid": os.getpid(), "since": names.now()}
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
     def close(self) -> None:
         """Give the lock back; where nothing was written meanwhile, nothing is left of the sweep."""
-        if not any((self.directory / name).exists() for name in (names.SWEEP, names.RUNS)):
+        is_nothing = not any((self.directory / name).exists() for name in (names.SWEEP, names.RUNS))
+        if is_nothing:
             with contextlib.suppress(OSError):
                 (self.directory / LOCK).unlink()
-                if self._made:
-                    self.directory.rmdir()
         self._locked.close()
+        if is_nothing and self._made:
+            with contextlib.suppress(OSError):  # somebody else's files are in it
+                self.directory.rmdir()
 
     def forget(self) -> None:
-        """Remove a sweep that was refused before anything of it was started. One that was there before stays."""
+        """Close and remove a sweep that was refused before anything was started. One that was there before stays."""
         if not self._before.isdisjoint((names.SWEEP, names.RUNS)):
             return
         for name in {*OURS, LOCK} - self._before:
             shutil.rmtree(self.directory / name, ignore_errors=True)
             with contextlib.suppress(OSError):
                 (self.directory / name).unlink()
+        self.close()
         with contextlib.suppress(OSError):  # somebody else's files are in it
             self.directory.rmdir()
 
     @property
     def descriptor(self) -> int:
         """Of the locked file. Whoever inherits it holds the lock too, until all have closed it."""
-        return self._locked.fileno()
+        return self._locked.descriptor
 
     @classmethod
     def adopt(cls, directory: Path, descriptor: int) -> Sweep:
         """Go on with a sweep that another process has opened and handed over with its `descriptor`.
 
         Raises:
-            OSError: that is not the open lock file of `directory`.
+            OSError: that is not the open lock file of `directory`, or the other process has ended.
         """
-        lock = directory / LOCK
-        if not os.path.samestat(os.fstat(descriptor), lock.stat()):
-            raise OSError(f"{lock}: not what descriptor {descriptor} has opened")
-        os.set_inheritable(descriptor, False)
         sweep = cls.__new__(cls)
         sweep.directory, sweep._made, sweep._before = directory, False, set(OURS)
-        sweep._locked = os.fdopen(descriptor, "a+")
+        sweep._locked = file_lock.adopt(directory / LOCK, descriptor)
         sweep._sign()
         return sweep
 

@@ -13,7 +13,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-from sweep import search
+from sweep import disk, search
 from sweep.compose import LAUNCHER, TYPES, own_launchers
 from sweep.grammar import explain_grammar, valid_kind
 from sweep.run import UsageError
@@ -36,6 +36,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
     for cause in causes:
         if isinstance(cause, UsageError):
             return str(cause)
+        if (line := disk.line(cause)) is not None:
+            return line
         if isinstance(cause, OverrideParseException):
             return explain_grammar(cause)
         if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:

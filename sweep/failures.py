@@ -8,12 +8,13 @@ import signal
 import tempfile
 from pathlib import Path
 
+from sweep import disk
 from sweep import run as names
 
 INPUT = "input"  # what the user asked for cannot work
 ERROR = "error"  # an exception in a rank
 MEMORY = "memory"  # no memory was left
-DISK = "disk"  # no room was left on the disk, or in the quota
+DISK = "disk"  # no room was left on it, or in the quota; it fails, or can only be read
 KILLED = "killed"  # a rank or the MPI launcher was killed by a signal
 START = "start"  # it could not be started
 LOST = "lost"  # who drove it has gone: the launcher was killed, the node failed
@@ -23,7 +24,6 @@ UNKNOWN = "unknown"  # an exit status that says nothing
 
 ROOM = 64 * 1024
 """Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 LOST_CONNECTION = 14
 """Exit status of Open MPI's mpirun (MPI_ERR_UNKNOWN) where ranks on other hosts were the first to see one end."""
@@ -62,26 +62,26 @@ def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tu
         reason = "the MPI launcher exited with 0, but rank 0 left no result"
     else:
         reason = f"the MPI launcher exited with {exit_code}"
-    if is_full(attempt):
-        return f"{reason}; no space is left on the disk", DISK
+    if (trouble := trouble_of(attempt)) is not None:
+        return f"{reason}; {trouble}", DISK
     return reason, UNKNOWN
 
 
 def of_start(error: OSError) -> tuple[str, str]:
     """Why a run could not be started: the reason for people, and the cause."""
-    return f"could not be started: {error}", DISK if error.errno in FULL else START
+    return f"could not be started: {error}", DISK if disk.is_trouble(error) else START
 
 
-def is_full(directory: Path) -> bool:
-    """Whether nothing more can be written there: no space, no file, or a quota is used up."""
+def trouble_of(directory: Path) -> str | None:
+    """Why nothing more can be written there: no space, no file, a quota, a disk that fails. None: it can be."""
     try:
-        disk = os.statvfs(directory)
-        if disk.f_bavail * disk.f_frsize < ROOM or (disk.f_files > 0 and disk.f_favail == 0):
-            return True
+        found = os.statvfs(directory)
+        if found.f_bavail * found.f_frsize < ROOM or (found.f_files > 0 and found.f_favail == 0):
+            return disk.TROUBLE[errno.ENOSPC]
         with tempfile.TemporaryFile(dir=directory) as file:  # a quota shows where something is written, only
             file.write(bytes(ROOM))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return error.errno in FULL
-    return False
+        return disk.TROUBLE.get(error.errno or 0)
+    return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import plan, restoring, tasks
+from sweep import disk, plan, restoring, tasks
 from sweep import run as names
 from sweep.ending import say
 from sweep.requests import CANCEL, Inbox, Request
@@ -33,13 +34,23 @@ class Heeding:
             elif request.kind == CANCEL:
                 self._cancel(request)
             else:
-                self._take_up(request)
+                with self._surviving():
+                    self._take_up(request)
         for each in list(self._ending):
             path, request, theirs = each
             if all(job.ended for job in theirs.values()):
                 self._ending.remove(each)
-                self._conclude(request, theirs)
+                with self._surviving():
+                    self._conclude(request, theirs)
                 self.inbox.heeded(path)
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """A state that cannot be written is told, and ends nothing of what runs."""
+        try:
+            yield
+        except OSError as error:
+            say(self.drive.console, disk.line(error) or str(error), "yellow")
 
     def _asked(self, request: Request) -> list[Run]:
         """The runs of this sweep that a request is about; what it names besides is nobody's."""

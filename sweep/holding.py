@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sweep import file_lock
 from sweep import run as names
 
 LOCK = ".lock"  # in the sweep's directory
 
 
 def holder(directory: Path) -> dict[str, Any] | None:
-    """Who runs the sweep in `directory` at this moment (host, pid, since); None where nobody does."""
+    """Who runs the sweep in `directory` at this moment (host, pid, since); None where nobody does.
+
+    Where it cannot be told from here whether that process has ended, `remove` is the file to remove if it has.
+    """
+    lock = directory / LOCK
     try:
-        with (directory / LOCK).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return names.read_json(directory / LOCK) or {}
+        if not file_lock.is_held(lock):
+            return None
+        by = names.read_json(lock) or {}
     except OSError:
-        pass
-    return None
+        return None
+    file = file_lock.to_remove(lock)
+    return by if file is None else {**by, "remove": str(file)}
 
 
 @contextlib.contextmanager
 def unheld(directory: Path) -> Iterator[bool]:
     """Whether nobody runs the sweep in `directory`; then nobody can begin to as long as this context lasts."""
+    lock = directory / LOCK
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context((directory / LOCK).open())
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if not (is_held := file_lock.is_held(lock)):
+                stack.enter_context(file_lock.take(lock, shared=True, make=False))
         except BlockingIOError:
-            yield False
-            return
-        except OSError:  # never run here, or a file system without locks
+            is_held = True
+        except OSError:  # never run here, or not ours to change
             pass
-        yield True
+        yield not is_held

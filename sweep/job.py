@@ -16,13 +16,13 @@ import sys
 import time
 from pathlib import Path
 
-from sweep import failures, nodes
+from sweep import disk, failures, nodes
 from sweep import run as names
 from sweep.allocation import Allocation
 from sweep.directory import LOCK
 from sweep.mpirun import Attempt, MpiRun, task_from
 from sweep.run import Run
-from sweep.sent_away import Signals, give_up, hold, not_again, preemptions, settle
+from sweep.sent_away import Signals, elsewhere, give_up, hold, not_again, preemptions, settle
 from sweep.slots import Lease
 from sweep.slurm_options import options_of
 from sweep.states import finish_attempt, write_state
@@ -53,7 +53,7 @@ class RunInAllocation:
         with contextlib.ExitStack() as stack:
             held = hold(self.run.path(LOCK), self.signals.end)
             if held is None:
-                print(f"{self.run.name}: another job computes it", file=sys.stderr)
+                print(f"{self.run.name}: {elsewhere(self.run.path(LOCK))}", file=sys.stderr)
                 return 1
             stack.enter_context(held)
             settle(self.run, self.allocation.job)
@@ -154,6 +154,17 @@ class RunInAllocation:
 
 
 def main(arguments: list[str]) -> int:
+    """Returns the exit status; a disk that cannot be written is a line."""
+    try:
+        return _main(arguments)
+    except OSError as error:
+        if (line := disk.line(error)) is None:
+            raise
+        print(line, file=sys.stderr)
+        return 1
+
+
+def _main(arguments: list[str]) -> int:
     signals = Signals()
     signals.listen()
     if len(arguments) != 1 or "SLURM_ARRAY_TASK_ID" not in os.environ:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import corners, nursery, plan, pruning, restoring, reuse
+from sweep import corners, disk, nursery, plan, pruning, restoring, reuse
 from sweep import run as names
 from sweep.calibration import calibrate
 from sweep.closing import Closing
@@ -57,10 +57,11 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
         UsageError: files are missing, or a run's options do not fit its data; the line says which.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as asked:  # ten thousand configs are not to be held once more
-        for number, config in enumerate(configs):
-            asked.write(("," if number else "[") + json.dumps(config))
-        asked.write("]")
-        asked.seek(0)
+        with disk.naming(tempfile.gettempdir()):
+            for number, config in enumerate(configs):
+                asked.write(("," if number else "[") + json.dumps(config))
+            asked.write("]")
+            asked.seek(0)
         done = subprocess.run(
             [sys.executable, "-m", "trainers.data", "--runs"],
             stdin=asked,

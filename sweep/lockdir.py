@@ -1,6 +1,6 @@
 """A directory of lock files that all sweeps of a user on this machine share.
 
-A lock (`flock`) belongs to an open file and all copies of its descriptor: the kernel takes it back when the last
+A lock (file_lock.py) belongs to an open file and all copies of its descriptor: the kernel takes it back when the last
 process that has one is gone, however that ended. Nothing here has to be tidied up after a kill.
 """
 
@@ -12,12 +12,13 @@ import json
 import os
 import stat
 import tempfile
-import time
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sweep import file_lock
+from sweep.file_lock import FileLock
 from sweep.run import UsageError
 
 VARIABLE = "GRADSWEEP_SLOTS"
@@ -43,7 +44,7 @@ class LockDirectory:
         path: of the directory, which is made where it is missing; default: `usual_place()`.
 
     Raises:
-        UsageError: it is not a directory that this user alone can change, or its file system has no locks.
+        UsageError: it is not a directory that this user alone can change.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -60,15 +61,20 @@ class LockDirectory:
             raise self._refused("belongs to another user")
         if stat.S_IMODE(found.st_mode) & 0o077:
             raise self._refused(f"has the mode {stat.S_IMODE(found.st_mode):04o}")
+        self._locks: dict[int, FileLock] = {}  # that were taken and not given back, by descriptor
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone
-            self._master = self._open(_MASTER, os.O_CREAT)
-            weakref.finalize(self, os.close, self._master)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone
+            os.close(self._open(_MASTER, os.O_CREAT))
         except OSError as error:
             raise self._refused(error.strerror or type(error).__name__) from error
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(f"{VARIABLE}={self.path}: {why}; valid is a directory of your own with mode 0700")
+
+    def _path(self, name: str) -> Path:
+        """Of a file in the directory that was opened, whatever its name is now."""
+        return Path(f"/proc/self/fd/{self._descriptor}/{name}")
 
     def _open(self, name: str, flags: int = 0) -> int:
         return os.open(name, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600, dir_fd=self._descriptor)
@@ -81,35 +87,35 @@ class LockDirectory:
     @contextlib.contextmanager
     def master(self, patience_s: float = 0.0) -> Iterator[bool]:
         """Whether this process is, in this block, the only one that takes locks; False: another one is at it."""
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(self._master, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    yield False
-                    return
-                time.sleep(0.001)
         try:
+            lock = file_lock.take(self._path(_MASTER), wait_s=patience_s)
+        except BlockingIOError:
+            yield False
+            return
+        with lock:
             yield True
-        finally:
-            fcntl.flock(self._master, fcntl.LOCK_UN)
 
     def take(self, name: str, *, shared: bool = False, new: bool = False) -> int | None:
-        """The descriptor of a lock that is now held; None where somebody else holds it. To be closed to give it back.
+        """The descriptor of a lock that is now held, until `give_back`; None where somebody else holds it.
 
         Args:
             shared: others may hold it as well, shared as this one.
             new: the file must not be there yet.
         """
-        descriptor = self._open(name, os.O_CREAT | (os.O_EXCL if new else 0))
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            lock = file_lock.take(self._path(name), shared=shared, new=new)
         except BlockingIOError:
-            os.close(descriptor)
             return None
-        return descriptor
+        self._locks[lock.descriptor] = lock
+        return lock.descriptor
+
+    def give_back(self, descriptor: int) -> None:
+        """Give back what `take` has given: free as soon as no process is left that has inherited it."""
+        lock = self._locks.pop(descriptor, None)
+        if lock is None:  # of a directory that is gone
+            os.close(descriptor)
+        else:
+            lock.close()
 
     def is_held(self, name: str, *, shared: bool = False) -> bool:
         """Whether anybody holds a lock: this process or another. To be asked in a block of `master`.
@@ -117,17 +123,7 @@ class LockDirectory:
         Args:
             shared: the lock is one of those that several may hold.
         """
-        try:
-            descriptor = self._open(name)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if shared else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return file_lock.is_held(self._path(name), shared=shared)
 
     def note(self, descriptor: int, about: Mapping[str, Any]) -> None:
         """Write into a lock's file what others are told of its holder."""
@@ -156,3 +152,4 @@ class LockDirectory:
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._descriptor)
+            file_lock.forget(self._path(name))

@@ -179,12 +179,12 @@ class PackedAttempt(Try):
             self.world.give_up(self)
             self.world.close()
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, cause: str = START) -> None:
         """It could not even begin."""
         self._tidy()
-        self.status, self.reason, self.cause = names.FAILED, reason, START
+        self.status, self.reason, self.cause = names.FAILED, reason, cause
         with contextlib.suppress(OSError):
-            finish_attempt(self.run, self.status, reason, None, START)
+            finish_attempt(self.run, self.status, reason, None, cause)
 
     def _finish(self, exit_code: int) -> None:
         self._tidy()
@@ -258,7 +258,7 @@ class PackedExecutor(SlotExecutor):
                 try:
                     attempt.join(self._world_for(attempt.task))
                 except OSError as error:
-                    attempt.fail(f"could not be started: {error}")
+                    attempt.fail(*of_start(error))
         super().poll()
         for world in self.worlds:
             if world.open and world.idle and not any(key_of(task) == world.key for task in self._tasks()):

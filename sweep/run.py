@@ -14,7 +14,6 @@ import contextlib
 import csv
 import dataclasses
 import datetime
-import fcntl
 import io
 import json
 import math
@@ -25,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import files
+from sweep import disk, file_lock, files
 
 CONFIG = "config.yaml"
 STATE = "state.json"
@@ -52,6 +51,8 @@ SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs wou
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
 EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/events.md)
+
+PATIENCE_S = 10.0  # for another process to have appended its line
 
 PLACES = ("sweep", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
@@ -171,7 +172,7 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with disk.naming(path), os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             if durable:
@@ -216,7 +217,8 @@ def _without_nan(value: Any) -> Any:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object at `path`; None where there is no regular file, or it holds none."""
     try:
-        value = json.loads(files.read_text(path))
+        with disk.naming(path):
+            value = json.loads(files.read_text(path))
     except (FileNotFoundError, NotADirectoryError, files.NotRegular, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -231,11 +233,12 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     descriptor = files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
     try:
-        end = _end_of_last_line(descriptor)
-        if end == 0:
-            writer.writeheader()
-        writer.writerows(rows)
-        _write_at(descriptor, end, text.getvalue())
+        with disk.naming(path):
+            end = _end_of_last_line(descriptor)
+            if end == 0:
+                writer.writeheader()
+            writer.writerows(rows)
+            _write_at(descriptor, end, text.getvalue())
     finally:
         os.close(descriptor)
 
@@ -244,14 +247,12 @@ def append_json(path: Path, value: Mapping[str, Any]) -> None:
     """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first.
 
     Several processes may append to one file: one waits for the other, whose line would pass for a torn one.
+
+    Raises:
+        BlockingIOError: the other one does not let go of it.
     """
-    descriptor = files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks: one writer at a time is the rule anyway
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _write_at(descriptor, _end_of_last_line(descriptor), json_line(value))
-    finally:
-        os.close(descriptor)
+    with disk.naming(path), file_lock.take(path, wait_s=PATIENCE_S) as lock:
+        _write_at(lock.descriptor, _end_of_last_line(lock.descriptor), json_line(value))
 
 
 def json_line(value: Mapping[str, Any]) -> str:
@@ -301,7 +302,8 @@ def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
 def complete_text(path: Path) -> str:
     """Return the text of an append-only file up to its last newline; empty where no regular file is there."""
     try:
-        data = files.read_bytes(path, files.MOST_ROW_BYTES)
+        with disk.naming(path):
+            data = files.read_bytes(path, files.MOST_ROW_BYTES)
     except (FileNotFoundError, files.NotRegular):
         return ""
     return data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
@@ -316,7 +318,7 @@ def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
         OSError: it cannot be read, or is no regular file.
     """
     try:
-        with files.open_regular(path) as file:
+        with disk.naming(path), files.open_regular(path) as file:
             header = file.readline(block)
             file.seek(max(len(header), file.seek(0, os.SEEK_END) - block))
             tail = file.read(block)

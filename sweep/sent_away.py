@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
-from sweep import failures
+from sweep import failures, file_lock
 from sweep import run as names
 from sweep.allocation import CAME, Allocation, preempted, seconds_left
+from sweep.file_lock import FileLock
 from sweep.run import Run
 from sweep.slurm_options import EARLY_S, SlurmOptions
 from sweep.states import finish_attempt, finish_by_result, write_state
@@ -86,19 +86,22 @@ def _why_ended(described: Mapping[str, str]) -> tuple[str, str | None]:
     return (PREEMPTED, failures.LOST) if preempted(described) else (ENDED, None)
 
 
-def hold(path: Path, give_up: Callable[[], bool], patience_s: float = PATIENCE_S) -> IO[str] | None:
+def hold(path: Path, give_up: Callable[[], bool], patience_s: float = PATIENCE_S) -> FileLock | None:
     """The lock of a run, or of an allocation; None where another job keeps it."""
-    file = path.open("a+")
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
+            return file_lock.take(path)
         except BlockingIOError:
             if time.monotonic() >= deadline or give_up():
-                file.close()
                 return None
             time.sleep(0.5)
+
+
+def elsewhere(path: Path, what: str = "it") -> str:
+    """That another job has the lock of a run, or of an allocation, for people."""
+    file = file_lock.to_remove(path)
+    return f"another job computes {what}" + ("" if file is None else f"; if that job is gone, remove {file}")
 
 
 def settle(run: Run, job: str) -> None:

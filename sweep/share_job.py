@@ -13,17 +13,17 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from sweep import failures, nodes, plan
 from sweep import run as names
 from sweep.allocated import AllocatedExecutor
 from sweep.allocation import Allocation
 from sweep.directory import LOCK
+from sweep.file_lock import FileLock
 from sweep.local import SlotJob
 from sweep.mpirun import task_from
 from sweep.run import Run
-from sweep.sent_away import PATIENCE_S, Signals, give_up, hold, not_again, preemptions, settle
+from sweep.sent_away import PATIENCE_S, Signals, elsewhere, give_up, hold, not_again, preemptions, settle
 from sweep.shares import OPEN, belongs_to, why_out
 from sweep.slurm_options import SlurmOptions, options_of
 from sweep.states import finish_attempt
@@ -48,7 +48,7 @@ class ShareInAllocation:
         self.folder = batch.parent / f"{batch.stem}_{index}"
         self.runs = [Run(batch.parent.parent / names.RUNS / name) for name in share]
         self.options = SlurmOptions()
-        self._locks: dict[Path, IO[str]] = {}
+        self._locks: dict[Path, FileLock] = {}
         self._refused: dict[Path, float] = {}  # since when another job has had a run's lock
         self._ours: list[SlotJob] = []  # that have begun here
         self._next_beat = self._next_look = 0.0
@@ -60,7 +60,7 @@ class ShareInAllocation:
         self.folder.mkdir(exist_ok=True)
         held = hold(self.folder / LOCK, self.signals.end)
         if held is None:
-            print("another job computes these runs", file=sys.stderr)
+            print(elsewhere(self.folder / LOCK, "these runs"), file=sys.stderr)
             return 1
         with held:
             tasks = [task_from((names.read_json(run.path(names.JOB)) or {})["task"]) for run in self._left()]
@@ -104,7 +104,7 @@ class ShareInAllocation:
             if lock is None and time.monotonic() < since + PATIENCE_S:
                 return None
             if lock is None:
-                print(f"{run.name}: another job computes it", file=sys.stderr)
+                print(f"{run.name}: {elsewhere(run.path(LOCK))}", file=sys.stderr)
                 return False
             self._locks[run.directory] = lock
         again = run.status() in OPEN

@@ -120,7 +120,7 @@ class Slots:
             for kind, free in taken.items():
                 wanted = [slot for slot in free if slot in ticket[kind]["of"]]
                 for slot in wanted[: ticket[kind]["count"]]:
-                    os.close(free.pop(slot))
+                    self._locks.give_back(free.pop(slot))
         self.available = (min(len(taken["core"]), self.total - len(self.leased)), len(taken["gpu"]))
         lease = None
         if cores <= self.available[0] and gpus <= self.available[1]:
@@ -136,7 +136,7 @@ class Slots:
                     self._locks.note(descriptor, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
         for free in taken.values():
             for descriptor in free.values():
-                os.close(descriptor)
+                self._locks.give_back(descriptor)
         if lease is None and first and self._ticket is None:
             self._leave_ticket(cores, gpus)
         return lease
@@ -198,7 +198,7 @@ class Slots:
         self._waits_since, self._looks_at = None, 0.0
         if self._ticket is not None:
             self._locks.remove(self._ticket[0])
-            os.close(self._ticket[1])
+            self._locks.give_back(self._ticket[1])
             self._ticket = None
 
     def is_disturbed(self, lease: Lease) -> bool:
@@ -210,7 +210,7 @@ class Slots:
         """Give back: free as soon as no process that has inherited the locks is left."""
         self._leases.remove(lease)
         for descriptor in lease.descriptors:
-            os.close(descriptor)
+            self._locks.give_back(descriptor)
         lease.descriptors = []
         self._looks_at = 0.0
 

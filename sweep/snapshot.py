@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import fcntl
 import functools
+import math
 import os
 import shutil
 import stat
@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from sweep import intact, owners, places
+from sweep import file_lock, intact, owners, places
 from sweep.intact import CACHE
 from sweep.run import UsageError
 
@@ -103,8 +103,7 @@ def take(code: Code, store: Path) -> Path:
     try:
         store.mkdir(parents=True, exist_ok=True)
         guarded = _close(store)
-        with (store / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of two sweeps that begin at once, one copies
+        with file_lock.take(store / ".lock", wait_s=math.inf):  # of two sweeps that begin at once, one copies
             if not os.path.lexists(copy):
                 _copy(code, copy, guarded)
             elif (wrong := intact.flaw(copy, copy.name, guarded=guarded)) is not None:

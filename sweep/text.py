@@ -68,4 +68,5 @@ def duration(seconds: float | None) -> str:
 
 def who(holder: dict[str, Any]) -> str:
     """The process that holds a sweep."""
-    return one_line(f"pid {holder.get('pid')} on {holder.get('host')}")
+    gone = f" (if it has ended there, remove {holder['remove']})" if "remove" in holder else ""
+    return one_line(f"pid {holder.get('pid')} on {holder.get('host')}{gone}")

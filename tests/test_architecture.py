@@ -13,9 +13,9 @@ import pytest
 from tests.conftest import ROOT
 
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
-GROUND_NAMES = ("files", "record", "run", "sheets", "signature", "timed", "units", "yaml_files")
+GROUND_NAMES = ("disk", "file_lock", "files", "record", "run", "sheets", "signature", "timed", "units", "yaml_files")
 GROUND = tuple(f"sweep.{name}" for name in GROUND_NAMES)
-"""What all rooms but compressors/ share: files, the run directory and what stands in it, units."""
+"""What all rooms but compressors/ share: files, locks, the run directory and what stands in it, units."""
 MAY_IMPORT = {
     "compressors": (),
     "trainers": ("compressors", *GROUND),
@@ -93,7 +93,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import reports.commands.show, reports.commands.diff", {"pandas", "numpy", "matplotlib", "jinja2"}),
         ("import compressors; compressors.registry()", {"torch", "numba"}),
         ("import trainers.config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
-        ("import sweep.run", {"numpy", "yaml", "rich"}),
+        ("import sweep.run, sweep.file_lock, sweep.disk", {"numpy", "yaml", "rich"}),
         ("import sweep.__main__, sweep.commands.status", {"numpy", "yaml", "rich", "hydra", "submitit"}),
         ("import sweep.launch, sweep.detached, sweep.commands.resume", {"hydra", "omegaconf", "torch", "pandas"}),
         ("import multirun", {"torch", "numba", "pandas", "matplotlib", "submitit", "mpi4py"}),

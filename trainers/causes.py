@@ -8,31 +8,31 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
+from sweep import disk
 from sweep.run import UsageError
 
 INPUT, MEMORY, DISK, ERROR = "input", "memory", "disk", "error"
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
-_NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
 def cause_of(error: BaseException) -> str:
     """The kind of `error`, or of what it was raised from."""
     for each in _chain(error):
         if isinstance(each, UsageError):  # also for a checkpoint that was asked for and could not be written
-            return DISK if any(words in str(each) for words in _NO_SPACE) else INPUT
+            return DISK if any(words in str(each) for words in disk.WORDS) else INPUT
         if isinstance(each, MemoryError) or type(each).__name__ == "OutOfMemoryError":
             return MEMORY
         if isinstance(each, OSError) and each.errno == errno.ENOMEM:
             return MEMORY
-        if isinstance(each, OSError) and each.errno in (errno.ENOSPC, errno.EDQUOT):
+        if disk.is_trouble(each):
             return DISK
         if isinstance(
             each, RuntimeError
         ):  # of torch and of MPI, whose allocators and writers have no types of their own
             if any(words in str(each) for words in _NO_MEMORY):
                 return MEMORY
-            if any(words in str(each) for words in _NO_SPACE):
+            if any(words in str(each) for words in disk.WORDS):
                 return DISK
     return ERROR
 

@@ -6,8 +6,10 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from reports.exports.runs import Ended, Point
+from sweep import disk
 from sweep import run as rundir
 
 EVENTS = "events.out.tfevents.*"
@@ -18,7 +20,7 @@ def export(runs: Iterable[Ended], into: Path) -> Iterator[tuple[Ended, bool]]:
     for run in runs:
         directory = into / run.name
         directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".export.") as temporary:
+        with disk.naming(directory), tempfile.TemporaryDirectory(dir=directory, prefix=".export.") as temporary:
             _write(run, temporary)
             for old in directory.glob(EVENTS):
                 old.unlink()
@@ -28,22 +30,33 @@ def export(runs: Iterable[Ended], into: Path) -> Iterator[tuple[Ended, bool]]:
 
 
 def _write(run: Ended, directory: str) -> None:
-    from tensorboardX import SummaryWriter
+    """Write the event file of a run.
+
+    Not by a SummaryWriter: its thread dies of a full disk, and everybody waits for it.
+    """
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
-    from tensorboardX.summary import hparams
+    from tensorboardX.summary import hparams, text
+
+    def add(summary: Any, time_s: float, step: int = 0) -> None:
+        events.write_event(Event(summary=summary, wall_time=time_s, step=step))
 
     lines = ["| option | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in run.options.items())]
-    with SummaryWriter(logdir=directory) as writer:
-        writer.add_text("config", "\n".join(lines), walltime=run.began_s)
+    events = EventsWriter(os.path.join(directory, "events"))
+    try:
+        add(text("config", "\n".join(lines)), run.began_s)
         # what add_hparams writes, which would put it into a directory of its own
         experiment, start, end = hparams(dict(run.options), dict(run.results))
         for summary in (experiment, start, *([end] if run.status == rundir.DONE else [])):
-            writer.file_writer.add_summary(summary, walltime=run.began_s)
+            add(summary, run.began_s)
         results = Point(run.steps, run.ended_s, run.results)
-        # one event for all values of a point; add_scalar makes one of each, in ten times the time
+        # one event for all values of a point; one for each takes ten times the time
         for point in (*run.read(), results):
             values = [Summary.Value(tag=name, simple_value=value) for name, value in point.values.items()]
-            writer.file_writer.add_summary(Summary(value=values), point.step, walltime=point.wall_s)
-        writer.add_text("status", run.status, walltime=run.ended_s)
+            add(Summary(value=values), point.wall_s, int(point.step))
+        add(text("status", run.status), run.ended_s)
         if run.reason:
-            writer.add_text("reason", run.reason, walltime=run.ended_s)
+            add(text("reason", run.reason), run.ended_s)
+    finally:
+        events.close()

@@ -21,6 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from reports import style
+from sweep import disk
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -66,12 +67,13 @@ class Plot(Picture):
                     continue
                 temporary = directory / f".{path.name}.{os.getpid()}"
                 # Not savefig, which lays out and draws everything once more before it draws.
-                if suffix == "png":
-                    FigureCanvasAgg(self.figure).print_png(temporary, metadata=metadata)
-                elif suffix == "svg":
-                    FigureCanvasSVG(self.figure).print_svg(temporary, metadata=metadata)
-                else:
-                    FigureCanvasPdf(self.figure).print_pdf(temporary, metadata=metadata)
+                with disk.naming(path):
+                    if suffix == "png":
+                        FigureCanvasAgg(self.figure).print_png(temporary, metadata=metadata)
+                    elif suffix == "svg":
+                        FigureCanvasSVG(self.figure).print_svg(temporary, metadata=metadata)
+                    else:
+                        FigureCanvasPdf(self.figure).print_pdf(temporary, metadata=metadata)
                 os.replace(temporary, path)
                 self.figure.set_layout_engine("none")  # laid out once, for all formats
         self.figure.set_layout_engine(layout)

@@ -1,22 +1,38 @@
-"""A full disk, a full inode table, a disk that can only be read, a quota: small file systems, mounted by root."""
+"""A full disk or inode table, a quota, a disk that fails or can only be read: what commands say, and how runs end.
+
+Where it matters whether a file system does so, one is made, which only root may mount; else a call is made to fail.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from sweep import failures, snapshot
+from reports.__main__ import main as reports
+from sweep import disk as disks
+from sweep import failures, launch, requests, snapshot
 from sweep import run as names
+from sweep.__main__ import main
+from sweep.drive import Drive
+from sweep.heeding import Heeding
+from sweep.output import Output
 from sweep.run import UsageError, runs_of
-from tests.conftest import PLAYED, QUICK, Program
+from tests.conftest import PLAYED, QUICK, ROOT, Program
 from tests.faults.conftest import StandInOf, ranks
+from tests.reports.fabricate import nine
+from tests.sweep.fakes import SUCCEED, lay_out
 from trainers.causes import cause_of
 
 Mount = Callable[..., Path]
@@ -95,7 +111,8 @@ def test_a_full_disk_fails_what_cannot_be_written_and_a_resume_computes_it(
     sweep.environment["TMPDIR"] = str(sweep.temporary)
     code, out = sweep.finish()
     assert code == 1 and "Traceback" not in out
-    assert f"({failures.DISK}: the MPI launcher exited with 1; no space is left on the disk)" in out
+    trouble = disks.TROUBLE[errno.EDQUOT if options == "quota" else errno.ENOSPC]
+    assert f"({failures.DISK}: the MPI launcher exited with 1; {trouble})" in out
     assert "retry 1 of 1" in out
     assert not any(run.result() for run in sweep.runs)
 
@@ -152,11 +169,158 @@ def test_a_disk_that_can_only_be_read(start: Callable[..., Program], mount: Moun
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     code, out, err = start("-m", f"hydra.sweep.dir={disk}/sweep", *QUICK, without=PLAYED).end(240)
     assert (code, out) == (2, "")
-    assert err == f"hydra.sweep.dir={disk}/sweep: Read-only file system; valid is a directory that can be written\n"
+    assert err == f"disk: {disk}/sweep: Read-only file system; valid is a directory that can be written\n"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_rank_tells_of_a_full_disk_and_of_a_quota(number: int) -> None:
+def fill(disk: Path) -> Path:
+    """Leave no room on a disk; returns the file to remove."""
+    path = disk / "fill"
+    with pytest.raises(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return path
+
+
+def command(*words: str, out: Path | None = None) -> tuple[int, str, str]:
+    """`python -m` with these words: exit status, stdout, stderr."""
+    with (out or Path(os.devnull)).open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            stdout=subprocess.PIPE if out is None else file,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    return done.returncode, done.stdout or "", done.stderr
+
+
+FULL = "disk: {}: No space left on device; make room there, and give the command again\n"
+
+
+def test_steering_a_sweep_on_a_full_disk_is_a_line(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = mount("size=1m")
+    sweep = disk / "sweep"
+    runs = lay_out(sweep, [SUCCEED] * 2, snapshot=False)
+    filled = fill(disk)
+    code, out, err = command("sweep", "cancel", str(sweep))
+    assert (code, out) == (2, "") and err == FULL.format(runs[0].path(names.STATE))
+    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    assert main(["resume", str(sweep), "--quiet"]) == 2
+    assert capsys.readouterr() == ("", FULL.format(sweep / names.SWEEP))
+    filled.unlink()
+    monkeypatch.setattr(launch, "calibrate", dict)
+    monkeypatch.setattr(launch, "write_report", lambda directory, how: True)
+    assert main(["resume", str(sweep), "--quiet"]) == 0
+    assert [run.status() for run in runs] == [names.DONE] * 2
+
+
+def test_data_that_find_no_room_are_a_line(mount: Mount) -> None:
+    """numpy's own write to a file says only how much was written."""
+    disk = mount("size=64k")
+    code, out, err = command("trainers.data", "--root", str(disk), "digits")
+    assert (code, out) == (2, "") and re.fullmatch(f"disk: {disk}/prepared/.digits.*.npy: No space left .*\n", err)
+
+
+def test_reports_on_a_full_disk_are_a_line(mount: Mount) -> None:
+    disk = mount("size=2m")
+    sweep = nine(disk / "sweep")
+    fill(disk)
+    for words in ((str(sweep), "--no-plots"), (str(sweep),), ("export", "tensorboard", str(sweep))):
+        code, _, err = command("reports", *words)
+        assert code == 1 and err.startswith(f"reports: disk: {sweep}/") and err.count("\n") == 1
+        assert "No space left on device; make room there" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["sweep status {}", "sweep watch {}", "reports list {}", "compressors list", "trainers.topology ring --workers 4"],
+)
+def test_output_that_cannot_be_written_is_a_line(tmp_path: Path, words: str) -> None:
+    lay_out(tmp_path / "sweep", [SUCCEED])
+    code, _, err = command(*words.format(tmp_path / "sweep").split(), out=Path("/dev/full"))
+    assert "Traceback" not in err and "Exception ignored" not in err
+    if "watch" in words:  # goes on without
+        assert code == 1
+    else:
+        assert code and "standard output: No space left on device" in err and err.count("\n") == 1
+
+
+@pytest.fixture(params=disks.TROUBLE, ids=errno.errorcode.get)
+def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """No file reaches the disk any more, for one of all reasons; returns it."""
+    number = request.param
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return f"{os.strerror(number)}; "
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Laid out before anything breaks, if it comes first."""
+    monkeypatch.setattr(launch, "_executed", {})
+    lay_out(tmp_path / "sweep", [SUCCEED] * 2, snapshot=False)
+    return tmp_path / "sweep"
+
+
+@pytest.mark.parametrize(("verb", "file"), [("cancel", "runs/seed=0-.*/state.json"), ("resume", names.SWEEP)])
+def test_what_steers_a_sweep_says_why_a_file_cannot_be_written(
+    sweep: Path,
+    broken: str,
+    verb: str,
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    assert main([verb, str(sweep)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and re.fullmatch(f"disk: {sweep}/{file}: {broken}.*\n", err)
+
+
+def test_a_report_says_why_it_cannot_be_written(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fsync = os.fsync
+    monkeypatch.undo()
+    sweep = nine(tmp_path / "sweep")
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert reports([str(sweep), "--no-plots", "--quiet"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"reports: disk: {sweep}/") and broken in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EIO", "EROFS"])
+def test_a_sweep_that_cannot_be_laid_out_is_a_line(start: Callable[..., Program], tmp_path: Path, name: str) -> None:
+    paths = os.pathsep.join(map(str, (ROOT / "tests/faults/broken", ROOT)))
+    grid = ("-m", "hydra.sweep.dir=sweep", *QUICK, "seed=1,2")
+    code, out, err = start(*grid, without=PLAYED, BROKEN_FSYNC=name, PYTHONPATH=paths).end()
+    assert (code, out) == (2, "")
+    assert re.fullmatch(f"disk: sweep/runs.json: {os.strerror(getattr(errno, name))}; .*\n", err)
+
+
+def test_a_launcher_outlives_a_request_that_it_cannot_write_down(
+    sweep: Path, broken: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drive = SimpleNamespace(directory=sweep, console=Output(), active=dict, ask_to_end=lambda runs, reason: None)
+    heed = Heeding(cast(Drive, drive))
+    (sweep / requests.FOLDER).mkdir()
+    asked = {"kind": requests.CANCEL, "runs": None, "by": "a test"}
+    path = sweep / requests.FOLDER / "1.json"
+    path.write_text(json.dumps(asked))
+    heed()
+    assert not path.exists()
+    assert re.search(f"disk: {sweep}/runs/.*: {broken}", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("number", disks.TROUBLE)
+def test_a_rank_tells_of_a_disk_that_cannot_be_written(number: int) -> None:
     """However deep: torch's writer and the checkpoint's have errors of their own."""
     error = OSError(number, os.strerror(number))
     assert cause_of(error) == failures.DISK
@@ -181,13 +345,19 @@ def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path
 
 
 def test_what_finds_no_room_to_start_has_failed_for_the_disk() -> None:
-    full, missing = (OSError(number, os.strerror(number)) for number in (errno.EDQUOT, errno.ENOENT))
-    assert failures.of_start(full)[1] == failures.DISK and failures.of_start(missing)[1] == failures.START
+    for number in (*disks.TROUBLE, errno.ENOENT):
+        cause = failures.DISK if number in disks.TROUBLE else failures.START
+        assert failures.of_start(OSError(number, os.strerror(number)))[1] == cause
+
+
+def test_an_attempt_that_says_nothing_has_failed_for_the_disk_where_that_fails(tmp_path: Path, broken: str) -> None:
+    reason, cause = failures.explain(tmp_path, 1)
+    assert cause == failures.DISK and reason.startswith("the MPI launcher exited with 1; ")
 
 
 def test_a_disk_is_full_when_nothing_can_be_added(mount: Mount, tmp_path: Path) -> None:
     disk = mount("size=1m")
-    assert not failures.is_full(disk) and not failures.is_full(tmp_path / "nowhere")
+    assert failures.trouble_of(disk) is None is failures.trouble_of(tmp_path / "nowhere")
     (disk / "file").write_bytes(bytes(1_000_000))
-    assert failures.is_full(disk)
+    assert failures.trouble_of(disk) == "no space is left on the disk"
     shutil.rmtree(disk, ignore_errors=True)

@@ -39,7 +39,10 @@ def test_written_files_have_the_permissions_of_ordinary_ones(tmp_path: Path) -> 
 def test_lines_of_several_processes_are_all_kept(tmp_path: Path) -> None:
     """A sweep that is left and its launcher write events at once: what one has begun is no torn line to the other."""
     path = tmp_path / "events.jsonl"
-    writer = "import sys; from sweep import run; [run.append_json({!r}, {{'of': {}, 'n': n}}) for n in range(500)]"
+    writer = (
+        "from pathlib import Path; from sweep import run; "
+        "[run.append_json(Path({!r}), {{'of': {}, 'n': n}}) for n in range(500)]"
+    )
     writers = [subprocess.Popen([sys.executable, "-c", writer.format(str(path), of)], cwd=ROOT) for of in range(4)]
     assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
     told = [json.loads(line) for line in path.read_text().splitlines()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import math
+import os
 import struct
 import sys
 from collections.abc import Iterator, Mapping
@@ -213,6 +215,23 @@ def test_tensorboard_is_told_which_steps_come_again(tmp_path: Path, monkeypatch:
                 points = [point for point in points if point[0] < event.step]
             points += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "step/loss"]
     assert points == [(2, 2), (4, 4), (5, 105), (6, 106), (8, 108), (9, 209)]
+
+
+def test_tensorboard_on_a_full_disk_is_left_out_and_waited_for_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tensorboardX's own writer has a thread that dies of it, and a queue that is full after ten events."""
+    pytest.importorskip("tensorboardX")
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    one = begun(config.parse(composed(trackers=["tensorboard"])), tmp_path, 0)
+    for step in range(1, 50):
+        one.steps([row(step)])
+    one.finish("done")
+    assert capsys.readouterr().err.count("No space left on device") == 1
 
 
 def test_mlflow_has_the_metrics(tmp_path: Path) -> None:

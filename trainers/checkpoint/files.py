@@ -24,6 +24,7 @@ from typing import IO, Any, cast
 
 import torch
 
+from sweep import disk
 from sweep.run import read_json
 
 FORMAT = 1
@@ -78,7 +79,7 @@ def write_part(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: it could not be written.
     """
-    with path.open("wb") as file:
+    with disk.naming(path), path.open("wb") as file:
         hashing = _Hashing(file)
         torch.save(dict(value), cast(IO[bytes], hashing))
         file.flush()

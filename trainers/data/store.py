@@ -8,19 +8,21 @@ again. So is what was made from files that have changed since.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from sweep import disk, file_lock
 from sweep.run import read_json
 
 VERSION = 3
@@ -105,8 +107,7 @@ def ensure(root: Path, name: str, build: Callable[[], Prepared]) -> Path:
     if damage(target) is None:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock.take(target.parent / f".{name}.lock", wait_s=math.inf):
         reason = damage(target)
         if reason is None:
             return target
@@ -122,12 +123,14 @@ def _write(target: Path, prepared: Prepared) -> None:
         files = {}
         for name, array in prepared.arrays.items():
             file = temporary / f"{name}.npy"
-            np.save(file, array, allow_pickle=False)
+            with disk.naming(file), file.open("wb") as out:  # numpy's own write to a file does not say what is wrong
+                np.save(SimpleNamespace(write=out.write), array, allow_pickle=False)
             files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
         # relative to the root, which may be moved
         sources = {os.path.relpath(path, _root(target)): _stamp(path) for path in prepared.sources}
         meta = {"version": VERSION, "facts": prepared.facts, "files": files, "sources": sources}
-        (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        with disk.naming(temporary / "meta.json"):
+            (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         os.chmod(temporary, 0o755)
         if target.exists():
             shutil.rmtree(target)

@@ -8,6 +8,7 @@ again in every process. Kernels release the GIL and run on the calling thread al
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import hashlib
@@ -65,7 +66,8 @@ def _compile_once(cached: Any, signature: str) -> None:
         return
     cache._impl.locator.ensure_cache_path()
     with Path(cache.cache_path, ".compiling").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks: all compile, and numba replaces whole files
+            fcntl.flock(lock, fcntl.LOCK_EX)
         cached.compile(signature)  # which looks into the cache once more
 
 

@@ -1,0 +1,65 @@
+"""A disk that cannot be written or read: which errors say so, and the line that every command tells it in.
+
+Standard library only, so that every room may import it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+TROUBLE = {
+    errno.ENOSPC: "no space is left on the disk",
+    errno.EDQUOT: "the quota of the disk is used up",
+    errno.EIO: "the disk fails",
+    errno.EROFS: "the disk can only be read",
+}
+"""What is wrong, by the number of the error."""
+
+WORDS = tuple(os.strerror(number) for number in TROUBLE)
+"""The same in the system's words, as they stand in errors of libraries that have no numbers."""
+
+_ADVICE = {
+    errno.ENOSPC: "make room there, and give the command again",
+    errno.EDQUOT: "remove what counts for that quota, or have it raised, and give the command again",
+    errno.EIO: "have whoever looks after the disk see to it, or use another, and give the command again",
+    errno.EROFS: "valid is a directory that can be written",
+}
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Whether an error is one of TROUBLE."""
+    return isinstance(error, OSError) and error.errno in TROUBLE
+
+
+def line(error: BaseException) -> str | None:
+    """What happened, where, and what to do; None where that is another error."""
+    if not isinstance(error, OSError) or error.errno not in TROUBLE:
+        return None
+    where = error.filename2 or error.filename or _unnamed()
+    return f"disk: {os.fsdecode(where)}: {os.strerror(error.errno)}; {_ADVICE[error.errno]}"
+
+
+@contextlib.contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Give the errors within this block a file name where they have none: those of a write or a read."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
+def _unnamed() -> str:
+    """What an error without a file name is about. Output that cannot be written is dropped: Python would try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return "standard output"
+    return "standard output, or a file that a library writes"

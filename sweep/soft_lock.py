@@ -1,0 +1,157 @@
+"""Soft locks: files that say which process has a lock, for file systems on which the kernel has none.
+
+A process is known by its host, its boot, its pid and the time of its start; that stands in `.soft-NAME`, beside the
+file NAME that is locked. Whoever comes later on the same host sees whether the process is still there, and takes its
+place where it is not. Of a process on another host nobody knows: a person has to remove the file.
+
+A file is made with its content, and never has another owner but by `replace`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+PREFIX = ".soft-"
+Owner = dict[str, Any]
+
+_LONGEST = 4096  # bytes of a soft lock
+_LONGEST_NAME = 150  # bytes of a name that others are made of
+
+
+def path_of(path: Path, token: str | None = None) -> Path:
+    """The soft lock of a file; with a `token` one of those that are shared."""
+    name = path.name
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return path.with_name(f"{PREFIX}{name}" + ("" if token is None else f".{token}"))
+
+
+def shared_of(path: Path) -> list[Path]:
+    start = f"{path_of(path).name}."
+    return [path.with_name(name) for name in os.listdir(path.parent) if name.startswith(start)]
+
+
+def claim(soft: Path, mine: Owner) -> bool:
+    """Make a soft lock, or take the place of an owner that is gone; returns whether `mine` is its owner now."""
+    if _make(soft, mine):
+        return True
+    found = owner_of(soft)
+    return found is not None and _is_gone(found) and replace(soft, found, mine)
+
+
+def _make(soft: Path, mine: Owner) -> bool:
+    written = _write(soft, mine)
+    try:
+        os.link(written, soft)  # with its content, or not at all
+    except FileExistsError:
+        return owner_of(soft) == mine  # a network file system may say so of what it has just done
+    finally:
+        remove(written)
+    return True
+
+
+def replace(soft: Path, found: Owner, mine: Owner) -> bool:
+    """Put `mine` in the place of the owner that was `found`; of several processes that try, one does.
+
+    They lock that, too, by a soft lock that is named for the owner that was found: it is never one again.
+    """
+    guard = soft.with_name(f"{soft.name}-{found.get('token')}")
+    if not claim(guard, mine):
+        return False
+    try:
+        if owner_of(soft) != found:
+            return False
+        os.replace(_write(soft, mine), soft)
+        return True
+    finally:
+        remove(guard)
+
+
+def _write(soft: Path, mine: Owner) -> Path:
+    """A new file that nobody knows of, with `mine` in it."""
+    path = soft.with_name(f"{PREFIX}{mine['token']}.{secrets.token_hex(4)}")
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            json.dump(mine, file)
+    except OSError as error:
+        remove(path)
+        error.filename = error.filename or str(soft)  # that of a write has none
+        raise
+    return path
+
+
+def remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def owner_of(soft: Path) -> Owner | None:
+    """Who has a soft lock; empty where that cannot be read, None where there is no such file."""
+    try:
+        descriptor = os.open(soft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return {}
+    try:
+        found = json.loads(os.read(descriptor, _LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    finally:
+        os.close(descriptor)
+    return found if isinstance(found, dict) else {}
+
+
+def stands(soft: Path) -> bool:
+    """Whether a soft lock is there and its owner, as far as can be told from here."""
+    owner = owner_of(soft)
+    return owner is not None and not _is_gone(owner)
+
+
+def this_process() -> Owner:
+    me = os.getpid()
+    about = {"host": socket.gethostname(), "boot": _boot(), "pid": me, "started": _started(me)}
+    return {**about, "token": secrets.token_hex(8)}
+
+
+def _is_gone(owner: Owner) -> bool:
+    """Whether the process has surely ended: of another host, or of a damaged file, nobody can tell."""
+    pid = owner.get("pid")
+    if owner.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+        return False
+    if owner.get("boot") != _boot():
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # another user's
+        pass
+    started = _started(pid)
+    return started is not None and started != owner.get("started")
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> int | None:
+    """When a process was started, in ticks since the boot, 0 where it has ended and only its parent wants to know it.
+
+    None: that cannot be seen.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return 0 if fields[0] in "ZX" else int(fields[19])
