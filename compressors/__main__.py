@@ -55,10 +55,14 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from compressors.commands.parsing import Parser, elements, positive, probability, several, threads
+    from compressors.commands.parser import Command, Parser, Version
+    from compressors.commands.parsing import elements, positive, probability, several, threads
 
     parser = Parser(prog="python -m compressors", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="list|show|check|bench")
+    parser.add_argument("--version", action=Version)
+    commands = parser.add_subparsers(
+        dest="command", required=True, parser_class=Command, metavar="list|show|check|bench"
+    )
 
     one = commands.add_parser("list", help="all methods: names, laws, bits per element, papers")
     one.add_argument("names", nargs="*", metavar=_METHOD, help="only these")
