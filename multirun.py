@@ -22,6 +22,7 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
+from compressors.version import version  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
 from sweep import compose, flags  # noqa: E402
 from sweep.explain import explain  # noqa: E402
@@ -80,6 +81,9 @@ def main() -> int:
     compose.register(RunConfig, GROUPS)
     compose.register_resolvers()
     flags.take(sys.argv)
+    if flags.VERSION in sys.argv[1:]:
+        print(version())
+        return 0
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:

@@ -18,7 +18,7 @@ _SEPARATORS = re.compile(r"[-_./ ]")
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return the hint in front of what is valid, such as "did you mean qsgd? "; empty: the word is near to nothing."""
-    near = nearest(str(word), known)
+    near = nearest(word, known) if isinstance(word, str) else []
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
@@ -37,16 +37,26 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     """
     names, typed = list(dict.fromkeys(known)), _folded(word)
     same = [name for name in names if _folded(name) == typed]
-    ends = [name for name in names if "." in name and _folded(name).endswith(f"_{typed}")]
+    ends = [name for name in names if _folded(name.rpartition(".")[2]) == typed]
     if found := same or ends:
         return found[:_SHOWN]
-    most = min(max(1, len(typed) // 3), _MOST_TYPOS, len(typed) - 1)
-    away = {name: distance(typed, _folded(name)) for name in names if abs(len(name) - len(typed)) <= most}
-    least = min(away.values(), default=most + 1)
-    if least <= most:
-        return [name for name in away if away[name] == least][:_SHOWN]
-    begun = [name for name in names if len(typed) >= 3 and _folded(name).startswith(typed)]
+    away = {name: least for name in names if (least := _typos(word.lower(), name.lower())) is not None}
+    if away:
+        return [name for name in away if away[name] == min(away.values())][:_SHOWN]
+    begun = [name for name in names if len(typed) >= 3 and name.lower().startswith(word.lower())]
+    begun = [name for name in begun if "." not in name[len(word) :]]
     return begun if len(begun) <= _SHOWN else []
+
+
+def _typos(word: str, name: str) -> int | None:
+    """How many typos are between two words without the sections that both are in; None: too many."""
+    while "." in word and word.partition(".")[0] == name.partition(".")[0]:
+        word, name = word.partition(".")[2], name.partition(".")[2]
+    most = min(max(1, len(word) // 3), _MOST_TYPOS, len(word) - 1)
+    if abs(len(word) - len(name)) > most:
+        return None
+    count = distance(_folded(word), _folded(name))
+    return count if count <= most else None
 
 
 def _folded(name: str) -> str:

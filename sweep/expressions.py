@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -69,7 +69,7 @@ class Condition:
     """
 
     def __init__(
-        self, setting: str, text: str, configs: Sequence[Mapping[str, Any]], members: Mapping[str, Sequence[str]]
+        self, setting: str, text: str, configs: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]]
     ) -> None:
         self.setting, self.text, self.members = setting, text, members
         self._text = text.strip()
@@ -275,7 +275,7 @@ class Choice:
         include: Sequence[str],
         exclude: Sequence[str],
         configs: Sequence[Mapping[str, Any]],
-        members: Mapping[str, Sequence[str]],
+        members: Mapping[str, Collection[str]],
     ) -> None:
         self.include = [Condition("sweep.include", text, configs, members) for text in include]
         self.exclude = [Condition("sweep.exclude", text, configs, members) for text in exclude]

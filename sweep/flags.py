@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence
 
-QUIET, JSON = "--quiet", "--json"
+QUIET, JSON, VERSION = "--quiet", "--json", "--version"
+ALL = (QUIET, JSON, VERSION)
 PROBE = "--probe"
 """With seconds, as `python -m sweep probe` types it: the network is measured, and nothing is trained."""
 

@@ -12,15 +12,17 @@ import pytest
 from tests.conftest import ROOT
 
 ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multirun")
+TYPED = ("compressors.hints", "compressors.parameters", "compressors.version", "compressors.commands.parser")
+"""What all commands say of what was typed."""
 MAY_IMPORT = {
     "compressors": (),
     "trainers": ("compressors", "sweep.run", "sweep.units"),
-    "sweep": (),
-    "reports": ("sweep.run", "sweep.units"),
+    "sweep": TYPED,
+    "reports": ("sweep.run", "sweep.units", *TYPED),
     "hydra_plugins": ("sweep", "trainers.config"),
 }
 LOOKS = ("sweep.run", "sweep.units", "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
-LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
+LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch")) + TYPED
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 NEVER = {
     "reports": ("torch", "hydra", "omegaconf", "mpi4py"),

@@ -148,7 +148,7 @@ def test_a_path_that_is_called_like_a_command(name: str, nine: Path, tmp_path: P
 
 
 def test_a_mistyped_command_is_answered_in_one_line(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "lst", status=2).endswith("(did you mean list?)\n")
+    assert told(capsys, "lst", status=2).endswith("; did you mean list?\n")
     with pytest.raises(SystemExit) as ended:
         main(["list", "--jsn"])
     assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1

@@ -96,7 +96,7 @@ def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch)
             "exchange.transport=torch with an emulated network and device=auto: NCCL may go",
         ),
         ({"precision": "fp8"}, True, "precision=fp8: valid is one of fp32, bf16, fp16"),
-        ({"loss_scale": {"initial": 0}}, True, "loss_scale.initial=0: valid is a number above 0"),
+        ({"loss_scale": {"initial": 0}}, True, "loss_scale.initial=0: valid is a finite number above 0"),
         ({"batch_norm": "sync"}, True, "batch_norm=sync: valid is one of averaged, local, synchronised"),
     ],
 )
