@@ -15,6 +15,7 @@ signal.signal(signal.SIGINT, lambda number, frame: (os.write(2, b"interrupted\n"
 import gc  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -75,6 +76,18 @@ def interruption(error: BaseException | None) -> Interrupted | None:
     return error
 
 
+def _patch(words: Sequence[str]) -> None:
+    """Have Hydra answer as we do where it answers itself, which no other command needs."""
+    if not {"--help", "-h"}.isdisjoint(words):
+        from sweep import helping
+
+        helping.patch()
+    if not {"--shell-completion", "-sc"}.isdisjoint(words):
+        from sweep import completing
+
+        completing.patch()
+
+
 def main() -> int:
     """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
@@ -84,6 +97,7 @@ def main() -> int:
     if flags.VERSION in sys.argv[1:]:
         print(version())
         return 0
+    _patch(sys.argv[1:])
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:

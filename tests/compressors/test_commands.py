@@ -56,8 +56,14 @@ def test_options_are_read_as_in_a_config() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["show", "qsgdd"], "name=qsgdd: did you mean qsgd. valid is one of the .* that `python -m compressors list` lists"),
-        (["check", "nothing_like_it"], "name=nothing_like_it: valid is one of the .* that `python -m compressors list` lists"),
+        (
+            ["show", "qsgdd"],
+            "name=qsgdd: did you mean qsgd. valid is one of the .* that `python -m compressors list` lists",
+        ),
+        (
+            ["check", "nothing_like_it"],
+            "name=nothing_like_it: valid is one of the .* that `python -m compressors list` lists",
+        ),
         (["show", "qsgd,levels=0"], "qsgd: levels=0: valid is an integer from 1"),
         (["show", "qsgd,level=1"], "qsgd: level=1: did you mean levels. valid is one of the keys levels"),
         (["show", "qsgd,levels"], "levels is not of the form option=value"),

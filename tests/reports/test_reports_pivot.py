@@ -102,7 +102,10 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--rows", "lr"], ["--rows lr: no such column; did you mean optimizer.lr?"]),
         (["--cols", "worker"], ["--cols worker: no such column; did you mean workers?"]),
         (["--value", "acuracy"], ["--value acuracy: no such column; did you mean accuracy?", "time_to_"]),
-        (["--where", "memory=residul"], ["memory=residul: no run has that; did you mean residual? there are none, resid"]),
+        (
+            ["--where", "memory=residul"],
+            ["memory=residul: no run has that; did you mean residual? there are none, resid"],
+        ),
         (["--where", "memory"], ["--where memory: expected key=value"]),
         (["--where", "sed=1"], ["--where sed: no such column; did you mean seed?"]),
         (["--rows", "seed", "--cols", "seed"], ["seed is there twice"]),
