@@ -61,8 +61,18 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
         return said
     theirs = ("hydra", "omegaconf", "optuna")
     if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):
-        return " ".join(str(innermost).split())
+        return _with_word(" ".join(str(innermost).split()), arguments)
     return None
+
+
+def _with_word(line: str, arguments: Sequence[str]) -> str:
+    """A line of Hydra's with what was typed before it, where it names no key: the words that have what it quotes."""
+    words = [word for word in arguments if "=" in word or word.startswith("~")]
+    if any(word.partition("=")[0].lstrip("+~") in line for word in words):
+        return line
+    quoted = re.findall(r"'([^']+)'", line)
+    named = [word for word in words if any(each in word for each in quoted)] or words
+    return f"{' '.join(named)}: {line}" if named else line
 
 
 def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
@@ -104,7 +114,7 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     if f"~{key}" in [word.partition("=")[0] for word in arguments]:
         return f"~{key}: a run has to have it; valid is {_words_for(key, arguments) or 'one of its group'}"
     if isinstance(error, (InterpolationKeyError, UnsupportedInterpolationType)):
-        return f"{given}: {message}"
+        return _with_word(message, arguments) if given == key else f"{given}: {message}"
     if typed is None and (below := _below(key, arguments)) is not None:
         return f"{below}: unknown key; {key} has no keys, and is {_words_for(key, arguments) or 'a value'}"
     if (words := _words_for(key, arguments, error.parent_node)) is not None:

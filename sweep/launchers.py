@@ -91,7 +91,7 @@ def options_of(launcher: Mapping[str, Any]) -> Options:
     """
     given = dict(launcher)
     cluster = given.pop("cluster", None)
-    if cluster not in LAUNCHERS:
+    if not isinstance(cluster, str) or cluster not in LAUNCHERS:
         meant = did_you_mean(cluster, LAUNCHERS)
         raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(LAUNCHERS), meant)
     whose = [name for name, options in LAUNCHERS.items() if _keys(options) <= given.keys()]

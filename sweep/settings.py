@@ -160,6 +160,8 @@ def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
         UsageError: a value out of range, or an MPI launcher that does not exist.
     """
     for section, cls in (("sweep", SweepSettings), ("mpi", MpiSettings)):
+        if not isinstance(config.get(section), Mapping):
+            raise UsageError(f"{section}: missing from the config")
         known = [field.name for field in dataclasses.fields(cls)]
         for key in config[section]:
             if key not in known:
