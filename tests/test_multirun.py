@@ -17,6 +17,7 @@ import yaml
 
 import compressors
 from compressors.commands.parsing import default
+from compressors.version import version
 from sweep import run as names
 from sweep.run import runs_of
 from tests.conftest import PLAYED, QUICK, ROOT, Program, written_presets
@@ -284,6 +285,61 @@ def test_help_names_the_groups(multirun: Multirun) -> None:
     )
 
 
+def test_help_has_every_option_with_the_comment_of_its_file(multirun: Multirun) -> None:
+    code, out, err = multirun("--help")
+    written = (ROOT / "conf/config.yaml").read_text()
+    options = written[written.index("\nworkers: 2 ") + 1 : written.index("\nhydra:")]
+    assert code == 0 and options in out  # as they stand there, comments and all
+    assert "optimizer=sgd:\n" in out and "  lr: 0.1                       # base rate; " in out
+    assert "schema" not in out and "hydra/launcher: local, slurm\n" in out
+    for group, members in GROUPS.items():
+        names = {*members, *(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))}
+        listed = re.search(rf"\n{group}: (.*?)\n\w", out, re.DOTALL)
+        assert listed is not None and names <= set(re.findall(r"\w+", listed[1])), group
+    words = " ".join(out.split())
+    assert "top_k (topk)" in words and "vgg11 (vgg depth=11)" in words and "wrn_40_4 (wideresnet depth=40" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines", "absent"),
+    [
+        (["compressor=topk"], ["compressor=topk:", "  ratio: 0.01  .*# of the elements that are kept, .*"], "lr:"),
+        (["compressor=none"], ["compressor=none:"], "lr:"),
+        (
+            ["compressor=dgc_topk", "compressor.ratio=0.5"],
+            ["compressor=dgc_topk, which is topk ratio=0.001 count=floor_plus_one:", "  ratio: 0.5  .*# of the .*"],
+            "lr:",
+        ),
+        (["model=vgg11"], ["model=vgg11, which is vgg depth=11:", "  depth: 11   .*# 11, 13, 16 or 19"], "lr:"),
+        (["experiment=quick"], ["experiment=quick:", "  epochs: 2", "model=mlp:", "  width: 128 .*"], "lr:"),
+        (["hydra/launcher=slurm"], ["hydra/launcher=slurm:", "  partition: null .*# .*site's default.*"], "lr:"),
+        (["-m", "optimizer=sgd,adam"], ["optimizer=sgd:", "optimizer=adam:", "  lr: 0.1 .*"], "ratio:"),
+        (["workers=7"], ["workers: 7 .*# MPI ranks; each is one model replica", "compressor: .*"], "schema"),
+    ],
+)
+def test_help_of_a_choice_has_its_options(
+    multirun: Multirun, arguments: list[str], lines: list[str], absent: str
+) -> None:
+    code, out, err = multirun(*arguments, "--help")
+    assert (code, err) == (0, "") and absent not in out
+    for line in lines:
+        assert re.search(f"^{line}$", out, re.MULTILINE), (line, out)
+
+
+def test_version_is_ours(multirun: Multirun) -> None:
+    code, out, err = multirun("--version")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"gradsweep \S+, Python 3\.\S+, torch \S+, Hydra 1\.\S+, mpi4py \S+\n", out)
+
+
+@pytest.mark.parametrize("module", ["sweep", "reports", "compressors"])
+def test_version_of_every_command_is_the_same_and_loads_none_of_it(module: str) -> None:
+    code = f"import runpy, sys; sys.argv = ['x', '--version']\ntry: runpy.run_module('{module}', run_name='__main__')"
+    code += "\nexcept SystemExit as ended: print(ended.code, {'torch', 'hydra', 'mpi4py'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == f"{version()}\n0 set()\n", done.stderr
+
+
 def test_cfg_job_is_a_config_with_every_default(multirun: Multirun) -> None:
     code, out, err = multirun("--cfg", "job", "compressor=qsgd", "workers=3")
     config = yaml.safe_load(out)
@@ -301,14 +357,41 @@ def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> Non
     assert (code, err) == (0, "") and yaml.safe_load(out)["compressor"]["values_options"] == {"levels": 3}
 
 
-def test_tab_completion() -> None:
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("compressor=qsg", ["compressor=qsgd"]),
+        ("-m compressor=qsgd,top", ["compressor=qsgd,top_k", "compressor=qsgd,topk"]),
+        (
+            "-m optimizer=sgd,adam,",
+            [f"optimizer=sgd,adam,{name}" for name in ["adamw", "dgc_sgd", "lars", "onebit_adam", "signum"]],
+        ),
+        ("-m workers=2,", []),
+        ("hydra/launcher=", ["hydra/launcher=local", "hydra/launcher=slurm"]),
+        ("sche", ["schedule.", "schedule="]),
+        ("schem", []),
+    ],
+)
+def test_tab_completion(line: str, completed: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "multirun.py", "--shell-completion", "query=bash"],
-        env={"COMP_LINE": "python multirun.py compressor=qsg", "COMP_POINT": "99", "PATH": "/usr/bin:/bin"},
+        env={"COMP_LINE": f"python multirun.py {line}", "COMP_POINT": "99", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split() == ["compressor=qsgd"]
+    assert done.stdout.split() == completed, done.stderr
+
+
+def test_tab_completion_in_a_shell() -> None:
+    script = """
+eval "$(python multirun.py -sc install=bash)"
+COMP_LINE='python multirun.py -m compressor=qsgd,top' COMP_POINT=99 COMP_CWORD=3
+hydra_bash_completion
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env={"PATH": path}, capture_output=True, text=True)
+    assert done.stdout.split() == ["compressor=qsgd,top_k", "compressor=qsgd,topk"], done.stderr
 
 
 def test_the_yaml_of_a_part_has_its_defaults() -> None:

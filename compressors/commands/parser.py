@@ -55,4 +55,5 @@ class Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         from compressors.version import version
 
-        parser.exit(0, f"{version()}\n")
+        print(version())
+        parser.exit()
