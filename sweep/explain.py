@@ -68,7 +68,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
 def _with_word(line: str, arguments: Sequence[str]) -> str:
     """A line of Hydra's with what was typed before it, where it names no key: the words that have what it quotes."""
     words = [word for word in arguments if "=" in word or word.startswith("~")]
-    if any(word.partition("=")[0].lstrip("+~") in line for word in words):
+    if any(word.partition("=")[0].lstrip("+") in line for word in words):
         return line
     quoted = re.findall(r"'([^']+)'", line)
     named = [word for word in words if any(each in word for each in quoted)] or words

@@ -57,13 +57,8 @@ def text(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[st
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
     values = {str(key): value for key, value in plain.items()}
-    pages = [
-        _Page(folders, group, name, {} if swept else values)
-        for group, choice in (chosen or choices).items()
-        if _is_ours(group)
-        for swept in ["," in words.get(group, "")]
-        for name in (words[group].split(",") if swept else [choice])
-    ]
+    pages = [_Page(folders, group, name, values) for group, name in (chosen or choices).items() if _is_ours(group)]
+    pages = [each for page in pages for each in page.swept(words.get(page.group, ""))]
     if chosen:
         lines = [line for page in pages for line in (*page.lines(), "")]
         return "\n".join([*lines, "python multirun.py --help shows the rest."]) + "\n"
@@ -148,6 +143,11 @@ class _Page:
     group: str
     name: str
     values: Mapping[str, Any]
+
+    def swept(self, typed: str) -> list[_Page]:
+        """Return the pages of all names of `compressor=qsgd,svd`, with the values that are written; else this one."""
+        names = typed.split(",") if "," in typed else []
+        return [dataclasses.replace(self, name=name, values={}) for name in names] or [self]
 
     @property
     def has_options(self) -> bool:

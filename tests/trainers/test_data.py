@@ -262,7 +262,7 @@ def test_what_fits_or_cannot_be_tried_is_left_to_the_ranks(tmp_path: Path, model
         (
             None,
             {"partition": {"scheme": "dirichlet", "alpha": 0}},
-            "partition.alpha=0: valid is a finite number from 0.001",
+            "partition.alpha=0: valid is a number from 0.001",
         ),
     ],
 )
