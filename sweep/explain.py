@@ -57,7 +57,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
         return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
     if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
         return of_launcher
-    if (said := explain_override(str(innermost), arguments)) is not None:
+    if (said := explain_override(str(innermost), arguments, _words_for)) is not None:
         return said
     theirs = ("hydra", "omegaconf", "optuna")
     if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -89,12 +89,21 @@ _TWICE = re.compile(r"Multiple values for (.*)\. To override a value use")
 _NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
 
 
-def explain_override(message: str, arguments: Sequence[str]) -> str | None:
-    """Return the line for what Hydra says of an override that it can read but not heed; None: it says it well."""
+def explain_override(
+    message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
+) -> str | None:
+    """Return the line for what Hydra says of an override that it can read but not heed; None: it says it well.
+
+    Args:
+        words_for: what a key accepts, in words, where that is known.
+    """
     first = (message.splitlines() or [""])[0]
     if (found := _SWEPT.match(first)) is not None:
-        valid = f"one value, or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
-        return f"{found[1]}: several values; valid is {valid}"
+        key, _, value = found[1].partition("=")
+        is_list = (words_for(key, arguments) or "").startswith("a list")
+        one = f"a list in brackets, {shlex.quote(f'{key}=[{value}]')}" if is_list else "one value"
+        sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
+        return f"{found[1]}: several values; valid is {one}, {sweep}"
     if (found := _NO_NAME.match(first)) is not None:
         for word in arguments:
             if _without_name(word):

@@ -78,6 +78,10 @@ BAD_INPUT = [
         "workers=2,4",
         "workers=2,4: several values; valid is one value, or -m for a sweep of them: python multirun.py -m workers=2,4",
     ),
+    (
+        "gpus=0,1",
+        r"gpus=0,1: several values; valid is a list in brackets, 'gpus=\[0,1\]', or -m for a sweep of them: .*",
+    ),
     ("gpus=[0,a]", r"gpus=\[0,a\]: valid is a list of numbers of GPUs, from 0 up"),
     ("gpus.x=1", "gpus.x=1: .*"),
     ("workers=${no}", "workers=..no.: Interpolation key 'no' not found"),
