@@ -268,6 +268,12 @@ def test_a_model_that_cannot_be_built_without_numbers_passes() -> None:
         models.build(regnet, CIFAR, 10)
 
 
+def test_the_command_that_errors_name_lists_the_classifiers_of_torchvision() -> None:
+    command = options.ARCHS_LISTED_BY.replace("python", sys.executable, 1).split()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "resnet50" in done.stdout.split(), done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

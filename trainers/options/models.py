@@ -13,7 +13,7 @@ from compressors.parameters import InvalidParameter, boolean, choice, integer, n
 from trainers.options import torchvision_names
 from trainers.options.base import Part
 
-ARCHS_LISTED_BY = 'python -c "import torchvision.models as m; print(*m.list_models(module=m))"'
+ARCHS_LISTED_BY = "python -m trainers.options.torchvision_names"
 
 
 @dataclasses.dataclass(frozen=True)
