@@ -114,4 +114,4 @@ def _have(section: str, name: str) -> str:
 def _groups() -> list[str]:
     """The groups of conf/, and what of Hydra's is chosen by name."""
     conf = Path(__file__).parent.parent / "conf"
-    return [*sorted(path.name for path in conf.iterdir() if path.is_dir() and path.name != "hydra"), *_HYDRAS]
+    return [*sorted(path.name for path in conf.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]
