@@ -17,6 +17,7 @@ import contextlib  # noqa: E402
 import gc  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -24,6 +25,7 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
+from compressors.version import version  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
 from sweep import compose, flags, idle  # noqa: E402
 from sweep.explain import explain  # noqa: E402
@@ -82,6 +84,18 @@ def interruption(error: BaseException | None) -> Interrupted | None:
     return error
 
 
+def _patch(words: Sequence[str]) -> None:
+    """Have Hydra answer as we do where it answers itself, which no other command needs."""
+    if not {"--help", "-h"}.isdisjoint(words):
+        from sweep import helping
+
+        helping.patch()
+    if not {"--shell-completion", "-sc"}.isdisjoint(words):
+        from sweep import completing
+
+        completing.patch()
+
+
 def main() -> int:
     """Exit status 0: all runs done; 1: some failed; 2: bad input, nothing was started; 128 + n: signal n."""
     global _word
@@ -103,6 +117,10 @@ def run() -> int:
     compose.register(RunConfig, GROUPS)
     compose.register_resolvers()
     flags.take(sys.argv)
+    if flags.VERSION in sys.argv[1:]:
+        print(version())
+        return 0
+    _patch(sys.argv[1:])
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compressors.base import Compressor, CorruptPayload, Key, Law
+from compressors.hints import did_you_mean, one_of
 from compressors.parameters import InvalidParameter, from_mapping
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "presets",
     "registry",
 ]
+
+
+LISTED_BY = "python -m compressors list"
 
 
 @functools.cache
@@ -81,6 +85,7 @@ def build(name: str, **values: Any) -> Compressor:
         values = {**options, **values}
     name = aliases().get(name, name)
     if name not in registry():
-        raise InvalidParameter("name", name, "one of " + ", ".join(registry()))
+        known = [*registry(), *aliases(), *presets()]
+        raise InvalidParameter("name", name, one_of(known, LISTED_BY), did_you_mean(name, known))
     compressor: Compressor = from_mapping(registry()[name], values)
     return compressor

@@ -59,10 +59,14 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from compressors.commands.parsing import Parser, elements, positive, probability, several, threads
+    from compressors.commands.parser import Command, Parser, Version
+    from compressors.commands.parsing import elements, positive, probability, several, threads
 
     parser = Parser(prog="python -m compressors", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="list|show|check|bench")
+    parser.add_argument("--version", action=Version)
+    commands = parser.add_subparsers(
+        dest="command", required=True, parser_class=Command, metavar="list|show|check|bench"
+    )
 
     def add(name: str, summary: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import parameters, states
 from compressors.base import Compressor, Key
+from compressors.hints import did_you_mean
 from compressors.parameters import InvalidParameter, from_mapping
 
 if TYPE_CHECKING:
@@ -180,6 +181,6 @@ def build(name: str, **values: Any) -> Memory:
         InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
     """
     if name not in registry():
-        raise InvalidParameter("name", name, "one of " + ", ".join(registry()))
+        raise InvalidParameter("name", name, "one of " + ", ".join(registry()), did_you_mean(name, registry()))
     memory: Memory = from_mapping(registry()[name], values)
     return memory

@@ -16,8 +16,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from compressors.hints import did_you_mean
 
 _SHOWN = 200
 """Characters of a wrong value that a message repeats."""
@@ -26,12 +28,17 @@ _SHOWN = 200
 class InvalidParameter(ValueError):
     """One hyper-parameter has a value that its owner cannot work with. The message is one line.
 
-    `name` is the field, `value` what was given, `valid` what would have been right.
+    `name` is the field, `value` what was given, `valid` what would have been right; `meant` stands in front of that, a
+    hint by `compressors.hints` or nothing.
     """
 
-    def __init__(self, name: str, value: object, valid: str) -> None:
-        super().__init__(f"{shown(name)}={shown(value)}: valid is {valid}")
-        self.name, self.value, self.valid = name, value, valid
+    def __init__(self, name: str, value: object, valid: str, meant: str = "") -> None:
+        super().__init__(f"{shown(name)}={shown(value)}: {meant}valid is {valid}")
+        self.name, self.value, self.valid, self.meant = name, value, valid, meant
+
+    def of(self, section: str) -> InvalidParameter:
+        """Return the same with the section whose owner this is, as in values_options.levels."""
+        return InvalidParameter(f"{section}.{self.name}", self.value, self.valid, self.meant)
 
 
 def shown(value: object) -> str:
@@ -46,10 +53,11 @@ def shown(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """What a field accepts: in words for people and as a test for the machine."""
+    """What a field accepts: in words for people, as a test for the machine, and the names in it, for hints."""
 
     words: str
     test: Callable[[Any], bool]
+    names: Callable[[], Iterable[str]] = tuple
 
 
 def _field(default: Any, words: str, test: Callable[[Any], bool]) -> Any:
@@ -93,7 +101,7 @@ def number(
 
     `word` also admits that one word.
     """
-    words = f"a number {'above' if above else 'from'} {low}"
+    words = f"a {'finite ' if high is None else ''}number {'above' if above else 'from'} {low}"
     if high is not None:
         words += f" to {'below ' if below else ''}{high}"
     elif not above:
@@ -120,7 +128,8 @@ def boolean(default: bool | None, *, optional: bool = False) -> Any:
 
 def choice(default: str, *options: str) -> Any:
     """A dataclass field for one of a few words."""
-    return _field(default, "one of " + ", ".join(options), lambda value: value in options)
+    valid = Valid("one of " + ", ".join(options), lambda value: value in options, lambda: options)
+    return dataclasses.field(default=default, metadata={"valid": valid})
 
 
 def sequence(words: str, test: Callable[[Any], bool]) -> Any:
@@ -151,7 +160,7 @@ def check(instance: Any) -> None:
     for name, valid in _ranges(instance.__class__):
         value = getattr(instance, name)
         if not valid.test(value):
-            raise InvalidParameter(name, value, valid.words)
+            raise InvalidParameter(name, value, valid.words, did_you_mean(value, valid.names()))
 
 
 @functools.cache  # a sweep checks the same classes thousands of times
@@ -175,5 +184,5 @@ def from_mapping(cls: type, values: dict[str, Any]) -> Any:
     names = _names(cls)
     for key, value in values.items():
         if key not in names:
-            raise InvalidParameter(key, value, "one of the keys " + ", ".join(names))
+            raise InvalidParameter(key, value, "one of the keys " + ", ".join(names), did_you_mean(key, names))
     return cls(**values)

@@ -40,7 +40,7 @@ def built(rules: Sequence[Any]) -> list[tuple[str, Compressor]]:
         try:
             found.append((rule["match"], compressors.build(**rule["compressor"])))
         except InvalidParameter as error:
-            raise InvalidParameter(f"patterns.compressor.{error.name}", error.value, error.valid) from error
+            raise error.of("patterns.compressor") from error
     return found
 
 

@@ -114,7 +114,7 @@ class Policy:
         try:
             self.accordion.check_length(epochs)
         except InvalidParameter as error:
-            raise InvalidParameter(f"accordion.{error.name}", error.value, error.valid) from error
+            raise error.of("accordion") from error
 
     def relaxed(self, compressor: Compressor) -> Compressor:
         """The compressor for critical regimes.

@@ -36,9 +36,15 @@ def _chained(name: Any) -> type[Elementwise] | None:
     return method
 
 
+def _names_of_values() -> list[str]:
+    from compressors import aliases, registry
+
+    return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _chained(name) is not None)]
+
+
 def _values() -> Any:
     words = "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd"
-    valid = Valid(words, lambda value: value in _NOT_CHAINED or _chained(value) is not None)
+    valid = Valid(words, lambda value: value in _NOT_CHAINED or _chained(value) is not None, _names_of_values)
     return dataclasses.field(default="fp32", metadata={"valid": valid})
 
 
@@ -88,7 +94,7 @@ class Sparsifier(Compressor):
         try:
             chained = self.chained
         except InvalidParameter as error:
-            raise InvalidParameter(f"values_options.{error.name}", error.value, error.valid) from error
+            raise error.of("values_options") from error
         if chained is not None and chained.needs_agreement(Key(0, 0, 0, 0)):
             words = f"options with which {chained.name} has nothing to agree on with other workers"
             raise InvalidParameter("values_options", self.values_options, words)

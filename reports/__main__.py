@@ -10,11 +10,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from compressors.commands.parser import Parser, Version
+from compressors.hints import did_you_mean
 from sweep import disk
 from sweep.run import UsageError
-from sweep.text import did_you_mean
 
 BUILD = "build"  # what is done where no command is named
 COMMANDS = {
@@ -32,13 +32,6 @@ COMMANDS = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """Answers a wrong command with one line and exit status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status; what went wrong is one line."""
     typed = sys.argv[1:] if arguments is None else arguments
@@ -54,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=None if is_command else _commands(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if not is_command:
+        parser.add_argument("--version", action=Version)
     module.arguments(parser)
     try:
         status = int(module.run(parser.parse_intermixed_args(typed[is_command:])))
@@ -61,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except UsageError as error:
         is_mistyped = bool(typed) and not is_command and not os.path.exists(typed[0])
-        print(f"reports: {error}{did_you_mean(typed[0], list(COMMANDS)) if is_mistyped else ''}", file=sys.stderr)
+        meant = f"; {did_you_mean(typed[0], COMMANDS)}".removesuffix("; ").rstrip() if is_mistyped else ""
+        print(f"reports: {error}{meant}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

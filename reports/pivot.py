@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from compressors.hints import did_you_mean
 from reports import measures, networks, progress, tables, timed
 from reports.cells import AGAINST, Cells
 from reports.collect import RUN_COLUMNS
@@ -166,9 +166,8 @@ def _some(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
     for text in texts:
         if not any(_is(value, text) for value in values.unique()):
             there = [setting(value) or "null" for value in sorted(values.unique(), key=order)]
-            raise UsageError(
-                f"{option} {key}={text}: no run has that{_nearest(text, there)}; there are {', '.join(there)}"
-            )
+            meant = did_you_mean(text, there)
+            raise UsageError(f"{option} {key}={text}: no run has that; {meant}there are {', '.join(there)}")
     return values.map(lambda value: any(_is(value, text) for text in texts))
 
 
@@ -186,15 +185,8 @@ def _is(value: Any, text: str) -> bool:
 def _check(option: str, names: Iterable[str], valid: Sequence[str], also: Iterable[str] = ()) -> None:
     for name in names:
         if name not in valid and name not in also:
-            raise UsageError(
-                f"{option} {name}: no such column{_nearest(name, [*valid, *also])}; valid: {', '.join(valid)}"
-            )
-
-
-def _nearest(text: str, valid: Sequence[str]) -> str:
-    of_a_group = [name for name in valid if name.endswith(f".{text}")]  # lr for optimizer.lr
-    close = of_a_group or difflib.get_close_matches(text, valid, 1, 0.5)
-    return f" (nearest: {close[0]})" if close else ""
+            meant = did_you_mean(name, [*valid, *also])
+            raise UsageError(f"{option} {name}: no such column; {meant}valid is one of {', '.join(valid)}")
 
 
 def _clause(key: str, texts: Sequence[str]) -> str:

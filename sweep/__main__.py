@@ -11,11 +11,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from compressors.commands.parser import Parser
+from compressors.hints import did_you_mean
+from compressors.version import version
 from sweep import disk
 from sweep.run import UsageError
-from sweep.text import did_you_mean
 
 COMMANDS = {
     "status": "how the runs of a sweep stand",
@@ -31,22 +32,18 @@ resumed last. A RUN is its name, the beginning of one, a pattern such as 'compre
 DIR/RUN names both."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Answers a wrong command with one line and exit status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status; errors in what was typed are one line."""
     command = arguments[0] if arguments else "--help"
     if command in ("-h", "--help", "help"):
         print(_help())
         return 0
+    if command == "--version":
+        print(version())
+        return 0
     if command not in COMMANDS:
-        meant = did_you_mean(command, list(COMMANDS))
-        print(f"python -m sweep: {command}: valid is one of {', '.join(COMMANDS)}{meant}", file=sys.stderr)
+        meant = did_you_mean(command, COMMANDS)
+        print(f"python -m sweep: {command}: {meant}valid is one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     module = importlib.import_module(f"sweep.commands.{command}")
     parser = Parser(
@@ -81,9 +78,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _help() -> str:
     lines = [f"  {command:8} {summary}" for command, summary in COMMANDS.items()]
-    return "\n".join(
-        ["usage: python -m sweep COMMAND [DIR] ...", "", *lines, DIRECTORY, "", "COMMAND --help tells the rest."]
-    )
+    last = "COMMAND --help tells the rest; --version prints what is installed."
+    return "\n".join(["usage: python -m sweep COMMAND [DIR] ...", "", *lines, DIRECTORY, "", last])
 
 
 if __name__ == "__main__":

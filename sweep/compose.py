@@ -18,6 +18,7 @@ from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from compressors.hints import did_you_mean
 from sweep import flags, quick, search
 from sweep.grammar import as_typed
 from sweep.places import last_sweep, root_of
@@ -29,11 +30,11 @@ LAUNCHER = "hydra/launcher"
 
 _fresh: set[str] = set()
 _absent: list[Path] = []  # directories that were not there before Hydra has made them, outermost first
-MEMBERS: dict[str, list[str]] = {}
-"""The names that each group of a config has, as told to `register`."""
+MEMBERS: dict[str, Mapping[str, type]] = {}
+"""The members of each group of a config by name, as told to `register`."""
 
 TYPES: list[tuple[str, type]] = []
-"""Likewise: dataclasses, by the prefix of their keys."""
+"""Likewise: the other dataclasses, by the prefix of their keys."""
 
 
 def schema(cls: type, name: str | None = None) -> type:
@@ -71,8 +72,7 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     store = ConfigStore.instance()
     TYPES[:] = [("", run), ("sweep.", SweepSettings)]
     for group, members in groups.items():
-        MEMBERS[group] = list(members)
-        TYPES.extend((f"{group}.", cls) for cls in members.values())
+        MEMBERS[group] = members
     whole = [(field.name, field.type, field) for field in dataclasses.fields(schema(run)) if field.name not in groups]
     parts = [(group, Any, dataclasses.field(default="???")) for group in groups]
     own = [
@@ -162,9 +162,12 @@ def in_order(words: Sequence[str]) -> list[str]:
         why = said.getvalue().strip().rpartition("error: ")[2]
         unknown = why.removeprefix("unrecognized arguments: ")
         if unknown != why:
-            flags = [word for word in unknown.split() if word.startswith("-")]  # it names what follows them, too
-            valid = "key=value, --quiet, --json, --trust and the flags of --hydra-help"
-            why = f"{' '.join(flags) or unknown}: unknown; valid is {valid}"
+            typed = [word for word in unknown.split() if word.startswith("-")]  # it names what follows them, too
+            valid = "key=value, --quiet, --json, --trust, --version and the flags of --hydra-help"
+            known = [option for action in get_args_parser()._actions for option in action.option_strings]
+            long = [option for option in (*flags.ALL, *known) if option.startswith("--")]
+            meant = did_you_mean(typed[0], long) if typed else ""
+            why = f"{' '.join(typed) or unknown}: unknown; {meant}valid is {valid}"
         raise UsageError(why) from None
     left = list(words)
     for override in overrides:
@@ -198,7 +201,8 @@ def refuse_foreign_launcher(settings: Any) -> None:
     if cluster is None:
         chosen = settings.runtime.choices.get(LAUNCHER)
         names = GlobalHydra.instance().config_loader().get_group_options(LAUNCHER)
-        raise bad_value(LAUNCHER, chosen, "one of " + ", ".join(own_launchers(names)))
+        own = own_launchers(names)
+        raise bad_value(LAUNCHER, chosen, "one of " + ", ".join(own), did_you_mean(chosen, own))
 
 
 def own_launchers(names: Sequence[str]) -> list[str]:

@@ -11,13 +11,18 @@ from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationKeyError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+    UnsupportedInterpolationType,
+)
 
+from compressors.hints import did_you_mean, one_of
 from sweep import disk, search
-from sweep.compose import LAUNCHER, TYPES, own_launchers
-from sweep.grammar import explain_grammar, valid_kind
-from sweep.run import UsageError
-from sweep.text import did_you_mean
+from sweep.compose import LAUNCHER, MEMBERS, TYPES, own_launchers
+from sweep.grammar import explain_grammar, explain_override, valid_kind
+from sweep.run import LISTED_BY, UsageError
 
 _INTERPOLATED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(.*)'$", re.DOTALL)
@@ -39,11 +44,13 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
         if (line := disk.line(cause)) is not None:
             return line
         if isinstance(cause, OverrideParseException):
-            return explain_grammar(cause)
+            return explain_grammar(
+                cause, arguments, _words_for(cause.override.partition("=")[0].lstrip("+~"), arguments)
+            )
         if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
             group, _, option = cause.missing_cfg_file.rpartition("/")
             options = own_launchers(cause.options) if group == LAUNCHER else cause.options
-            line = f"{group}={option}: valid is one of {', '.join(options)}{did_you_mean(option, options)}"
+            line = f"{group}={option}: {did_you_mean(option, options)}valid is {one_of(options, LISTED_BY)}"
             return line + (search.HINT if group.startswith(search.GROUP) else "")
     innermost = causes[-1]
     if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
@@ -52,10 +59,22 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
         return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
     if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
         return of_launcher
+    if (said := explain_override(str(innermost), arguments, _words_for)) is not None:
+        return said
     theirs = ("hydra", "omegaconf", "optuna")
     if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):
-        return " ".join(str(innermost).split())
+        return _with_word(" ".join(str(innermost).split()), arguments)
     return None
+
+
+def _with_word(line: str, arguments: Sequence[str]) -> str:
+    """A line of Hydra's with what was typed before it, where it names no key: the words that have what it quotes."""
+    words = [word for word in arguments if "=" in word or word.startswith("~")]
+    if any(word.partition("=")[0].lstrip("+") in line for word in words):
+        return line
+    quoted = re.findall(r"'([^']+)'", line)
+    named = [word for word in words if any(each in word for each in quoted)] or words
+    return f"{' '.join(named)}: {line}" if named else line
 
 
 def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
@@ -78,18 +97,30 @@ def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | N
 
 
 def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str:
-    key, message = error.full_key, str(error.msg or error).splitlines()[0]
-    typed = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") == key]
-    given = f"{key}={typed[-1]}" if typed else str(key)
-    if "not in" in message and error.parent_node is not None:
-        known = [str(name) for name in error.parent_node if name != "hydra"]
-        valid_keys = f"one of {', '.join(known)}" if known else ""
-        if OmegaConf.get_type(error.parent_node) is dict:  # no type says which keys it has
-            valid_keys += (", or " if known else "") + "a new one with + before it"
-        return f"{given}: unknown key; valid is {valid_keys}{did_you_mean(str(error.key), known)}"
-    valid = {words for prefix, cls in TYPES for words in _valid(prefix, cls, str(key))}
-    if len(valid) == 1:  # several where members of a group differ
-        return f"{given}: valid is {''.join(valid)}"
+    key, message = str(error.full_key), str(error.msg or error).splitlines()[0]
+    typed = _typed(key, arguments)
+    given = f"{key}={typed}" if typed is not None else key
+    if typed is None and (around := _around(key, arguments)) is not None:
+        above, value = around
+        if key.startswith(f"{above}["):  # an item of a list, which is valid or not as a whole
+            key, given = above, f"{above}={value}"
+        else:
+            given = f"{above}={value}: {key}"
+    is_unknown = "not in" in message and error.parent_node is not None
+    if is_unknown and typed is None:
+        given = _below(key, arguments) or given  # as optim of optim.lr=1
+    if is_unknown:
+        from sweep.unknown import explain_unknown  # only where something is wrong
+
+        return f"{given}: {explain_unknown(key, error.parent_node)}"
+    if f"~{key}" in [word.partition("=")[0] for word in arguments]:
+        return f"~{key}: a run has to have it; valid is {_words_for(key, arguments) or 'one of its group'}"
+    if isinstance(error, (InterpolationKeyError, UnsupportedInterpolationType)):
+        return _with_word(message, arguments) if given == key else f"{given}: {message}"
+    if typed is None and (below := _below(key, arguments)) is not None:
+        return f"{below}: unknown key; {key} has no keys, and is {_words_for(key, arguments) or 'a value'}"
+    if (words := _words_for(key, arguments, error.parent_node)) is not None:
+        return f"{given}: valid is {words}"
     if message.endswith("is not a valid bool (type str)"):
         return f"{given}: valid is true or false"
     if (kind := valid_kind(message)) is not None:
@@ -97,7 +128,52 @@ def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str
     return f"{given}: {_INTERPOLATED.sub('', message)}"
 
 
+def _typed(key: str, arguments: Sequence[str]) -> str | None:
+    """The value that was typed for a key; None where it was not."""
+    same = (key, re.sub(r"\[(\d+)\]", r".\1", key))
+    values = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") in same]
+    return values[-1] if values else None
+
+
+def _around(key: str, arguments: Sequence[str]) -> tuple[str, str] | None:
+    """What was typed with a key in it, as `batch={size:a}` has batch.size: the key there, and the value."""
+    while key:
+        key = key[: max(key.rfind("."), key.rfind("["), 0)]
+        if key and (value := _typed(key, arguments)) is not None and value[:1] in ("[", "{"):
+            return key, value
+    return None
+
+
+def _below(key: str, arguments: Sequence[str]) -> str | None:
+    """A word that was typed for a key in a value that has none, as `batch.size.x=3`."""
+    words = [word.lstrip("+") for word in arguments]
+    return next((word for word in words if word.partition("=")[0].startswith((f"{key}.", f"{key}["))), None)
+
+
 _KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+
+
+def _words_for(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
+    """What a key accepts, in words; None where that is not known.
+
+    Args:
+        parent: the section that the key is in, of a config that is being composed, if there is one.
+    """
+    types = list(TYPES)
+    group = key.partition(".")[0]
+    if group in MEMBERS:
+        types = [(f"{group}.", cls) for cls in _chosen(group, arguments, parent)]
+    found = {words for prefix, cls in types for words in _valid(prefix, cls, key)}
+    return found.pop() if len(found) == 1 else None  # several where members of a group differ
+
+
+def _chosen(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
+    """The classes that a section of a config may have: the one that is chosen, or all where that is not known."""
+    members = MEMBERS[group]
+    name = _typed(group, arguments)
+    if OmegaConf.is_config(parent):
+        name = OmegaConf.select(parent._get_root(), f"{group}.name", throw_on_missing=False, default=name)
+    return [members[name]] if name is not None and name in members else list(members.values())
 
 
 def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:

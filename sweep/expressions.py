@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from sweep.keys import look_up
-from sweep.run import UsageError
-from sweep.text import did_you_mean
+from compressors.hints import did_you_mean, one_of
+from sweep.keys import look_up, paths
+from sweep.run import LISTED_BY, UsageError
 
 LONGEST = 1000
 
@@ -68,7 +69,7 @@ class Condition:
     """
 
     def __init__(
-        self, setting: str, text: str, configs: Sequence[Mapping[str, Any]], members: Mapping[str, Sequence[str]]
+        self, setting: str, text: str, configs: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]]
     ) -> None:
         self.setting, self.text, self.members = setting, text, members
         self._text = text.strip()
@@ -232,8 +233,8 @@ class Condition:
         for key in beside:
             known = list(self.members.get(key, ()))
             if known and word not in known:
-                valid = f"one of {', '.join(sorted(known))}{did_you_mean(word, known)}"
-                raise self._wrong(node, f"{word} is no name of a {key}; valid is {valid}")
+                valid = f"{did_you_mean(word, known)}valid is {one_of(sorted(known), LISTED_BY)}"
+                raise self._wrong(node, f"{word} is no name of a {key}; {valid}")
 
     def _unknown(self, node: ast.AST, path: str) -> UsageError:
         parent, _, name = path.rpartition(".")
@@ -244,9 +245,9 @@ class Condition:
         if not known:
             return self._wrong(node, f"{path}: unknown key; valid is {parent} itself, which is no section")
         inside = f" of {parent}" if parent else ""
-        return self._wrong(
-            node, f"{path}: unknown key; valid{inside} is one of {', '.join(known)}{did_you_mean(name, known)}"
-        )
+        whole = [f"{parent}.{key}" for key in known] if parent else list(dict.fromkeys(chain(*map(paths, sections))))
+        meant = did_you_mean(path, whole)
+        return self._wrong(node, f"{path}: unknown key; {meant}valid{inside} is {one_of(known, LISTED_BY, 'keys')}")
 
 
 def _section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -274,7 +275,7 @@ class Choice:
         include: Sequence[str],
         exclude: Sequence[str],
         configs: Sequence[Mapping[str, Any]],
-        members: Mapping[str, Sequence[str]],
+        members: Mapping[str, Collection[str]],
     ) -> None:
         self.include = [Condition("sweep.include", text, configs, members) for text in include]
         self.exclude = [Condition("sweep.exclude", text, configs, members) for text in exclude]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence
 
-QUIET, JSON = "--quiet", "--json"
+QUIET, JSON, VERSION = "--quiet", "--json", "--version"
 TRUST = "--trust"
 """What belongs to another user may decide what runs. In no config: a stranger's would have it."""
+ALL = (QUIET, JSON, TRUST, VERSION)
 PROBE = "--probe"
 """With seconds, as `python -m sweep probe` types it: the network is measured, and nothing is trained."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 
-from sweep.run import UsageError
+from sweep.run import LISTED_BY, UsageError
 from sweep.slurm_options import SlurmOptions
 
 _NUMBER = re.compile(r"[+-]?[\d._eE+-]*\d[\d._eE+-]*")
@@ -47,22 +47,90 @@ def valid_kind(message: str) -> str | None:
     return next((kind for said, kind in _KINDS if said in message), None)
 
 
-def explain_grammar(error: OverrideParseException) -> str:
-    """What is wrong with an override, and how to type it if it is meant as a text."""
+def explain_grammar(error: OverrideParseException, arguments: Sequence[str], valid: str | None = None) -> str:
+    """Return what is wrong with an override, at which character, and how to type it if it is meant as a text.
+
+    Args:
+        arguments: all that was typed, of which a space may have made two words.
+        valid: what its key accepts, where that is known.
+    """
+    from sweep import misprints  # only where something is wrong
+
     word = error.override
     key, equals, value = word.partition("=")
+    if len(together := misprints.torn(arguments, word)) > 1:
+        shown = " ".join(together)
+        valid = f"in quotes: {shlex.quote(shown)}" if re.search(r"[\[{(]", shown) else f"one: {''.join(together)}"
+        return f"{shown}: spaces make {len(together)} words of it; valid is {valid}"
     if (said := error.__cause__) is not None:  # a function that does not like its arguments, or is none
         return f"{word}: {'; '.join(str(said).strip().splitlines())}"
     if not equals:
         return f"{word}: valid is key=value"
-    quoted = _quoted(key, value)
-    if value[:1] in ("[", "{"):
-        return f"{word}: not in Hydra's grammar; valid is a list or mapping, with texts in quotes: [\"a > b\",'c']"
     if not _parses(f"{key}=1"):
         return f"{word}: not in Hydra's grammar; valid is key=value, with a key of letters, digits, . _ and /"
-    if quoted is None:
-        return f"{word}: not in Hydra's grammar; valid is a text in quotes, with \\ before such quotes in it"
-    return f"{word}: not in Hydra's grammar; as a text it is in quotes, which the shell leaves alone: {quoted}"
+    where = misprints.find(word)
+    wrong = f"{word}: not in Hydra's grammar{f', {where}' if where else ''}"
+    if "comma" in where or where.endswith("is not closed") and "(" in where:
+        return f"{wrong}; valid is {valid or 'a value'}, or values with one comma between two: 2,4"
+    if valid is not None and not valid.startswith("a text"):
+        return f"{wrong}; valid is {valid}"
+    if value[:1] in ("[", "{"):
+        return f"{wrong}; valid is a list or mapping, with texts in quotes: [\"a > b\",'c']"
+    if (quoted := _quoted(key, value)) is None:
+        return f"{wrong}; valid is a text in quotes, with \\ before such quotes in it"
+    return f"{wrong}; as a text it is in quotes, which the shell leaves alone: {quoted}"
+
+
+_SWEPT = re.compile(r"Ambiguous value for argument '(.*)'$")
+_NO_NAME = re.compile(r"Config group override must be a string or a list\. Got (\w+)$")
+_THERE = re.compile(r"Could not append to config\. An item is already at '(.*)'\.$")
+_ABSENT = re.compile(r"Could not delete(?: from config)?\. '(.*)' does not exist\.$")
+_TWICE = re.compile(r"Multiple values for (.*)\. To override a value use")
+_NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
+
+
+def explain_override(
+    message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
+) -> str | None:
+    """Return the line for what Hydra says of an override that it can read but not heed; None: it says it well.
+
+    Args:
+        words_for: what a key accepts, in words, where that is known.
+    """
+    first = (message.splitlines() or [""])[0]
+    if (found := _SWEPT.match(first)) is not None:
+        key, _, value = found[1].partition("=")
+        is_list = (words_for(key, arguments) or "").startswith("a list")
+        one = f"a list in brackets, {shlex.quote(f'{key}=[{value}]')}" if is_list else "one value"
+        sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
+        return f"{found[1]}: several values; valid is {one}, {sweep}"
+    if (found := _NO_NAME.match(first)) is not None:
+        for word in arguments:
+            if _without_name(word):
+                return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
+    if (found := _THERE.match(first)) is not None:
+        typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
+        return f"{typed}: is there already; valid is {typed[1:]}"
+    if (found := _TWICE.match(first)) is not None:
+        typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
+        return f"{typed}: one is chosen already; valid is {typed[1:]}"
+    if (found := _ABSENT.match(first)) is not None:
+        return f"~{found[1]}: unknown key; valid is a key of the config, as `python multirun.py --cfg job` prints it"
+    if (found := _NO_DEFAULT.match(first)) is not None:
+        typed = next((word for word in arguments if word.lstrip("+~").partition("=")[0] == found[1]), found[1])
+        return f"{typed}: nothing of this name is chosen; valid is a group that `{LISTED_BY}` lists"
+    return None
+
+
+def _without_name(word: str) -> bool:
+    """Whether a word may choose a group's member, and one of its values is no text, as of compressor=null."""
+    override = _parses(word)
+    if override is None or "." in str(override.key_or_group):
+        return False
+    with suppress(HydraException):
+        values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+        return any(value is None or isinstance(value, (bool, int, float)) for value in values)
+    return False
 
 
 def as_typed(word: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -14,6 +14,14 @@ def look_up(config: Mapping[str, Any], path: str, missing: Any = None) -> Any:
             return missing
         value = value[key]
     return value
+
+
+def paths(config: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the paths of all keys, of sections and of what is in them."""
+    for key, value in config.items():
+        yield f"{above}{key}"
+        if isinstance(value, Mapping):
+            yield from paths(value, f"{above}{key}.")
 
 
 def take_out(section: dict[str, Any], path: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from compressors.hints import did_you_mean
 from sweep.local_options import LocalOptions
 from sweep.run import bad_value
 from sweep.slurm_options import SlurmOptions
@@ -90,8 +91,9 @@ def options_of(launcher: Mapping[str, Any]) -> Options:
     """
     given = dict(launcher)
     cluster = given.pop("cluster", None)
-    if cluster not in LAUNCHERS:
-        raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(LAUNCHERS))
+    if not isinstance(cluster, str) or cluster not in LAUNCHERS:
+        meant = did_you_mean(cluster, LAUNCHERS)
+        raise bad_value("hydra.launcher.cluster", cluster, "one of " + ", ".join(LAUNCHERS), meant)
     whose = [name for name, options in LAUNCHERS.items() if _keys(options) <= given.keys()]
     if whose and cluster not in whose:
         valid = f"{whose[0]} with hydra/launcher={whose[0]}; to choose the other one, hydra/launcher={cluster}"

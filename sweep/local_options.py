@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from compressors.hints import did_you_mean
 from sweep import cores, gpus
 from sweep import run as names
 from sweep.emulation import emulated
@@ -134,9 +135,8 @@ class LocalOptions:
         known = [field.name for field in dataclasses.fields(cls)]
         for key in given:
             if key not in known:
-                raise bad_value(
-                    f"hydra.launcher.{key}", given[key], f"one of the keys {', '.join(['cluster', *known])}"
-                )
+                valid = f"one of the keys {', '.join(['cluster', *known])}"
+                raise bad_value(f"hydra.launcher.{key}", given[key], valid, did_you_mean(key, known))
         return cls(**given)
 
     def leave(self, sweep: Sweep, runs: Sequence[Run]) -> None:

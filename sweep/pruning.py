@@ -53,15 +53,10 @@ METRICS = {
 """What sweep.metric may be."""
 
 
-def check(metric: str, prune: str | None, startup: int, warmup: int) -> None:
-    """Raises UsageError for settings that are out of range or cannot go together."""
-    if metric not in METRICS:
-        raise bad_value("sweep.metric", metric, "one of " + ", ".join(METRICS))
+def check(metric: str, prune: str | None) -> None:
+    """Raises UsageError for settings that cannot go together."""
     if prune not in (None, MEDIAN):
         raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
-    for key, value, least in (("prune_startup", startup, 1), ("prune_warmup", warmup, 0)):
-        if value < least:
-            raise bad_value(f"sweep.{key}", value, f"an integer from {least} up")
     if prune is None:
         return
     if METRICS[metric].column is None:

@@ -147,10 +147,18 @@ class UsageError(Exception):
     """What a user asked for cannot work; nothing was started. `str()` is the one line to print."""
 
 
-def bad_value(key: str, value: object, valid: str) -> UsageError:
-    """A UsageError that names the key, its value and what is valid, in one line whatever the value is."""
+LISTED_BY = "python multirun.py --help"
+"""Lists the keys of a config, and the members of its groups."""
+
+
+def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageError:
+    """A UsageError that names the key, its value and what is valid, in one line whatever the value is.
+
+    Args:
+        meant: a hint that stands before what is valid, by `compressors.hints.did_you_mean`.
+    """
     shown = "null" if value is None else str(value)
-    return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: valid is {valid}")
+    return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: {meant}valid is {valid}")
 
 
 def ranks(config: Mapping[str, Any]) -> int:

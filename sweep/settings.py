@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import shutil
 import sys
@@ -11,42 +10,54 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compressors.hints import did_you_mean, one_of
+from compressors.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
 from sweep import corners, notify, pruning, redact
 from sweep.limits import MEGABYTE, Limits
-from sweep.run import UsageError, bad_value
+from sweep.run import LISTED_BY, UsageError, bad_value
 
 MOST = 1e9
 """Of minutes, and of megabytes: more is a slip, and more than numbers of bytes and seconds can be is an error later."""
+
+
+def _name() -> Any:
+    words = "up to 81 of A-Z, a-z, 0-9, '.', '_' and '-', a letter or digit first"
+    pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+
+    def test(name: Any) -> bool:
+        return name is None or (isinstance(name, str) and pattern.fullmatch(name) is not None)
+
+    return dataclasses.field(default=None, metadata={"valid": Valid(words, test)})
 
 
 @dataclasses.dataclass
 class SweepSettings:
     """The section `sweep` of a config."""
 
-    name: str | None = None
+    name: str | None = _name()
     resume: str | None = None
-    max_parallel: int | None = None
+    max_parallel: int | None = integer(None, low=1, optional=True)
     zip: Any = dataclasses.field(default_factory=list)
     exclude: Any = dataclasses.field(default_factory=list)
     include: Any = dataclasses.field(default_factory=list)
-    invalid: str = corners.CORNERS
+    invalid: str = choice(corners.CORNERS, *corners.WAYS)
     dry_run: bool = False
     wait: bool = True
     reuse: bool = False
     snapshot: bool = True
-    share_cores: bool = False
-    pack: bool = False
-    retries: int = 2
-    backoff_s: float = 10.0
+    share_cores: bool = boolean(False)
+    pack: bool = boolean(False)
+    retries: int = integer(2, low=0)
+    backoff_s: float = number(10.0, low=0)
     fail_fast: bool = False
-    max_failures: int | None = None
+    max_failures: int | None = integer(None, low=1, optional=True)
     hang_minutes: float | None = 30.0
     time_minutes: float | None = None
     log_megabytes: float = 20.0
-    metric: str = "accuracy"
+    metric: str = choice("accuracy", *pruning.METRICS)
     prune: str | None = None
-    prune_startup: int = 5
-    prune_warmup: int = 1
+    prune_startup: int = integer(5, low=1)
+    prune_warmup: int = integer(1, low=0)
     quiet: bool = False
     json: bool = False
     on_end: list[str] | None = None
@@ -68,35 +79,21 @@ class SweepSettings:
 
     def check(self) -> None:
         """Raises UsageError for a value out of range."""
+        try:
+            check(self)
+        except InvalidParameter as error:
+            raise bad_value(f"sweep.{error.name}", error.value, error.valid, error.meant) from error
         for key in ("exclude", "include"):
             self.expressions(key)
-        if self.invalid not in corners.WAYS:
-            raise bad_value("sweep.invalid", self.invalid, f"one of {', '.join(corners.WAYS)}")
-        if self.retries < 0:
-            raise bad_value("sweep.retries", self.retries, "an integer from 0 up")
-        if not 0 <= self.backoff_s < math.inf:
-            raise bad_value("sweep.backoff_s", self.backoff_s, "a number of seconds from 0 up")
-        if self.max_failures is not None and self.max_failures < 1:
-            raise bad_value("sweep.max_failures", self.max_failures, "an integer from 1 up or null")
         for key in ("hang_minutes", "time_minutes"):
             minutes = getattr(self, key)
             if minutes is not None and not 0 < minutes <= MOST:
                 raise bad_value(f"sweep.{key}", minutes, f"a number above 0, up to {MOST:g}, or null")
         if not 0.01 <= self.log_megabytes <= MOST:
             raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
-        pruning.check(self.metric, self.prune, self.prune_startup, self.prune_warmup)
+        pruning.check(self.metric, self.prune)
         redact.refuse_texts("sweep.on_end", self.on_end or [])
         notify.check(self.on_end or [])
-        if self.max_parallel is not None and self.max_parallel < 1:
-            raise bad_value("sweep.max_parallel", self.max_parallel, "an integer from 1 up or null")
-        if not isinstance(self.share_cores, bool):  # a config.yaml that somebody has edited
-            raise bad_value("sweep.share_cores", self.share_cores, "true or false")
-        if not isinstance(self.pack, bool):
-            raise bad_value("sweep.pack", self.pack, "true or false")
-        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}", self.name):
-            raise bad_value(
-                "sweep.name", self.name, "up to 81 letters, digits, '.', '_' or '-', a letter or digit first"
-            )
 
     def expressions(self, key: str) -> list[str]:
         """The expressions of `exclude` or `include`; one may stand there without a list.
@@ -163,10 +160,13 @@ def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
         UsageError: a value out of range, or an MPI launcher that does not exist.
     """
     for section, cls in (("sweep", SweepSettings), ("mpi", MpiSettings)):
+        if not isinstance(config.get(section), Mapping):
+            raise UsageError(f"{section}: missing from the config")
         known = [field.name for field in dataclasses.fields(cls)]
         for key in config[section]:
             if key not in known:
-                raise UsageError(f"{section}.{key}: unknown key; valid is one of {', '.join(known)}")
+                meant = did_you_mean(f"{section}.{key}", [f"{section}.{each}" for each in known])
+                raise UsageError(f"{section}.{key}: unknown key; {meant}valid is {one_of(known, LISTED_BY, 'keys')}")
     sweep, mpi = SweepSettings(**config["sweep"]), MpiSettings(**config["mpi"])
     sweep.check()
     mpi.check()

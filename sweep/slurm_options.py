@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from compressors.hints import one_of
 from sweep import redact
 from sweep import run as names
 from sweep.emulation import emulated
@@ -26,6 +27,8 @@ OURS = (
     *("requeue", "no-requeue", "signal", "test-only", "wait", "wrap"),
 )
 """Options of sbatch that are not passed through: what the launcher itself needs to be one way."""
+
+LISTED_BY = "python multirun.py hydra/launcher=slurm --help"
 
 PLACES = ("partition", "constraint", "nodelist", "nodes", "cpus", "gpus_per_node", "gres", "exclusive")
 """Options that say on what kind of nodes a run is computed, and how much of them it has."""
@@ -148,7 +151,11 @@ class SlurmOptions:
 
     def _check_additional(self, key: Any, value: Any) -> None:
         if not (isinstance(key, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", key)):
-            raise _bad(str(key), value, f"{ADDITIONAL}; or one of {', '.join(keys())}")
+            raise _bad(
+                str(key),
+                value,
+                f"{ADDITIONAL}; or {one_of(keys(), 'python multirun.py hydra/launcher=slurm --help', 'keys')}",
+            )
         option = key.replace("_", "-")
         if option in OURS:
             raise _bad(key, value, "not to be set: the launcher needs it itself")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,14 +19,6 @@ def harmless(text: str) -> str:
 
 def one_line(text: str) -> str:
     return harmless(" ".join(text.split()))
-
-
-def did_you_mean(word: str, options: Sequence[str]) -> str:
-    """A remark on what is nearest to a mistyped word, all of them where they are equally near; empty: nothing is."""
-    close = difflib.get_close_matches(word, options, 3)
-    alike = [difflib.SequenceMatcher(None, option, word).ratio() for option in close]
-    best = [option for option, ratio in zip(close, alike, strict=True) if ratio == max(alike)]
-    return f" (did you mean {' or '.join(dict.fromkeys(best))}?)" if best else ""
 
 
 def aligned(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:

@@ -16,14 +16,16 @@ ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multir
 GROUND_NAMES = ("disk", "file_lock", "files", "record", "run", "sheets", "signature", "timed", "units", "yaml_files")
 GROUND = tuple(f"sweep.{name}" for name in GROUND_NAMES)
 """What all rooms but compressors/ share: files, locks, the run directory and what stands in it, units."""
+TYPED = ("compressors.hints", "compressors.parameters", "compressors.version", "compressors.commands.parser")
+"""What all commands say of what was typed."""
 MAY_IMPORT = {
     "compressors": (),
     "trainers": ("compressors", *GROUND),
-    "sweep": (),
-    "reports": GROUND,
+    "sweep": TYPED,
+    "reports": (*GROUND, *TYPED),
     "hydra_plugins": ("sweep", "trainers.config", "trainers.idle_rules"),
 }
-LOOKS = (*GROUND, "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS = (*GROUND, *TYPED, "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 BENCH = ("sweep.sheets",)

@@ -262,7 +262,7 @@ def check_together(run: RunConfig) -> None:
         run.policy.check(run.compressor)
         run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
     except InvalidParameter as error:
-        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+        raise bad_value(f"policy.{error.name}", error.value, error.valid, error.meant) from error
     for compressor in (*run.policy.possible(run.compressor), run.policy.relaxed(run.compressor)):
         one = Together(compressor, run.exchange, run.memory)
         try:

@@ -18,9 +18,10 @@ from typing import Any, cast
 import compressors
 from compressors import memory as memories
 from compressors.base import Cooperative
+from compressors.hints import did_you_mean, one_of
 from compressors.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
 from compressors.policy import Policy
-from sweep.run import ADDED, UsageError, bad_value
+from sweep.run import ADDED, LISTED_BY, UsageError, bad_value
 from trainers.epochs import Epochs
 from trainers.machine import TRACKERS, is_gpu
 from trainers.options.algorithms import ALGORITHMS, Decentralised
@@ -170,14 +171,15 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
     try:
         return from_mapping(cls, dict(values))
     except InvalidParameter as error:
-        raise bad_value(f"{prefix}.{error.name}", error.value, error.valid) from error
+        raise bad_value(f"{prefix}.{error.name}", error.value, error.valid, error.meant) from error
 
 
 def _build_member(group: str, value: Any) -> Any:
     """The member of a group that a mapping names and gives the options of."""
     if not isinstance(value, Mapping) or value.get("name") not in GROUPS[group]:
         given = value.get("name") if isinstance(value, Mapping) else value
-        raise bad_value(group, given, "one of " + ", ".join(GROUPS[group]))
+        members = GROUPS[group]
+        raise bad_value(group, given, one_of(members, LISTED_BY), did_you_mean(given, members))
     return _build(group, GROUPS[group][value["name"]], {k: v for k, v in value.items() if k != "name"})
 
 
@@ -204,7 +206,8 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
     known = [field.name for field in dataclasses.fields(RunConfig)]
     for key in config:
         if key not in (*known, *OTHER_SECTIONS):
-            raise UsageError(f"{key}={config[key]}: unknown key; valid is one of {', '.join(known)}")
+            meant = did_you_mean(key, known)
+            raise UsageError(f"{key}={config[key]}: unknown key; {meant}valid is {one_of(known, LISTED_BY, 'keys')}")
     values: dict[str, Any] = {}
     for field in dataclasses.fields(RunConfig):
         key = field.name
@@ -220,7 +223,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig(**values)
     except InvalidParameter as error:
-        raise bad_value(error.name, error.value, error.valid) from error
+        raise bad_value(error.name, error.value, error.valid, error.meant) from error
 
 
 _PHASE = ("epoch", "lr", "momentum", "weight_decay")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import difflib
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import compressors
 from compressors.base import Compressor
 from compressors.commands import words
+from compressors.hints import did_you_mean, one_of
 from compressors.parameters import InvalidParameter, shown
 
 _MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
@@ -18,13 +16,6 @@ _MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
 
 class UsageError(ValueError):
     """A command cannot do what was typed; the message is one line."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Answers a wrong command with one line and exit status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def positive(text: str) -> int:
@@ -81,19 +72,12 @@ def check_name(name: str, key: str = "name") -> None:
         key: what was typed in front of it.
 
     Raises:
-        UsageError: the message has the nearest name and all methods.
+        UsageError: the message has the nearest name, and how to list all.
     """
-    methods = compressors.registry()
-    known = [*methods, *compressors.aliases(), *compressors.presets()]
-    if name in known:
-        return
-    raise UsageError(f"{key}={shown(name)}: valid is one of {', '.join(methods)}{nearest(name, known)}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A remark on what a mistyped name is nearest to; empty where it is near to nothing."""
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; the nearest is {near[0]}" if near else ""
+    known = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
+    if name not in known:
+        valid = one_of(known, compressors.LISTED_BY)
+        raise UsageError(f"{key}={shown(name)}: {did_you_mean(name, known)}valid is {valid}")
 
 
 def parse(text: str, key: str = "name") -> Compressor:
@@ -123,7 +107,7 @@ def parse(text: str, key: str = "name") -> Compressor:
         return compressors.build(name, **values)
     except InvalidParameter as error:
         value = "null" if error.value is None else shown(error.value)
-        raise UsageError(f"{name}: {shown(error.name)}={value}: valid is {error.valid}") from error
+        raise UsageError(f"{name}: {shown(error.name)}={value}: {error.meant}valid is {error.valid}") from error
 
 
 def chosen(names: list[str]) -> list[Compressor]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from compressors.hints import did_you_mean
 from compressors.parameters import InvalidParameter
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def choose(kernels: str) -> None:
     """
     global _chosen
     if kernels not in CHOICES:
-        raise InvalidParameter("kernels", kernels, "one of " + ", ".join(CHOICES))
+        raise InvalidParameter("kernels", kernels, "one of " + ", ".join(CHOICES), did_you_mean(kernels, CHOICES))
     if kernels in _DEVICES and not _installed(kernels):
         raise InvalidParameter("kernels", kernels, f"another one where {kernels} is not installed")
     _chosen = kernels

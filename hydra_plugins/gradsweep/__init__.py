@@ -9,6 +9,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 if TYPE_CHECKING:
     from sweep.run import Run
@@ -64,16 +66,17 @@ class NothingLeft(Callback):
     """Notes which directories Hydra is about to make, so that a command that is refused leaves none of them."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        self._note(config.hydra.run.dir)
+        self._note(config, "run")
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        self._note(config.hydra.sweep.dir)
+        self._note(config, "sweep")
 
     @staticmethod
-    def _note(directory: str) -> None:
+    def _note(config: DictConfig, section: str) -> None:
         from sweep.compose import note_absent
 
-        note_absent(directory)
+        with suppress(OmegaConfBaseException):  # Hydra is about to find the same, and an error here is a warning there
+            note_absent(config.hydra[section].dir)
 
 
 class GridSweeper(BasicSweeper):

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compressors.hints import did_you_mean
 from sweep.run import UsageError
 
 _FORMATS = ("csv", "md", "tex", "html", "parquet")  # of reports.formats, which --help does not load
@@ -60,7 +61,7 @@ def several(option: str, typed: str, valid: Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(filter(None, typed.split(","))))
     for word in found:
         if word not in valid:
-            raise UsageError(f"{option} {word}: valid are {', '.join(valid)}")
+            raise UsageError(f"{option} {word}: {did_you_mean(word, valid)}valid are {', '.join(valid)}")
     return found
 
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from compressors.hints import did_you_mean
 from sweep import run as names
 from sweep.places import OUTPUT, last_sweep
 from sweep.run import Run, UsageError, runs_of
-from sweep.text import did_you_mean
 
 
 def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
@@ -106,5 +106,5 @@ def matching(word: str, known: Sequence[str]) -> list[str]:
             raise UsageError(f"{word}: {len(found)} runs begin so ({shown}); valid is more of a name, or '{word}*'")
     if not found:
         meant = did_you_mean(word, [name.rpartition("-")[0] for name in known[:1000]])
-        raise UsageError(f"{word}: no such run; valid is a name, its beginning, a pattern or a signature{meant}")
+        raise UsageError(f"{word}: no such run; {meant}valid is a name, its beginning, a pattern or a signature")
     return found

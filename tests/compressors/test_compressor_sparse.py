@@ -327,7 +327,10 @@ def topk_size(values: str) -> int | None:
 def test_options_of_the_values_are_checked_and_compared() -> None:
     for options, line in (
         ({"values": "qsgd", "values_options": {"levels": 0}}, "values_options.levels=0: valid is an integer from 1 to"),
-        ({"values": "qsgd", "values_options": {"lev": 1}}, "values_options.lev=1: valid is one of the keys levels,"),
+        (
+            {"values": "qsgd", "values_options": {"lev": 1}},
+            "values_options.lev=1: did you mean levels? valid is one of the keys",
+        ),
         ({"values_options": {"levels": 3}}, "values_options={'levels': 3}: valid is empty with values=fp32"),
         ({"values": "mean", "values_options": {"a": 3}}, "values_options={'a': 3}: valid is empty with values=mean"),
         ({"values": "qsgd", "values_options": {3: 3}}, "values_options={3: 3}: valid is a mapping with options of"),

@@ -35,7 +35,7 @@ class Ranges:
         ("above", [5e-324, 1], [0, -0.0], "a number above 0 to 1"),
         ("below", [0, math.nextafter(1, 0)], [1, 1.0], "a number from 0 to below 1"),
         ("between", [5e-324, math.nextafter(1, 0)], [0, 1], "a number above 0 to below 1"),
-        ("half", [None, 1.5, 10**300], [1, 10**400, math.inf, math.nan, True, "2"], "a number above 1 or null"),
+        ("half", [None, 1.5, 10**300], [1, 10**400, math.inf, math.nan, True, "2"], "a finite number above 1 or null"),
     ],
 )
 def test_ends_of_a_range_are_open_or_closed(name: str, accepted: list[Any], refused: list[Any], words: str) -> None:

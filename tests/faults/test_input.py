@@ -76,15 +76,15 @@ def test_values_of_a_sweep_from_the_command_line(multirun: Multirun, tmp_path: P
     assert not list(tmp_path.rglob("*pwned")) and not list(tmp_path.parent.glob("pwned"))
 
 
-NAME = "up to 81 letters, digits, '.', '_' or '-', a letter or digit first"
+NAME = "up to 81 of A-Z, a-z, 0-9, '.', '_' and '-', a letter or digit first"
 
 
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
         ({"retries": -1}, "sweep.retries=-1: valid is an integer from 0 up"),
-        ({"backoff_s": -1.0}, "sweep.backoff_s=-1.0: valid is a number of seconds from 0 up"),
-        ({"backoff_s": float("nan")}, "sweep.backoff_s=nan: valid is a number of seconds from 0 up"),
+        ({"backoff_s": -1.0}, "sweep.backoff_s=-1.0: valid is a finite number from 0 up"),
+        ({"backoff_s": float("nan")}, "sweep.backoff_s=nan: valid is a finite number from 0 up"),
         ({"max_failures": 0}, "sweep.max_failures=0: valid is an integer from 1 up or null"),
         ({"hang_minutes": 0.0}, "sweep.hang_minutes=0.0: valid is a number above 0, up to 1e+09, or null"),
         (
@@ -95,7 +95,7 @@ NAME = "up to 81 letters, digits, '.', '_' or '-', a letter or digit first"
         ({"log_megabytes": 1e308}, "sweep.log_megabytes=1e+308: valid is a number from 0.01 to 1e+09"),
         (
             {"name": "a\nb"},
-            r"sweep.name='a\nb': valid is up to 81 letters, digits, '.', '_' or '-', a letter or digit first",
+            r"sweep.name='a\nb': valid is up to 81 of A-Z, a-z, 0-9, '.', '_' and '-', a letter or digit first",
         ),
     ],
 )

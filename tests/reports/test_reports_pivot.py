@@ -97,14 +97,17 @@ def test_another_baseline(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
     [
         (
             ["--rows", "modle"],
-            ["--rows modle: no such column (nearest: model); valid: compressor, memory, optim"],
+            ["--rows modle: no such column; did you mean model? valid is one of compressor, memory, optim"],
         ),
-        (["--rows", "lr"], ["--rows lr: no such column (nearest: optimizer.lr)"]),
-        (["--cols", "worker"], ["--cols worker: no such column (nearest: workers)"]),
-        (["--value", "acuracy"], ["--value acuracy: no such column (nearest: accuracy)", "time_to_"]),
-        (["--where", "memory=residul"], ["memory=residul: no run has that (nearest: residual); there are none, resid"]),
+        (["--rows", "lr"], ["--rows lr: no such column; did you mean optimizer.lr?"]),
+        (["--cols", "worker"], ["--cols worker: no such column; did you mean workers?"]),
+        (["--value", "acuracy"], ["--value acuracy: no such column; did you mean accuracy?", "time_to_"]),
+        (
+            ["--where", "memory=residul"],
+            ["memory=residul: no run has that; did you mean residual? there are none, resid"],
+        ),
         (["--where", "memory"], ["--where memory: expected key=value"]),
-        (["--where", "sed=1"], ["--where sed: no such column (nearest: seed)"]),
+        (["--where", "sed=1"], ["--where sed: no such column; did you mean seed?"]),
         (["--rows", "seed", "--cols", "seed"], ["seed is there twice"]),
         (["--value", "efficiency"], ["--value efficiency: no run has it"]),
         (["--against", "workers=3"], ["--against workers=3: no run has that", "there are 2"]),

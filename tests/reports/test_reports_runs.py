@@ -163,10 +163,12 @@ def test_a_path_that_is_called_like_a_command(name: str, nine: Path, tmp_path: P
 
 
 def test_a_mistyped_command_is_answered_in_one_line(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, "lst", status=2).endswith("(did you mean list?)\n")
+    assert told(capsys, "lst", status=2).endswith("; did you mean list?\n")
     with pytest.raises(SystemExit) as ended:
         main(["list", "--jsn"])
-    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1
+    assert err.startswith("python -m reports list: --jsn: unknown; did you mean --json? valid is one of --help, --json")
 
 
 def with_checkpoint(run: Path) -> Path:

@@ -83,7 +83,10 @@ def test_flags_may_stand_between_overrides(typed: str, ordered: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "line"),
     [
-        ("a=1 --jsn b=2", "--jsn: unknown; valid is key=value, --quiet, --json and the flags of --hydra-help"),
+        (
+            "a=1 --jsn b=2",
+            "--jsn: unknown; did you mean --json. valid is key=value, --quiet, .* and the flags of --hydra-help",
+        ),
         ("--cfg jb", "argument --cfg/-c: invalid choice: 'jb' .*"),
         ("a=1 --cfg", "argument --cfg/-c: expected one argument"),
     ],

@@ -168,16 +168,16 @@ def test_a_comparison_with_what_a_point_does_not_have_is_false() -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("wrokers > 4", "column 1: wrokers: unknown key; valid is one of workers, .*did you mean workers"),
+        ("wrokers > 4", "column 1: wrokers: unknown key; did you mean workers. valid is one of .*workers"),
         (
             "workers > 4 and model.dept == 28",
-            "column 17: model.dept: unknown key; valid of model is one of name, depth",
+            "column 17: model.dept: unknown key; did you mean model.depth. valid of model is one of name, depth",
         ),
         ("workers.real == 1", "column 1: workers.real: unknown key; valid is workers itself, which is no section"),
         ("workers > foo", "column 11: foo: unknown key; .*"),
         (
             "compressor == sdv",
-            "column 15: sdv is no name of a compressor; valid is one of none, qsgd, svd .did you mean svd",
+            "column 15: sdv is no name of a compressor; did you mean svd. valid is one of none, qsgd, svd",
         ),
         ("compressor in [qsgd, 'foo']", "column 22: foo is no name of a compressor.*"),
         ("workers >", "column 10: invalid syntax; valid is comparisons of keys .*"),

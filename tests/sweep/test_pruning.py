@@ -49,7 +49,7 @@ def test_the_value_that_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"metric": "acuracy"}, "sweep.metric=acuracy: valid is one of accuracy, "),
+        ({"metric": "acuracy"}, "sweep.metric=acuracy: did you mean accuracy? valid is one of accuracy, "),
         ({"prune": "mean"}, "sweep.prune=mean: valid is median or null"),
         ({"prune_startup": 0}, "sweep.prune_startup=0: valid is an integer from 1 up"),
         ({"prune_warmup": -1}, "sweep.prune_warmup=-1: valid is an integer from 0 up"),

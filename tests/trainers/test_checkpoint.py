@@ -116,7 +116,10 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     [
         ({"checkpoint": {"keep": 0}}, "checkpoint.keep=0: valid is an integer from 1 up"),
         ({"checkpoint": {"every_steps": 0}}, "checkpoint.every_steps=0: valid is an integer from 1 up or null"),
-        ({"checkpoint": {"every_minutes": 0}}, "checkpoint.every_minutes=0: valid is a number above 0.0 or null"),
+        (
+            {"checkpoint": {"every_minutes": 0}},
+            "checkpoint.every_minutes=0: valid is a finite number above 0.0 or null",
+        ),
         ({"checkpoint": {"evry": 1}}, "checkpoint.evry=1: valid is one of the keys every_minutes"),
         ({"check_every": -1}, "check_every=-1: valid is an integer from 0 up"),
     ],

@@ -258,7 +258,7 @@ def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.Capt
         ("exponential --workers 8", "--scheme=choco: valid is with a topology that has a symmetric W, the same .*"),
         ("ring --compressor sign", "--compressor=sign: valid is a compressor that one worker can use without .*"),
         ("ring --compressor powersgd", "--compressor=powersgd: valid is a compressor that one worker can .*"),
-        ("ring --compressor tpk", "--compressor=tpk: valid is one of .*; the nearest is topk"),
+        ("ring --compressor tpk", "--compressor=tpk: did you mean topk. valid is one of .*"),
         ("ring chain", "topology=ring chain: valid is one topology"),
         ("torus --workers 7", "topology=torus with workers=7: .*"),
         ("ring --picture a.txt", "--picture=a.txt: valid is a file that ends in .png, .svg, .pdf"),

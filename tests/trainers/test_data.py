@@ -259,7 +259,11 @@ def test_what_fits_or_cannot_be_tried_is_left_to_the_ranks(tmp_path: Path, model
             {"partition": {"scheme": "label", "reshuffle": True}},
             "partition.reshuffle=True: valid is false or null",
         ),
-        (None, {"partition": {"scheme": "dirichlet", "alpha": 0}}, "partition.alpha=0: valid is a number from 0.001"),
+        (
+            None,
+            {"partition": {"scheme": "dirichlet", "alpha": 0}},
+            "partition.alpha=0: valid is a number from 0.001",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from(

@@ -82,7 +82,7 @@ def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch)
         ({"device": "cuda"}, False, "device=cuda: valid is cpu or auto on this machine, which has no driver of a GPU"),
         ({"device": "cuda", "kernels": "numba"}, True, "kernels=numba: valid is auto, triton or torch"),
         ({"device": "cpu", "kernels": "triton"}, True, "kernels=triton: valid is auto, numba or torch"),
-        ({"device": "tpu"}, True, "device=tpu: valid is one of auto, cpu, cuda"),
+        ({"device": "tpu"}, True, "device=tpu: did you mean cpu? valid is one of auto, cpu, cuda"),
         ({"device": "cpu", "gpus": [0, 1]}, True, "gpus=[0, 1] with device=cpu: valid is device=cuda or auto"),
         ({"device": "cpu", "gpus_per_node": 1}, True, "gpus_per_node=1 with device=cpu"),
         ({"gpus": [0, 1], "gpus_per_node": 1}, True, "gpus=[0, 1] with gpus_per_node=1: valid is one of them"),
@@ -97,7 +97,11 @@ def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch)
         ),
         ({"precision": "fp8"}, True, "precision=fp8: valid is one of fp32, bf16, fp16"),
         ({"loss_scale": {"initial": 0}}, True, "loss_scale.initial=0: valid is a number above 0"),
-        ({"batch_norm": "sync"}, True, "batch_norm=sync: valid is one of averaged, local, synchronised"),
+        (
+            {"batch_norm": "sync"},
+            True,
+            "batch_norm=sync: did you mean synchronised? valid is one of averaged, local, synchronised",
+        ),
     ],
 )
 def test_what_cannot_work_is_one_line(

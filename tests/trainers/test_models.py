@@ -268,6 +268,12 @@ def test_a_model_that_cannot_be_built_without_numbers_passes() -> None:
         models.build(regnet, CIFAR, 10)
 
 
+def test_the_command_that_errors_name_lists_the_classifiers_of_torchvision() -> None:
+    command = options.ARCHS_LISTED_BY.replace("python", sys.executable, 1).split()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "resnet50" in done.stdout.split(), done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
@@ -279,7 +285,7 @@ def test_a_model_that_cannot_be_built_without_numbers_passes() -> None:
         ("densenet", {"depth": 42, "bottleneck": False}, "depth=42: valid is 3 n + 4"),
         ("densenet", {"depth": 100, "blocks": 4}, "depth=100: valid is one of 121, 161, 169, 201 with blocks=4"),
         ("densenet", {"depth": 121, "blocks": 4, "bottleneck": False}, "bottleneck=False: valid is true with blocks=4"),
-        ("torchvision", {"arch": "resnet5"}, "arch=resnet5: valid is a classifier of torchvision, such as resnet50"),
+        ("torchvision", {"arch": "resnet5"}, "arch=resnet5: did you mean resnet50? valid is one of the "),
         ("torchvision", {"arch": "alexnet", "zero_init_residual": True}, "zero_init_residual=True: valid is false, or"),
         ("alexnet", {"input_size": 0}, "input_size=0: valid is an integer from 1 to 4096 or null"),
     ],

@@ -323,7 +323,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
             {**ONEBIT, "precision": "fp16"},
             "precision=fp16 with optimizer=onebit_adam: a step that overflows is left out",
         ),
-        ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a number above 0.0 or null"),
+        ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a finite number above 0.0 or null"),
         (
             {"batch": {"size": 8, "accumulate": 5}},
             "batch.accumulate=5: valid is an integer up to the samples of a worker in",

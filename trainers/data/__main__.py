@@ -6,7 +6,6 @@ run's options are held against its data. So the launcher calls it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
@@ -14,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep.run import UsageError, bad_value
+from compressors.commands.parser import Parser
+from compressors.hints import did_you_mean, one_of
+from sweep.run import LISTED_BY, UsageError, bad_value
 from trainers import models
 from trainers.config import GROUPS, RunConfig, name_of, parse
 from trainers.data import feed, prepare
@@ -24,12 +25,12 @@ from trainers.training_rules import check_length
 
 def main() -> int:
     """Exit status 0, or 2 with one line on stderr that says what is missing where."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m trainers.data",
         description="Download data sets and make their arrays ready before ranks start; quick where they are.",
     )
-    known = ", ".join(GROUPS["dataset"])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=known)
+    known = GROUPS["dataset"]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
     parser.add_argument("--root", type=Path, default=Path("data"), help="where data sets are kept (default: data)")
     parser.add_argument("--download", action="store_true", help="fetch what is missing, where its publisher offers it")
     parser.add_argument("--runs", action="store_true", help="the configs of runs are on standard input, as JSON")
@@ -37,10 +38,10 @@ def main() -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
         if not arguments.names and not arguments.runs:
-            raise UsageError(f"NAME: missing; valid is one of {known}")
+            raise UsageError(f"NAME: missing; valid is {one_of(known, LISTED_BY)}")
         for name in arguments.names:
-            if name not in GROUPS["dataset"]:
-                raise bad_value("NAME", name, f"one of {known}")
+            if name not in known:
+                raise bad_value("NAME", name, one_of(known, LISTED_BY), did_you_mean(name, known))
         for name in arguments.names:
             prepare(GROUPS["dataset"][name](), arguments.root, arguments.download)
         if arguments.runs:

@@ -15,6 +15,7 @@ from compressors import Compressor, Key
 from compressors.base import Cooperative
 from compressors.commands import parsing
 from compressors.commands.ending import ended
+from compressors.commands.parser import Parser
 from compressors.commands.tables import show
 from sweep.run import UsageError, bad_value
 from trainers import pictures
@@ -88,7 +89,7 @@ _schemes.__name__ = f"list (with commas, of {', '.join(SCHEMES)}, each once)"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser(
+    parser = Parser(
         prog="python -m trainers.gossip",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

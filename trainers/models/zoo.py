@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from compressors.hints import did_you_mean, one_of
 from sweep.run import UsageError, bad_value
 from trainers.models.inputs import Grey, refused
 from trainers.options import models as options
@@ -57,8 +58,9 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
     from trainers.vision import torchvision
 
     zoo = torchvision().models
-    if config.arch not in zoo.list_models(module=zoo):
-        raise bad_value("model.arch", config.arch, "one of " + ", ".join(zoo.list_models(module=zoo)))
+    if config.arch not in (known := zoo.list_models(module=zoo)):
+        valid = one_of(known, options.ARCHS_LISTED_BY)
+        raise bad_value("model.arch", config.arch, valid, did_you_mean(config.arch, known))
     if shape[0] not in (1, CHANNELS):
         raise UsageError(f"model.arch={config.arch} with images of {shape[0]} channels: valid are 1 and {CHANNELS}")
     try:

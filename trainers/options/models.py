@@ -6,12 +6,14 @@ What a model can be fed with stands here, too, so that it is known without torch
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import ClassVar
 
+from compressors.hints import did_you_mean, one_of
 from compressors.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options import torchvision_names
 from trainers.options.base import Part
+
+ARCHS_LISTED_BY = "python -m trainers.options.torchvision_names"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,8 +292,7 @@ class Torchvision(ImageModel):
         super().__post_init__()
         known = torchvision_names.classifiers()
         if known and self.arch not in known:
-            near = difflib.get_close_matches(str(self.arch), known, n=3, cutoff=0.4) or ["resnet50"]
-            raise InvalidParameter("arch", self.arch, f"a classifier of torchvision, such as {', '.join(near)}")
+            raise InvalidParameter("arch", self.arch, one_of(known, ARCHS_LISTED_BY), did_you_mean(self.arch, known))
         if self.zero_init_residual and not self.arch.startswith(_ZERO_INIT):
             valid = "false, or true with an arch that begins with " + ", ".join(_ZERO_INIT)
             raise InvalidParameter("zero_init_residual", True, valid)

@@ -22,3 +22,7 @@ def classifiers() -> tuple[str, ...]:
         return tuple(sorted({name for path in sources for name in _REGISTERED.findall(path.read_text("utf-8"))}))
     except OSError:
         return ()
+
+
+if __name__ == "__main__":
+    print(*classifiers(), sep="\n")

@@ -13,6 +13,7 @@ from typing import Any
 
 from compressors.commands import pages, parsing
 from compressors.commands.ending import ended
+from compressors.commands.parser import Parser
 from compressors.commands.tables import markdown, show
 from sweep.run import UsageError
 from trainers import pictures
@@ -56,7 +57,7 @@ def _answer(given: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parsing.Parser(
+    parser = Parser(
         prog="python -m trainers.topology",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compressors.commands import parsing
+from compressors.hints import did_you_mean
 from compressors.parameters import InvalidParameter, from_mapping, shown
 from sweep.run import UsageError, bad_value
 from trainers.options.topologies import TOPOLOGIES, NoTopology
@@ -45,11 +46,11 @@ def named(words: Sequence[str]) -> list[Any]:
         values[key] = value if key in _TEXTS else parsing.constant(value)
     for name in names:
         if name not in NAMES:
-            valid = f"one of {', '.join(NAMES)}{parsing.nearest(name, NAMES)}"
-            raise bad_value("topology", shown(name), valid)
+            valid = f"one of {', '.join(NAMES)}"
+            raise bad_value("topology", shown(name), valid, did_you_mean(name, NAMES))
     if values and not names:
         raise UsageError(f"topology.{shown(next(iter(values)))}: valid is with a topology: {', '.join(NAMES)}")
     try:
         return [from_mapping(TOPOLOGIES[name], values) for name in names]
     except InvalidParameter as error:
-        raise bad_value(f"topology.{error.name}", error.value, error.valid) from error
+        raise bad_value(f"topology.{error.name}", error.value, error.valid, error.meant) from error
