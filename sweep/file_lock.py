@@ -10,7 +10,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -120,7 +119,7 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
 def to_remove(path: Path) -> Path | None:
     """The file to remove by hand if the process that has the soft lock of `path` has ended; None: we would see it."""
     owner = soft_lock.owner_of(soft_lock.path_of(path))
-    return None if owner is None or owner.get("host") == socket.gethostname() else soft_lock.path_of(path)
+    return None if owner is None or soft_lock.can_be_seen(owner) else soft_lock.path_of(path)
 
 
 def forget(path: Path) -> None:

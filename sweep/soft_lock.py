@@ -2,7 +2,8 @@
 
 A process is known by its host, its boot, its pid and the time of its start; that stands in `.soft-NAME`, beside the
 file NAME that is locked. Whoever comes later on the same host sees whether the process is still there, and takes its
-place where it is not. Of a process on another host nobody knows: a person has to remove the file.
+place where it is not. Of a process on another host, or in another container, nobody knows: a person has to remove the
+file.
 
 A file is made with its content, and never has another owner but by `replace`.
 """
@@ -117,17 +118,24 @@ def stands(soft: Path) -> bool:
 
 def this_process() -> Owner:
     me = os.getpid()
-    about = {"host": socket.gethostname(), "boot": _boot(), "pid": me, "started": _started(me)}
-    return {**about, "token": secrets.token_hex(8)}
+    where = {"host": socket.gethostname(), "boot": _boot(), "space": _space()}
+    return {**where, "pid": me, "started": _started(me), "token": secrets.token_hex(8)}
+
+
+def can_be_seen(owner: Owner) -> bool:
+    """Whether it can be told from here if the process still runs: not on another host, nor beside our container."""
+    pid = owner.get("pid")
+    is_here = owner.get("boot") != _boot() or owner.get("space") == _space()
+    return owner.get("host") == socket.gethostname() and isinstance(pid, int) and pid > 0 and is_here
 
 
 def _is_gone(owner: Owner) -> bool:
-    """Whether the process has surely ended: of another host, or of a damaged file, nobody can tell."""
-    pid = owner.get("pid")
-    if owner.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+    """Whether the process has surely ended."""
+    if not can_be_seen(owner):
         return False
     if owner.get("boot") != _boot():
         return True
+    pid = owner["pid"]
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -141,6 +149,14 @@ def _is_gone(owner: Owner) -> bool:
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _space() -> str:
+    """The namespace of our pids."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
 

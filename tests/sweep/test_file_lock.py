@@ -142,9 +142,10 @@ def test_who_was_killed_has_no_lock(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_locks")
 @pytest.mark.parametrize(
-    ("changed", "is_gone"), [({"boot": "x"}, True), ({"started": 1}, True), ({"host": "x"}, False)]
+    ("changed", "is_gone"),
+    [({"boot": "x"}, True), ({"started": 1}, True), ({"host": "x"}, False), ({"space": "x"}, False)],
 )
-def test_an_owner_is_known_by_boot_and_start_and_one_on_another_host_is_never_gone(
+def test_an_owner_is_known_by_boot_and_start_and_one_that_cannot_be_seen_is_never_gone(
     tmp_path: Path, changed: dict[str, object], is_gone: bool
 ) -> None:
     path, soft = tmp_path / LOCK, tmp_path / f".soft-{LOCK}"
@@ -168,6 +169,7 @@ def test_a_damaged_soft_lock_is_taken_over_by_nobody(tmp_path: Path, content: st
     (tmp_path / ".soft-file").write_text(content)
     with pytest.raises(BlockingIOError):
         file_lock.take(tmp_path / "file")
+    assert file_lock.to_remove(tmp_path / "file") == tmp_path / ".soft-file"
 
 
 def test_of_many_that_take_over_from_the_dead_one_has_it(tmp_path: Path) -> None:
