@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 from reports.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
 from reports.text import setting
-from sweep import disk, sheets
+from sweep import run as rundir
+from sweep import sheets
 
 
 def to_csv(table: Table) -> bytes:
@@ -117,13 +117,7 @@ def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> lis
     """Write `<name>.<format>` of each of the `FORMATS` asked for: readers see the old file or the new one."""
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
-        temporary = directory / f".{path.name}.{os.getpid()}"
-        try:
-            with disk.naming(path):
-                temporary.write_bytes(FORMATS[suffix](table))
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        rundir.write_bytes(path, FORMATS[suffix](table), durable=False)
     return paths
 
 

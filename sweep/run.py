@@ -173,15 +173,22 @@ def now() -> str:
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace the file at `path` by `text` as a whole: readers see the old or the new, never a part.
+    """Replace the file at `path` by `text` in UTF-8, see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"), durable=durable)
+
+
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace the file at `path` as a whole: readers see the old or the new, never a part.
+
+    The new one is written under a name that nobody can know before, so that nobody can have put a link there.
 
     Args:
         durable: it is on the disk before this returns; else a power cut may leave the old one, or an empty file.
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with disk.naming(path), os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with disk.naming(path), os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             if durable:
                 os.fsync(file.fileno())

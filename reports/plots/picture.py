@@ -21,7 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from reports import style
-from sweep import disk
+from sweep import run as rundir
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -65,16 +65,15 @@ class Plot(Picture):
                 path = self.path(directory, suffix)
                 if suffix not in formats and not path.exists():
                     continue
-                temporary = directory / f".{path.name}.{os.getpid()}"
+                drawn = io.BytesIO()
                 # Not savefig, which lays out and draws everything once more before it draws.
-                with disk.naming(path):
-                    if suffix == "png":
-                        FigureCanvasAgg(self.figure).print_png(temporary, metadata=metadata)
-                    elif suffix == "svg":
-                        FigureCanvasSVG(self.figure).print_svg(temporary, metadata=metadata)
-                    else:
-                        FigureCanvasPdf(self.figure).print_pdf(temporary, metadata=metadata)
-                os.replace(temporary, path)
+                if suffix == "png":
+                    FigureCanvasAgg(self.figure).print_png(drawn, metadata=metadata)
+                elif suffix == "svg":
+                    FigureCanvasSVG(self.figure).print_svg(drawn, metadata=metadata)
+                else:
+                    FigureCanvasPdf(self.figure).print_pdf(drawn, metadata=metadata)
+                rundir.write_bytes(path, drawn.getvalue(), durable=False)
                 self.figure.set_layout_engine("none")  # laid out once, for all formats
         self.figure.set_layout_engine(layout)
         self.figure.dpi = dpi
