@@ -57,7 +57,7 @@ def commands(pages: Sequence[Path]) -> list[Command]:
 
 def written(page: Path) -> Iterator[Command]:
     """The commands of a page that stand there in full."""
-    name, text = page.name, page.read_text(encoding="utf-8")
+    name, text = str(page).removeprefix(f"{ROOT}/"), page.read_text(encoding="utf-8")
     for code in re.findall(r"^```.*\n((?:.*\n)*?)```$|((?:^ {4}.*\n)+)", text, re.MULTILINE):
         lines = re.sub(r"\\\n\s*", "", "".join(code)).splitlines()
         for number, line in enumerate(lines):
@@ -144,7 +144,7 @@ def test_commands_that_do_not_work_are_found(shell: dict[str, str], tmp_path: Pa
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     wrong = mistakes(list(written(page)), shell, tmp_path)
-    assert [each.partition("\n")[0].removeprefix("page.md: python ") for each in wrong] == [
+    assert [each.partition("\n")[0].partition(" python ")[2] for each in wrong] == [
         "multirun.py -m seed=range(4)",
         "multirun.py workers=0",
         "multirun.py workers=2",
