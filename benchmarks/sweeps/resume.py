@@ -32,7 +32,7 @@ def measure(given: argparse.Namespace) -> Iterator[Finding]:
             write_state(run, status=names.DONE)
             names.write_json(run.path(names.RESULT), {"status": names.DONE, "accuracy": 0.5})
         (folder / "s" / "report.html").touch()
-        found = [timed(large.laid(given.points, folder), folder) for _ in range(given.repeats)]
+        found = [timed([*large.laid(given.points, folder), "sweep.resume=s"], folder) for _ in range(given.repeats)]
     done = sorted(found, key=lambda each: each.seconds)[len(found) // 2]
     assert f"0 of {given.points} runs to do" in done.out and "nothing has changed" in done.out, done.out
     yield Finding(f"resuming {len(runs)} finished runs", done.seconds, "s", ASKED_S, done.more)

@@ -74,6 +74,8 @@ def again(place: Place, side: Side, points: int) -> int:
         ended = sweep.run()
         if ended.status:
             raise SystemExit(f"{side.name}: exit status {ended.status}\n{ended.out}")
+        if side.launcher is not None and side.launcher.own:
+            sweep.command.append("sweep.resume=sweep")
     return len(sweep.marks("begin")) - before
 
 

@@ -62,7 +62,7 @@ def test_many_names_are_listed_by_a_command() -> None:
     assert one_of(METHODS, "list", "keys") == f"one of the {len(METHODS)} keys that `list` lists"
 
 
-def test_the_command_that_errors_name_lists_all_methods() -> None:
+def test_the_command_that_errors_name_lists_all_methods(no_terminal: None) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main(compressors.LISTED_BY.removeprefix("python -m compressors ").split()) == 0
     assert set(METHODS) <= set(re.findall(r"\w+", out.getvalue()))

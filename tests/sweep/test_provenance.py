@@ -95,7 +95,7 @@ def test_a_sweep_and_each_of_its_runs_say_all_that_is_to_be_known(
 def test_a_resume_is_described_and_calibrated_by_itself(multirun: Multirun, tmp_path: Path) -> None:
     typed = ["-m", "experiment=quick", "workers=1", "hydra.sweep.dir=s", *commands(tmp_path, False)]
     assert multirun(*typed, "seed=1", without=PLAYED)[0] == 0
-    assert multirun(*typed, "seed=1,2", without=PLAYED, OMP_SCHEDULE="static")[0] == 0
+    assert multirun(*typed, "seed=1,2", "sweep.resume=s", without=PLAYED, OMP_SCHEDULE="static")[0] == 0
     sweep, (first, second) = load(tmp_path / "s"), runs_of(tmp_path / "s")
     (again,) = sweep["resumed"]
     assert "OMP_SCHEDULE" not in sweep["environment"] and again["environment"]["OMP_SCHEDULE"] == "static"

@@ -300,8 +300,8 @@ def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:
             "there (or data.root=DIR where it is), which data.download=true or "
             "`python -m trainers.data --root {root} --download cifar10` fetches\n",
         ),
-        ("cifar11", "NAME=cifar11: valid is one of digits, cifar10, "),
-        ("", "NAME: missing; valid is one of digits, cifar10, "),
+        ("cifar11", "NAME=cifar11: did you mean cifar10? valid is one of the "),
+        ("", "NAME: missing; valid is one of the "),
     ],
 )
 def test_the_command_by_hand(
