@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import reports.__main__
 import sweep.__main__
-from sweep import flags, launch, reuse
+from sweep import flags, launch, record, reuse
 from sweep import run as names
 from sweep.estimate import Estimator
 from sweep.holding import LOCK
@@ -43,17 +43,20 @@ def finished(directory: Path) -> Path:
         "mpi": {"command": ["sh", "-c", "exit 3"], "environment": {}},
         "launcher": {"cluster": "local"},
     }
+    recorded = []
     for compressor, workers, status in CONFIGS:
         config = fabricate.config(compressor, workers, epochs=3, **places)
         full = signature(config)
         name = f"compressor={compressor},workers={workers}-{full[:8]}"
         run = Run(fabricate.run(directory, config, status, name=name))
+        recorded.append(record.entry(name, full, [f"compressor={compressor}"], config))
         names.write_json(run.path(names.STATE), {**run.state(), "signature": full})
         names.write_json(
             run.attempt(1) / names.PROVENANCE, {"format": 1, "cpu": "of some kind", "packages": {"a": "1"}}
         )
         for log in (names.STDOUT, names.STDERR):
             (run.attempt(1) / log).write_text("a line\nanother\n")
+    record.note(directory, recorded)
     (directory / LOCK).write_text('{"pid": 1}\n')
     (directory / names.EVENTS).write_text('{"event": "sweep_started"}\n')
     assert reports.__main__.main([str(directory), "--quiet"]) == 0  # tables, plots, and what it keeps for the next time
@@ -237,18 +240,28 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 COUNT = itertools.count()
-TRIES = int(os.environ.get("DAMAGES", "40"))
-
-
-@settings(
-    max_examples=TRIES,
-    deadline=None,
-    derandomize="DAMAGES" not in os.environ,
+TRIES = settings(
+    max_examples=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
+
+@TRIES
 @given(st.data())
 def test_a_damaged_file_costs_its_run_at_most(quick: None, pristine: Path, tmp_path: Path, data: st.DataObject) -> None:
+    check_damaged(pristine, tmp_path, data)
+
+
+@pytest.mark.slow
+@settings(TRIES, max_examples=500, derandomize=False)
+@given(st.data())
+def test_so_it_is_in_500_other_tries(quick: None, pristine: Path, tmp_path: Path, data: st.DataObject) -> None:
+    check_damaged(pristine, tmp_path, data)
+
+
+def check_damaged(pristine: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Damage any file of a copy of the sweep in any way, and type every command."""
     paths = sorted(str(path.relative_to(pristine)) for path in pristine.rglob("*") if path.is_file())
     mostly = [path for path in paths if Path(path).parts[0] not in ("plots", "tables")]
     path = data.draw(st.sampled_from(mostly) | st.sampled_from(paths), "file")
