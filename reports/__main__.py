@@ -65,8 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reports: {disk.line(error) or error}", file=sys.stderr)
+        print(f"reports: {disk.line(error) or _line(error)}", file=sys.stderr)
         return 1
+
+
+def _line(error: OSError) -> str:
+    """Return what is in the way of a report, or else what the system says."""
+    in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))
+    where = error.filename2 or error.filename
+    return f"{os.fsdecode(where)}: {error.strerror}; valid is to remove it" if where and in_the_way else str(error)
 
 
 def _commands() -> str | None:

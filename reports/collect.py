@@ -109,6 +109,8 @@ class Report:
             self._leave_out(entry)
         found = gather.rows_of_runs(sweep, names, self._leave_out)
         there = {*names, *(row["signature"] for row in found if row is not None)}
+        if flaw := record.flaw(sweep):
+            self._leave_out(LeftOut(sweep / record.FILE, flaw))
         for missing in record.missing(sweep, there):
             self._leave_out(LeftOut(sweep / rundir.RUNS / missing.name, f"missing: {record.GONE}"))
         place, name = os.fspath(sweep / rundir.RUNS), sweep_name(sweep)

@@ -74,6 +74,8 @@ class Sweep:
         return True
 
     def _refused(self, error: OSError) -> UsageError:
+        if isinstance(error, (files.NotRegular, IsADirectoryError)):
+            return UsageError(f"{self.directory / LOCK}: {error.strerror}; valid is to remove it")
         line = f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
         return UsageError(disk.line(error) or line)
 

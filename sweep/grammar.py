@@ -105,8 +105,10 @@ def explain_override(
         sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
         return f"{found[1]}: several values; valid is {one}, {sweep}"
     if (found := _NO_NAME.match(first)) is not None:
+        from sweep.unknown import groups
+
         for word in arguments:
-            if _without_name(word):
+            if _without_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in groups():
                 return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
     if (found := _THERE.match(first)) is not None:
         typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")

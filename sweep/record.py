@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,22 @@ def _content(run: Recorded, base: Mapping[str, Any], texts: Mapping[str, str]) -
         lacks = [key for key in base if key not in config]
     about = {"name": run.name, "overrides": list(run.overrides), "changes": changes}
     return {**about, "lacks": lacks} if lacks else about
+
+
+def flaw(sweep: Path) -> str | None:
+    """Say what is wrong with the record of a sweep; None where it is whole, or there is none."""
+    if not os.path.lexists(sweep / FILE):
+        return None
+    try:
+        runs = (names.read_json(sweep / FILE) or {}).get("runs")
+    except OSError as error:
+        return f"{FILE} cannot be read ({error.strerror})"
+    if isinstance(runs, dict) and runs and len(read(sweep)) == len(runs):
+        return None
+    return (
+        f"{FILE} is damaged: of runs whose directories are gone nothing is known; "
+        f"the sweep's own command, with sweep.resume=, lays them out"
+    )
 
 
 def missing(sweep: Path, there: Collection[str]) -> list[Recorded]:

@@ -101,6 +101,8 @@ def take(code: Code, store: Path) -> Path:
     """
     copy = store / code.digest[:DIGITS]
     try:
+        if store.is_symlink():  # it may lead to where others can write
+            raise UsageError(f"{store}: a symbolic link, which is not followed; valid is to remove it")
         store.mkdir(parents=True, exist_ok=True)
         guarded = _close(store)
         with file_lock.take(store / ".lock", wait_s=math.inf):  # of two sweeps that begin at once, one copies

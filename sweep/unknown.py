@@ -43,8 +43,8 @@ def explain_unknown(key: str, parent: Any) -> str:
         parent: the section that does not have it, of a config that is being composed.
     """
     if "/" in key:
-        groups = _groups()
-        return f"unknown group; {did_you_mean(key, groups)}valid is {one_of(groups, LISTED_BY)}"
+        known = groups()
+        return f"unknown group; {did_you_mean(key, known)}valid is {one_of(known, LISTED_BY)}"
     section, _, name = key.rpartition(".")
     members = _members(section)
     known = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
@@ -111,7 +111,7 @@ def _have(section: str, name: str) -> str:
     return f"{section.replace('.', '/')}={words} {'have' if len(having) > 1 else 'has'} {name}"
 
 
-def _groups() -> list[str]:
+def groups() -> list[str]:
     """The groups of conf/, and what of Hydra's is chosen by name."""
     conf = Path(__file__).parent.parent / "conf"
     return [*sorted(path.name for path in conf.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import plan, restoring
+from sweep import plan, record, restoring
 from sweep import run as names
 from sweep.commands import finding
 from sweep.run import Run, UsageError
@@ -129,9 +129,10 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
         wanted = [
             each for each in runs if is_wanted(each, everything, options.failed, lost=owned.get(each) not in alive)
         ]
-        if lacking := torn(sweep.directory):
-            print(f"{os.path.relpath(sweep.directory)}: {lacking}", file=sys.stderr)
-        configs, damaged = {}, lacking is not None
+        lacking = [each for each in (torn(sweep.directory), record.flaw(sweep.directory)) if each]
+        for line in lacking:
+            print(f"{os.path.relpath(sweep.directory)}: {line}", file=sys.stderr)
+        configs, damaged = {}, bool(lacking)
         for each in wanted:
             try:
                 configs[each] = plan.load_config(each)

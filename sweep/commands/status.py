@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 
+from sweep import record
 from sweep import run as names
 from sweep.commands import finding, lines
 from sweep.overview import LOST, MISSING, Overview
@@ -49,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if overview.holder is None:
         from sweep.directory import torn  # with YAML, which the rest does without
 
-        if lacking := torn(directory):
-            shown.append(lacking)
+        shown += filter(None, (torn(directory), record.flaw(directory)))
     if views:
         shown += ["", *lines.table(views)]
     if overview.strangers:

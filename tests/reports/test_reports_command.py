@@ -249,3 +249,12 @@ def test_a_closed_standard_output_is_no_obstacle(sweep: Path, monkeypatch: pytes
 def test_an_encoding_without_our_signs_is_no_obstacle(sweep: Path) -> None:
     done = process(sweep, "--no-plots", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert (done.returncode, done.stderr) == (0, b"") and b"98." in done.stdout
+
+
+@pytest.mark.parametrize("name", ["tables", "report.html"])
+def test_what_is_in_the_way_of_a_report_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
+    (sweep / name).touch() if name == "tables" else (sweep / name).mkdir()
+    assert main([str(sweep), "--no-plots", "--quiet"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"reports: {sweep / name}: ") and err.endswith("; valid is to remove it\n")

@@ -700,3 +700,30 @@ def test_settings_travel_in_the_configs(tmp_path: Path) -> None:
     (run,) = lay_out(tmp_path, [SUCCEED], wait=False, max_parallel=1)
     assert plan.load_config(run)["sweep"] == {"wait": False, "max_parallel": 1}
     assert json.loads(json.dumps(plan.load_config(run))) == plan.load_config(run)
+
+
+@pytest.mark.parametrize("content", ["[1]", "", "{", '{"format": 1, "base": {}, "runs": {"a": 5}}'])
+def test_a_damaged_record_is_named(
+    content: str, tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run whose directory is gone as well cannot be known."""
+    lay_out(tmp_path, [SUCCEED])
+    assert resume(tmp_path) == 0
+    (tmp_path / record.FILE).write_text(content)
+    capsys.readouterr()
+    assert resume(tmp_path) == 1
+    assert "runs.json is damaged: " in capsys.readouterr().err
+    assert main(["status", str(tmp_path)]) == 0
+    assert "runs.json is damaged: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/tmp", path)])
+def test_what_is_no_lock_is_named(
+    make: Callable[[Path], None], tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_out(tmp_path, [SUCCEED])
+    (tmp_path / LOCK).unlink(missing_ok=True)
+    make(tmp_path / LOCK)
+    assert resume(tmp_path) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"{tmp_path / LOCK}: ") and err.endswith("; valid is to remove it\n")

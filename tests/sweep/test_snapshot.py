@@ -289,3 +289,11 @@ def test_an_attempt_starts_from_no_changed_copy(project: Path, tmp_path: Path, m
     append(copy)
     (project / "trainers/one.py").write_text("changed")
     assert "not the ones that it was made of; a resume" in (snapshot.unfit(str(copy)) or "")
+
+
+def test_a_store_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "store").symlink_to("elsewhere")
+    with pytest.raises(UsageError, match="a symbolic link, which is not followed"):
+        snapshot.take(snapshot.current(), tmp_path / "store")
+    assert not list((tmp_path / "elsewhere").iterdir())
