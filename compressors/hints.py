@@ -1,4 +1,4 @@
-"""What a mistyped word may mean, and what would be valid: one wording for every command and every config.
+"""Suggest what a mistyped word may mean, and what is valid: one wording for every command and every config.
 
 did you mean qsgd? valid is one of the 69 that `python -m compressors list` lists
 """
@@ -49,7 +49,7 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
 
 
 def _typos(word: str, name: str) -> int | None:
-    """How many typos are between two words without the sections that both are in; None: too many."""
+    """Count the typos between two words, without the sections that both are in; None: too many."""
     while "." in word and word.partition(".")[0] == name.partition(".")[0]:
         word, name = word.partition(".")[2], name.partition(".")[2]
     most = min(max(1, len(word) // 3), _MOST_TYPOS, len(word) - 1)

@@ -53,7 +53,7 @@ def shown(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """What a field accepts: in words for people, as a test for the machine, and the names in it, for hints."""
+    """Describe what a field accepts: in words for people, as a test for the machine, and the names in it, for hints."""
 
     words: str
     test: Callable[[Any], bool]

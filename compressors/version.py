@@ -1,4 +1,4 @@
-"""What `--version` prints."""
+"""Tell the versions that `--version` prints."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class Cells:
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
     def _differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
-        """How the cells differ from their baselines, by the runs that are tested; so are those of the baselines."""
+        """Compare the cells with their baselines, by the runs of both that are tested."""
         pairs = np.stack([values, values[self.partner]], axis=1)
         has_both = is_tested & is_tested[self.partner] & self._has_pair() & np.isfinite(pairs).all(axis=1)
         return corrected(differences(self._split(pairs, has_both)))

@@ -1,4 +1,4 @@
-"""What has to be known of throughputs that are of few steps."""
+"""Explain the throughputs that are of few steps."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(Parser):
-    """Of a subcommand, which knows its own options best."""
+    """Return the exit status of a subcommand, which knows its own options best."""
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
         found, rest = super().parse_known_args(*given, **more)

@@ -39,7 +39,7 @@ def flat(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def remark(run: Run, config: Mapping[str, Any], key: str) -> str:
-    """What has to be said behind a figure of the run's result: of a throughput, that it is of few steps."""
+    """Return the remark behind a figure of the run's result: a throughput may be of few steps."""
     if key not in RATES:
         return ""
     warmup = config.get("warmup_steps")
