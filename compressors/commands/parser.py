@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(Parser):
-    """Return the exit status of a subcommand, which knows its own options best."""
+    """Parse the arguments of a subcommand, which refuses what it does not know itself, with its own usage."""
 
     def parse_known_args(self, *given: Any, **more: Any) -> Any:
         found, rest = super().parse_known_args(*given, **more)
