@@ -85,7 +85,10 @@ def alike(comm: MPI.Comm, exchange: Exchange, repeats: int) -> list[float]:
 
 
 def stragglers(comm: MPI.Comm, exchange: Exchange, asked: dict[str, Any]) -> list[list[float]]:
-    """When each rank was through with each step, in seconds since the start, (steps, ranks)."""
+    """When each rank was through with each step, in seconds since the first of them started, (steps, ranks).
+
+    All ranks read one clock: emulated hosts are of one machine.
+    """
     compute = Compute(asked["compute_s"], asked["sigma"])
     times = [compute.times(comm.size, step, asked["seed"])[comm.rank] for step in range(asked["steps"])]
     comm.Barrier()
@@ -93,8 +96,8 @@ def stragglers(comm: MPI.Comm, exchange: Exchange, asked: dict[str, Any]) -> lis
     for seconds in times:
         time.sleep(seconds)
         exchange()
-        through.append(time.perf_counter() - begun)
-    return np.stack(comm.allgather(through), axis=1).tolist()
+        through.append(time.perf_counter())
+    return (np.stack(comm.allgather(through), axis=1) - comm.allreduce(begun, MPI.MIN)).tolist()
 
 
 def main(given: str, file: str) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ def _read(run: Run) -> Finished | None:
     """What a run tells; None where its files do not say enough, whatever became of them."""
     try:
         result = run.result() or {}
-        config = _read_config(files.read_text(run.path(names.CONFIG)))
+        config = yaml_files.read_sections(run.path(names.CONFIG))
         steps, epochs, train_s = int(result["steps"]), int(result["epochs"]), float(result["time_s"])
         busy_s = train_s + float(result.get("evaluate_s") or 0.0)
         if result.get("status") != names.DONE or steps < 1 or not math.isfinite(busy_s):
@@ -245,30 +245,6 @@ def _wall_s(run: Run) -> float:
         return 0.0
     begun, ended = (datetime.datetime.fromisoformat(attempts[0][key]) for key in ("started", "ended"))
     return (ended - begun).total_seconds()
-
-
-def _read_config(text: str) -> dict[str, Any]:
-    """A config.yaml; the sections that many have in common are parsed once."""
-    config: dict[str, Any] = {}
-    for section in _sections(text):
-        config |= _parsed(section)
-    return config
-
-
-def _sections(text: str) -> Iterator[str]:
-    """The parts of a YAML file that begin with a key at its margin."""
-    part: list[str] = []
-    for line in text.splitlines(keepends=True):
-        if part and line[:1].isalpha():
-            yield "".join(part)
-            part = []
-        part.append(line)
-    yield "".join(part)
-
-
-@functools.lru_cache(maxsize=10_000)
-def _parsed(section: str) -> dict[str, Any]:
-    return yaml_files.parse_mapping(section)
 
 
 def _modified(path: Path) -> float:

@@ -102,7 +102,7 @@ def _is_blocked(run: Run) -> bool:
 def _signature_of_config(run: Run) -> str | None:
     """Return the signature of config.yaml as it is; None where it cannot be read."""
     try:
-        return signature(yaml_files.read_mapping(run.path(names.CONFIG)))
+        return signature(yaml_files.read_sections(run.path(names.CONFIG)))
     except (OSError, ValueError, TypeError):  # TypeError: a value that no JSON has, such as a date
         return None
 

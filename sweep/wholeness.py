@@ -81,7 +81,7 @@ def _lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
 
 def _settings(run: Run) -> tuple[int, int]:
     """`evaluate_every` and `workers` of a run's config, which has been read before."""
-    config = yaml_files.read_mapping(run.path(names.CONFIG))
+    config = yaml_files.read_sections(run.path(names.CONFIG))
     every, workers = (config.get(key) for key in ("evaluate_every", "workers"))
     return every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
 

@@ -5,7 +5,9 @@ Ten lines of aliases of aliases are a mapping of billions of values for whoever 
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from typing import Any
 
 import yaml
@@ -56,6 +58,32 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         ValueError: it holds none, see `parse_mapping`.
     """
     return parse_mapping(files.read_bytes(path))
+
+
+def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the mapping in a YAML file whose sections many files have in common: each different one is parsed once.
+
+    A section is a key at the margin with all lines up to the next. Its value is shared: nobody may change it.
+
+    Raises:
+        OSError, ValueError: see `read_mapping`.
+    """
+    text = files.read_text(path)
+    starts = [found.start() for found in _KEY.finditer(text)]
+    if not starts or starts[0]:  # something stands before the first key
+        return parse_mapping(text)
+    found: dict[str, Any] = {}
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        found |= _section(text[start:end])
+    return found
+
+
+@functools.lru_cache(maxsize=10_000)
+def _section(text: str) -> dict[str, Any]:
+    return parse_mapping(text)
+
+
+_KEY = re.compile(r"^[A-Za-z_]", re.MULTILINE)
 
 
 def _possible_depth(text: str) -> int:

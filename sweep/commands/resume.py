@@ -113,7 +113,7 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
 
 def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
-    from sweep import jobs, launch, plan
+    from sweep import jobs, launch, plan, wholeness
     from sweep.directory import torn
     from sweep.ending import say
     from sweep.launchers import options_of
@@ -132,6 +132,10 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
         lacking = [each for each in (torn(sweep.directory), record.flaw(sweep.directory)) if each]
         for line in lacking:
             print(f"{os.path.relpath(sweep.directory)}: {line}", file=sys.stderr)
+        for each in runs:
+            if plan.is_complete(each) and (result := each.result()) and (wrong := wholeness.lacking(each, result)):
+                lacking.append(wrong)
+                print(f"{os.path.relpath(each.directory)}: {each.status()}, but {wrong}", file=sys.stderr)
         configs, damaged = {}, bool(lacking)
         for each in wanted:
             try:

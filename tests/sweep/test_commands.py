@@ -727,3 +727,18 @@ def test_what_is_no_lock_is_named(
     assert resume(tmp_path) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"{tmp_path / LOCK}: ") and err.endswith("; valid is to remove it\n")
+
+
+def test_a_finished_run_whose_files_are_damaged_is_named(
+    tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged, cut, whole = runs = lay_out(tmp_path, [SUCCEED] * 3)
+    assert resume(tmp_path) == 0
+    damaged.path(names.CONFIG).write_text("workers: 2\n")
+    names.write_json(cut.path(names.RESULT), {**(cut.result() or {}), "steps": 3})
+    capsys.readouterr()
+    assert resume(tmp_path) == 1
+    err = capsys.readouterr().err
+    assert f"{damaged.name}: done, but config.yaml has been removed or changed\n" in err
+    assert f"{cut.name}: done, but steps.csv has been removed\n" in err and whole.name not in err
+    assert statuses(runs) == [names.DONE] * 3 and [len(run.state()["attempts"]) for run in runs] == [1] * 3

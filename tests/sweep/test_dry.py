@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sweep import costs, dry, estimate, plan
+from sweep import costs, dry, estimate, plan, yaml_files
 from sweep import run as names
 from sweep.estimate import Crew, Estimator
 from sweep.points import Points, TakenOut
@@ -249,7 +249,7 @@ def test_a_sweep_elsewhere_counts_too_and_damaged_runs_do_not(tmp_path: Path) ->
 
 def test_a_config_is_read_in_parts(tmp_path: Path) -> None:
     run = finished(tmp_path, "a", config(phases=[{"epoch": 0, "size": 32}], sweep={"exclude": ["a\nb: c\n\nd", "é"]}))
-    assert estimate._read_config(run.path(names.CONFIG).read_text()) == config(
+    assert yaml_files.read_sections(run.path(names.CONFIG)) == config(
         phases=[{"epoch": 0, "size": 32}], sweep={"exclude": ["a\nb: c\n\nd", "é"]}
     )
 
