@@ -14,7 +14,7 @@ from typing import Any
 
 from sweep import failures, plan, yaml_files
 from sweep import run as names
-from sweep.files import is_regular, open_regular
+from sweep.files import MOST_ROW_BYTES, is_regular, open_regular
 from sweep.run import Run
 
 BLOCK = 1 << 20  # bytes, in which lines are counted
@@ -92,7 +92,7 @@ def _wrong(path: Path, column: str, last: int, count: int, first: int = 1) -> st
         return None
     if not is_regular(path):
         return f"{path.name} has been removed"
-    with open_regular(path) as file:
+    with open_regular(path, MOST_ROW_BYTES) as file:
         header, begin = file.readline(BLOCK), file.readline(BLOCK)
         lines = begin.count(b"\n")
         while block := file.read(BLOCK):

@@ -110,14 +110,14 @@ def parent_of(pid: int) -> int:
 
 
 def numbers(run: Run) -> Any:
-    """All of a run's results that are not measured times."""
+    """All of a run's results that are neither measured times nor the hosts it happened to get."""
     tables = []
     for name in (names.STEPS, names.EPOCHS):
         with run.path(name).open() as file:
             tables.append([{k: v for k, v in row.items() if k not in MEASURED} for row in csv.DictReader(file)])
     result = run.result()
     assert result is not None and all(tables)
-    left_out = (*MEASURED, "phases_s", "total_s", "iterations_per_second", "samples_per_second")
+    left_out = (*MEASURED, "hosts", "phases_s", "total_s", "iterations_per_second", "samples_per_second")
     return tables, {key: value for key, value in result.items() if key not in left_out}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,7 @@ def test_a_whole_run_is_what_its_result_says(run: Run) -> None:
         (lambda run: rewrite(run.path(names.LOCAL_MODELS), lambda lines: lines[:-1]), "local_models.csv has 8 rows"),
         (lambda run: shutil.rmtree(run.attempt(1)), "attempt-1/provenance.json has been removed"),
         (lambda run: run.path(names.STEPS).write_bytes(b"step\n\0\n"), "steps.csv has 1 rows"),
+        (lambda run: os.truncate(run.path(names.EPOCHS), 1 << 42), "its files cannot be read ("),
     ],
 )
 def test_a_run_that_is_not_whole_has_failed_and_begins_anew(
