@@ -25,15 +25,16 @@ import hydra  # noqa: E402
 from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
-from compressors.version import version  # noqa: E402
+from gradsweep.version import version  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
-from sweep import compose, flags, idle  # noqa: E402
-from sweep.explain import explain  # noqa: E402
-from sweep.grammar import refuse_misread  # noqa: E402
-from sweep.grid import refuse_duplicates  # noqa: E402
-from sweep.settings import settings_of  # noqa: E402
-from sweep.signals import Interrupted, interruptible  # noqa: E402
-from trainers.config import GROUPS, RunConfig  # noqa: E402
+from sweep.config import idle_options, schema  # noqa: E402
+from sweep.config.error_messages import explain  # noqa: E402
+from sweep.config.grid import refuse_duplicates  # noqa: E402
+from sweep.config.override_grammar import refuse_misread  # noqa: E402
+from sweep.console import flags  # noqa: E402
+from sweep.settings.sweep import settings_of  # noqa: E402
+from sweep.system.signals import Interrupted, interruptible  # noqa: E402
+from trainers.config.run_config import GROUPS, RunConfig  # noqa: E402
 
 TRACEBACK = "GRADSWEEP_TRACEBACK"
 """Environment variable: 1 prints the traceback of an error in the input, as HYDRA_FULL_ERROR=1 asks for."""
@@ -42,16 +43,16 @@ TRACEBACK = "GRADSWEEP_TRACEBACK"
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def compose_and_run(config: DictConfig) -> None:
     """One run: what Hydra calls without -m. With -m it calls the launcher of hydra_plugins/gradsweep."""
-    from sweep.composing import plain  # not for --help and the like
+    from sweep.config.composer import plain  # not for --help and the like
 
     settings = HydraConfig.get()
 
     def composed() -> list[dict[str, Any]]:
-        compose.refuse_foreign_launcher(settings)
+        schema.refuse_foreign_launcher(settings)
         point = plain(config, settings.launcher)
         settings_of(point)  # a value that is none is told as that first
-        idle.refuse_unread(settings.overrides.hydra, grid=False)
-        idle.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])
+        idle_options.refuse_unread(settings.overrides.hydra, grid=False)
+        idle_options.refuse_without_grid([*settings.overrides.task, *settings.overrides.hydra])
         return [point]
 
     try:
@@ -64,7 +65,7 @@ def fail(error: Exception) -> int:
     """Print why nothing, or no more, was run; returns the exit status."""
     if (interrupted := interruption(error)) is not None:
         raise interrupted
-    launch = sys.modules.get("sweep.launch")
+    launch = sys.modules.get("sweep.launch.execute")
     has_executed = launch is not None and launch.has_executed()  # the sweeper has tripped over what came of it, say
     line = explain(error, sys.argv[1:])
     if line is None or os.environ.get(TRACEBACK) == "1":
@@ -87,13 +88,13 @@ def interruption(error: BaseException | None) -> Interrupted | None:
 def _patch(words: Sequence[str]) -> None:
     """Have Hydra answer as we do where it answers itself, which no other command needs."""
     if not {"--help", "-h"}.isdisjoint(words):
-        from sweep import helping
+        from sweep.config import help_page
 
-        helping.patch()
+        help_page.patch()
     if not {"--shell-completion", "-sc"}.isdisjoint(words):
-        from sweep import completing
+        from sweep.config import shell_completion
 
-        completing.patch()
+        shell_completion.patch()
 
 
 def main() -> int:
@@ -102,8 +103,8 @@ def main() -> int:
     try:
         return run()
     except Interrupted as interrupted:
-        if (launch := sys.modules.get("sweep.launch")) is not None:
-            from sweep.ending import tell_interrupted
+        if (launch := sys.modules.get("sweep.launch.execute")) is not None:
+            from sweep.console.messages import tell_interrupted
 
             tell_interrupted(interrupted, launch.opened())
         raise
@@ -114,8 +115,8 @@ def main() -> int:
 def run() -> int:
     """Do what was typed; returns the exit status."""
     gc.set_threshold(50_000, 20, 50)  # configs are many small objects that stay: a tenth of the time of a large sweep
-    compose.register(RunConfig, GROUPS)
-    compose.register_resolvers()
+    schema.register(RunConfig, GROUPS)
+    schema.register_resolvers()
     flags.take(sys.argv)
     if flags.VERSION in sys.argv[1:]:
         print(version())
@@ -124,11 +125,11 @@ def run() -> int:
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:
-        sys.argv[1:] = compose.in_order(compose.for_hydra(sys.argv[1:]))
+        sys.argv[1:] = schema.in_order(schema.for_hydra(sys.argv[1:]))
         refuse_duplicates(sys.argv[1:])
         refuse_misread(sys.argv[1:])
         compose_and_run()
-        launch = sys.modules.get("sweep.launch")  # not loaded by --help and the like
+        launch = sys.modules.get("sweep.launch.execute")  # not loaded by --help and the like
         return 0 if launch is None else launch.conclude()
     except Exception as error:
         return fail(error)

@@ -27,10 +27,11 @@ import torch  # noqa: E402
 
 from benchmarks import eager  # noqa: E402
 from compressors import registry  # noqa: E402
-from compressors.commands import pages, tables, timing  # noqa: E402
-from compressors.commands.parsing import parse, positive  # noqa: E402
-from compressors.commands.tables import Column, Table  # noqa: E402
-from compressors.commands.timing import Gradients, Operation, Times, Worker  # noqa: E402
+from compressors.commands import bench_timing  # noqa: E402
+from compressors.commands.bench_timing import Gradients, Operation, Times, Worker  # noqa: E402
+from compressors.commands.method_specs import parse, positive  # noqa: E402
+from gradsweep.cli import markdown_sections, tables  # noqa: E402
+from gradsweep.cli.tables import Column, Table  # noqa: E402
 
 PART = "speed"
 SLOW = ("svd",)  # whose eager version takes seconds: a third of the repetitions
@@ -125,7 +126,7 @@ def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result
         usual = case.eager(room)
         operations |= {f"{case.name}/encode": worker.encode, f"{case.name}/decode": worker.decode}
         operations |= {f"{case.name}/eager encode": usual.encode, f"{case.name}/eager decode": usual.decode}
-    times = timing.interleaved(operations, room.copy, repeats)
+    times = bench_timing.interleaved(operations, room.copy, repeats)
     return [
         Result(
             case,
@@ -190,14 +191,14 @@ def main() -> None:
         ([case for case in chosen if case.name in SLOW], max(3, options.repeats // 3)),
     ):
         if group:
-            shapes = timing.resnet18_shapes() if group[0].layers else [(options.elements,)]
+            shapes = bench_timing.resnet18_shapes() if group[0].layers else [(options.elements,)]
             results += measure(group, Gradients(shapes), repeats)
-    heading = f"{timing.machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
+    heading = f"{bench_timing.machine(1)}; {options.elements} float32, {options.repeats} interleaved repetitions"
     found = table(results)
     tables.show(found)
     tables.say(heading)
     if options.into is not None:
-        pages.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(found)}")
+        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(found)}")
 
 
 if __name__ == "__main__":

@@ -26,11 +26,11 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from compressors import Compressor  # noqa: E402
-from compressors.commands import parsing  # noqa: E402
-from trainers.config import name_of  # noqa: E402
-from trainers.gossip import picture  # noqa: E402
-from trainers.gossip.consensus import SCHEMES, Channel, Course, run, start_vectors  # noqa: E402
-from trainers.gossip.tuning import STEPSIZES, tuned  # noqa: E402
+from compressors.commands import method_specs  # noqa: E402
+from trainers.config.run_config import name_of  # noqa: E402
+from trainers.consensus import picture  # noqa: E402
+from trainers.consensus.simulate import SCHEMES, Channel, Course, run, start_vectors  # noqa: E402
+from trainers.consensus.stepsize_tuning import STEPSIZES, tuned  # noqa: E402
 from trainers.options.topologies import Ring, Torus  # noqa: E402
 from trainers.topology import Mixing, build  # noqa: E402
 
@@ -74,7 +74,7 @@ def main() -> None:
 def _remainders(topology: Any) -> picture.Remainders:
     mixing, stepsizes, lines = build(topology, SMALLER), STEPSIZES[1::2], {}
     for name, (scheme, text) in COMPARED.items():
-        left = [_left(scheme, mixing, parsing.parse(text), stepsize) for stepsize in stepsizes]
+        left = [_left(scheme, mixing, method_specs.parse(text), stepsize) for stepsize in stepsizes]
         print(f"{name_of(topology)}: {name}: {', '.join(f'{share:.2g}' for share in left)}", flush=True)
         lines[name] = stepsizes, left
     return picture.Remainders(f"{name_of(topology)} of {SMALLER}, gap {mixing.gap:.3g}", SHORTER, lines)
@@ -108,7 +108,7 @@ def _draw_courses(given: argparse.Namespace) -> None:
 
 
 def _course(scheme: str, text: str, iterations: int) -> tuple[float, Course]:
-    mixing, compressor = build(Ring(), WORKERS), parsing.parse(text)
+    mixing, compressor = build(Ring(), WORKERS), method_specs.parse(text)
     stepsize = tuned(None, mixing, compressor, [(DIMENSION,)], SEED) if scheme == "choco" else 1.0
     start = start_vectors(WORKERS, DIMENSION, SEED)
     channel = Channel(compressor, [(DIMENSION,)], WORKERS, SEED)

@@ -28,9 +28,9 @@ sys.path.insert(0, str(ROOT))
 from hydra import initialize_config_dir  # noqa: E402
 
 from benchmarks.trainer import composed, started  # noqa: E402
-from compressors.commands import pages  # noqa: E402
-from sweep import compose as hydras  # noqa: E402
-from trainers import config as configs  # noqa: E402
+from gradsweep.cli import markdown_sections  # noqa: E402
+from sweep.config import schema as hydras  # noqa: E402
+from trainers.config import run_config as configs  # noqa: E402
 
 PART = "decentralised"
 METHODS = ("none", "sign_norm", "topk", "qsgd")
@@ -111,7 +111,7 @@ def main(given: Sequence[str] | None = None) -> None:
     with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
         text = "\n\n".join("\n".join(tables[name](arguments)) for name in arguments.tables or tables)
     if arguments.into:
-        pages.fill(arguments.into, PART, text)
+        markdown_sections.fill(arguments.into, PART, text)
 
 
 if __name__ == "__main__":

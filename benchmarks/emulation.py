@@ -101,10 +101,10 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
     """What the ranks measure in a cluster, and under `emulation` how that was made."""
     import yaml
 
-    from sweep import emulation, units
-    from sweep import run as names
-    from sweep.attempt import job_environment
-    from sweep.settings import MpiSettings
+    from gradsweep import run_directory, units
+    from sweep import emulation
+    from sweep.attempts.attempt import job_environment
+    from sweep.settings.sweep import MpiSettings
 
     network = {"bandwidth": bandwidth, "latency": latency, "loss": 0.0, "workers_per_host": 1, "hosts": {}}
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
@@ -113,9 +113,9 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
         words = [word.replace("{workers}", str(hosts)) for word in mpi.program()]
         rate = units.bits_per_second(bandwidth)
         words += [sys.executable, __file__, "rank", str(into), str(rate), ",".join(map(str, sizes)), str(seconds)]
-        environment = job_environment({**mpi.environment, names.ATTEMPT_VARIABLE: scratch}, None, scratch)
+        environment = job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
         subprocess.run(emulation.command(network, hosts, 1, words), env=environment, cwd=ROOT, check=True)
-        record = names.read_json(Path(scratch, names.EMULATION))
+        record = run_directory.read_json(Path(scratch, run_directory.EMULATION))
         return {**json.loads(into.read_text()), "emulation": record}
 
 
@@ -158,9 +158,9 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(given)
     text = "\n".join(table(arguments))
     if arguments.into:
-        from compressors.commands import pages
+        from gradsweep.cli import markdown_sections
 
-        pages.fill(arguments.into, PART, text)
+        markdown_sections.fill(arguments.into, PART, text)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import yaml
 from pyarrow import csv
 
 from benchmarks.sweeps.measuring import ROOT
-from sweep import run as names
-from sweep.signature import signature
-from sweep.yaml_files import Dumper
+from gradsweep import run_directory
+from gradsweep.signature import signature
+from gradsweep.yaml_files import Dumper
 
 COMPRESSORS = ("none", "fp16", "int8", "natural", "onebit", "powersgd", "qsgd", "svd", "terngrad", "topk")
 WORKERS = (2, 4, 8, 16)
@@ -39,8 +39,8 @@ def sweep(directory: Path, runs: int, steps: int) -> None:
     configs = {name: _composed(name) for name in COMPRESSORS}
     columns = {(name, workers): _steps(name, workers, steps) for name in COMPRESSORS for workers in WORKERS}
     about = {"format": 1, "swept": ["compressor", "workers", "optimizer.lr", "seed"], "created": BEGAN}
-    (directory / names.RUNS).mkdir(parents=True)
-    (directory / names.SWEEP).write_text(yaml.safe_dump(about))
+    (directory / run_directory.RUNS).mkdir(parents=True)
+    (directory / run_directory.SWEEP).write_text(yaml.safe_dump(about))
     for number in range(runs):
         config = at(configs, number)
         run(directory, config, columns[config["compressor"]["name"], config["workers"]], number)
@@ -64,32 +64,37 @@ def at(configs: dict[str, dict[str, Any]], number: int) -> dict[str, Any]:
 
 def run(sweep: Path, config: dict[str, Any], steps: np.ndarray, number: int) -> None:
     """A run's directory."""
-    status = {17: names.DIVERGED, 71: names.FAILED}.get(number % 100, names.DONE)
-    reason = {names.DIVERGED: "loss is nan at step 61", names.FAILED: "rank 1 was killed by signal 9"}.get(status)
+    status = {17: run_directory.DIVERGED, 71: run_directory.FAILED}.get(number % 100, run_directory.DONE)
+    reason = {
+        run_directory.DIVERGED: "loss is nan at step 61",
+        run_directory.FAILED: "rank 1 was killed by signal 9",
+    }.get(status)
     text = yaml.dump(config, Dumper=Dumper, sort_keys=False, allow_unicode=True)
     full = signature(config)
     name, workers, lr = config["compressor"]["name"], config["workers"], config["optimizer"]["lr"]
     swept = [f"compressor={name}", f"workers={workers}", f"optimizer.lr={lr}", f"seed={config['seed']}"]
-    directory = sweep / names.RUNS / f"{','.join(swept)}-{full[:8]}"
+    directory = sweep / run_directory.RUNS / f"{','.join(swept)}-{full[:8]}"
     (directory / "attempt-1").mkdir(parents=True)
-    (directory / names.CONFIG).write_text(text)
+    (directory / run_directory.CONFIG).write_text(text)
     attempt = {"number": 1, "status": status, "reason": reason, "cause": None, "exit_code": 0, "started": BEGAN}
     attempt |= {"ended": ENDED, "host": "n7", "pid": 10536 + number, "cores": [0, 1], "gpus": []}
     state = {"format": 1, "status": status, "reason": reason, "signature": full, "workers": workers}
     state |= {"overrides": swept, "oversubscribed": workers > 4, "shared_cores": False, "updated": ENDED}
-    _json(directory / names.STATE, {**state, "attempts": [attempt]})
+    _json(directory / run_directory.STATE, {**state, "attempts": [attempt]})
     record = {"command": "python multirun.py -m " + " ".join(swept), "overrides": swept, "calibration": CALIBRATION}
     record |= {"git": {"commit": "3f9a2c1e0b7d", "branch": "main", "dirty": []}, "packages": VERSIONS, "gpus": []}
     record |= {"host": "n7", "cpu": {"model": "AMD EPYC 7B13", "cores": 4}, "environment": config["mpi"]["environment"]}
-    _json(directory / "attempt-1" / names.PROVENANCE, record)
-    (directory / "attempt-1" / names.STDOUT).write_text("".join(f"epoch {epoch}/{EPOCHS}\n" for epoch in range(EPOCHS)))
-    (directory / "attempt-1" / names.STDERR).write_text("")
-    _write_steps(directory / names.STEPS, steps, number)
+    _json(directory / "attempt-1" / run_directory.PROVENANCE, record)
+    (directory / "attempt-1" / run_directory.STDOUT).write_text(
+        "".join(f"epoch {epoch}/{EPOCHS}\n" for epoch in range(EPOCHS))
+    )
+    (directory / "attempt-1" / run_directory.STDERR).write_text("")
+    _write_steps(directory / run_directory.STEPS, steps, number)
     count = steps.shape[1]
     epochs = list(_epochs(config, count, random.Random(number)))
-    names.append_rows(directory / names.EPOCHS, names.EPOCH_COLUMNS, epochs)
-    if status != names.FAILED:
-        _json(directory / names.RESULT, _result(config, status, reason, count, epochs))
+    run_directory.append_rows(directory / run_directory.EPOCHS, run_directory.EPOCH_COLUMNS, epochs)
+    if status != run_directory.FAILED:
+        _json(directory / run_directory.RESULT, _result(config, status, reason, count, epochs))
 
 
 def _json(path: Path, value: Any) -> None:
@@ -101,13 +106,13 @@ def _composed(compressor: str) -> dict[str, Any]:
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
-    from sweep import compose
-    from sweep.composing import plain
-    from trainers.config import GROUPS, RunConfig
+    from sweep.config import schema
+    from sweep.config.composer import plain
+    from trainers.config.run_config import GROUPS, RunConfig
 
     if not GlobalHydra.instance().is_initialized():
-        compose.register(RunConfig, GROUPS)
-        compose.register_resolvers()
+        schema.register(RunConfig, GROUPS)
+        schema.register_resolvers()
         hydra.initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun")
     overrides = [f"compressor={compressor}"]
     composed = hydra.compose("config", overrides, return_hydra_config=True)
@@ -147,7 +152,7 @@ def _write_steps(path: Path, columns: np.ndarray, seed: int) -> None:
     counts = ("step", "epoch", "samples")
     table = {
         name: pa.array(values.astype(int)) if name in counts else pa.array(values * factor, from_pandas=True)
-        for name, values in zip(names.STEP_COLUMNS, columns, strict=True)
+        for name, values in zip(run_directory.STEP_COLUMNS, columns, strict=True)
     }
     csv.write_csv(pa.table(table), path, csv.WriteOptions(quoting_style="none", quoting_header="none"))
 
@@ -172,7 +177,7 @@ def _result(
     step_s = 1.03 * sum(phases.values())
     result = {"format": 1, "status": status, "reason": reason, "parameters": GRADIENT_BYTES // 4, "device": "cpu"}
     result |= {"precision": "fp32", "kernels": {name: "numba"}, "steps": steps, "epochs": len(epochs)}
-    result |= {"accuracy": last["test_accuracy"] if status == names.DONE else None, "loss": last["test_loss"]}
+    result |= {"accuracy": last["test_accuracy"] if status == run_directory.DONE else None, "loss": last["test_loss"]}
     result |= {"best_accuracy": max(each["test_accuracy"] for each in epochs), "train_loss": last["train_loss"]}
     result |= {"iterations_per_second": 1 / step_s, "samples_per_second": 128 / step_s, "warmup_steps": 10}
     result |= {"resumed_after": [], "time_s": last["time_s"], "evaluate_s": 1.82, "total_s": last["time_s"] + 3}

@@ -31,35 +31,35 @@ import torch  # noqa: E402
 
 from compressors import Key  # noqa: E402
 from compressors.base import Compressor, Cooperative  # noqa: E402
-from compressors.commands import alone, timing  # noqa: E402
-from compressors.commands.parsing import parse  # noqa: E402
+from compressors.commands import bench_timing, single_worker  # noqa: E402
+from compressors.commands.method_specs import parse  # noqa: E402
 
 SMALL = {True: [(64, 3, 3, 3), (128, 64, 3, 3)], False: [(1 << 16,)]}
 """Shapes that load all that layers, and a flat gradient, need."""
 STEPS = 2
 
 
-def step(compressor: Compressor, gradients: timing.Gradients, number: int) -> int:
+def step(compressor: Compressor, gradients: bench_timing.Gradients, number: int) -> int:
     """Encode all units, then decode them; the bytes of the payloads."""
     batch = [(x, Key(0, 0, number, unit)) for unit, x in enumerate(gradients.steps[number % 2])]
     if isinstance(compressor, Cooperative):
         payloads = [one.mean for one in compressor.alone(batch)]
     else:
-        payloads = [alone.encode(compressor, x, key) for x, key in batch]
+        payloads = [single_worker.encode(compressor, x, key) for x, key in batch]
     for payload, mean, (_, key) in zip(payloads, gradients.means, batch, strict=True):
         compressor.decompress_add(payload, mean, key)
         compressor.finish(mean, key, 1)
     return sum(len(payload) for payload in payloads)
 
 
-def run(compressor: Compressor, gradients: timing.Gradients) -> int:
+def run(compressor: Compressor, gradients: bench_timing.Gradients) -> int:
     """Some steps from the first on, by a compressor that remembers nothing; the bytes of the last one's payloads."""
-    compressor = alone.fresh(compressor)
+    compressor = single_worker.fresh(compressor)
     return [step(compressor, gradients, number) for number in range(1, STEPS + 1)][-1]
 
 
 def _shapes(size: str) -> list[tuple[int, ...]]:
-    return timing.resnet18_shapes() if size == "resnet18" else [(int(size),)]
+    return bench_timing.resnet18_shapes() if size == "resnet18" else [(int(size),)]
 
 
 def status(field: str) -> int:
@@ -83,7 +83,7 @@ def main() -> None:
     method, size = sys.argv[1:]
     torch.set_num_threads(1)
     layers = size == "resnet18"
-    small, gradients = (timing.Gradients(shapes) for shapes in (SMALL[layers], _shapes(size)))
+    small, gradients = (bench_timing.Gradients(shapes) for shapes in (SMALL[layers], _shapes(size)))
     run(parse(method), small)
     for x in gradients.means if layers else ():
         torch.mm(x.flatten(1).T @ x.flatten(1), x.flatten(1).T)

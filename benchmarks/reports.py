@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)  # not benchmarks/, where `import reports` would find this file
 
 from benchmarks.sweeps.measuring import HEADINGS, Finding, markdown  # noqa: E402
-from compressors.commands import pages  # noqa: E402
+from gradsweep.cli import markdown_sections  # noqa: E402
 
 PART = "reports"
 MB = 1e6
@@ -115,7 +115,7 @@ def main() -> None:
                 rows.append([found.what, found.seen, found.asked])
                 print(f"{found.what}: {found.seen}{f'; asked: {found.asked}' if found.asked else ''}", flush=True)
     if given.into:
-        pages.fill(given.into, PART, markdown(HEADINGS, rows))
+        markdown_sections.fill(given.into, PART, markdown(HEADINGS, rows))
 
 
 if __name__ == "__main__":

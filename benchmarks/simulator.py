@@ -31,9 +31,11 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 
-from compressors.commands import pages  # noqa: E402
-from reports.scaling import traffic  # noqa: E402
-from reports.scaling.networks import PAYLOAD_SHARE  # noqa: E402
+from gradsweep import units  # noqa: E402
+from gradsweep.cli import markdown_sections  # noqa: E402
+from gradsweep.run_directory import ATTEMPT_VARIABLE  # noqa: E402
+from reports.scaling.measured import traffic  # noqa: E402
+from reports.scaling.measured.links import PAYLOAD_SHARE  # noqa: E402
 from reports.scaling.simulator import (  # noqa: E402
     Asynchronous,
     Cluster,
@@ -46,10 +48,9 @@ from reports.scaling.simulator import (  # noqa: E402
     simulate,
 )
 from reports.scaling.simulator.exchanges import EXCHANGES, Training  # noqa: E402
-from sweep import emulation, units  # noqa: E402
-from sweep.attempt import job_environment  # noqa: E402
-from sweep.run import ATTEMPT_VARIABLE  # noqa: E402
-from sweep.settings import MpiSettings  # noqa: E402
+from sweep import emulation  # noqa: E402
+from sweep.attempts.attempt import job_environment  # noqa: E402
+from sweep.settings.sweep import MpiSettings  # noqa: E402
 
 PART = "simulator"
 SECONDS = 500
@@ -166,7 +167,7 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(given)
     text = "\n\n".join("\n".join(tables[name](arguments)) for name in arguments.tables or tables)
     if arguments.into:
-        pages.fill(arguments.into, PART, text)
+        markdown_sections.fill(arguments.into, PART, text)
 
 
 if __name__ == "__main__":

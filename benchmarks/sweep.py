@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)  # not benchmarks/, where `import sweep` would find this file
 
 from benchmarks.sweeps.measuring import HEADINGS, Finding, markdown  # noqa: E402
-from compressors.commands import pages  # noqa: E402
+from gradsweep.cli import markdown_sections  # noqa: E402
 
 PARTS = {
     "plan": "a dry run of 1,000 points",
@@ -74,7 +74,7 @@ def main() -> None:
     rows = [row for some, _ in found for row in some]
     text = "\n\n".join([markdown(HEADINGS, rows), *(table for _, tables in found for table in tables)])
     if arguments.into:
-        pages.fill(arguments.into, PAGE_PART, text)
+        markdown_sections.fill(arguments.into, PAGE_PART, text)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,11 @@ sys.path.insert(0, str(ROOT))
 from hydra import compose, initialize_config_dir  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
-from compressors.commands import pages  # noqa: E402
-from sweep import compose as hydras  # noqa: E402
-from sweep.environment import clean_environment  # noqa: E402
-from sweep.settings import MpiSettings  # noqa: E402
-from trainers import config as configs  # noqa: E402
+from gradsweep.cli import markdown_sections  # noqa: E402
+from sweep.config import schema as hydras  # noqa: E402
+from sweep.settings.sweep import MpiSettings  # noqa: E402
+from sweep.system.job_environment import clean_environment  # noqa: E402
+from trainers.config import run_config as configs  # noqa: E402
 
 PART = "trainer"
 MODELS = {"WRN-16-2": ["model=wideresnet", "model.depth=16", "model.widen=2"], "ResNet-18": ["model=resnet18"]}
@@ -229,7 +229,7 @@ def main(given: Sequence[str] | None = None) -> None:
     text = "\n\n".join("\n".join(part) for part in parts)
     print(text)
     if arguments.into:
-        pages.fill(arguments.into, PART, text)
+        markdown_sections.fill(arguments.into, PART, text)
 
 
 if __name__ == "__main__":

@@ -58,18 +58,19 @@ def built(told: dict[str, Any], config: Any) -> Any:
 
 
 def ours(told: dict[str, Any]) -> Step:
-    """Steps as trainers/loop.py does them, on one batch that lies in memory."""
-    from trainers import config as configs
+    """Steps as trainers/training/loop.py does them, on one batch that lies in memory."""
     from trainers.__main__ import limit_threads
+    from trainers.config import run_config as configs
 
     limit_threads(1)
     import torch
     from mpi4py import MPI
 
-    from trainers import assembly, models
+    from trainers import models
     from trainers.data.feeds import Batch, Feed
-    from trainers.replica import Replica
-    from trainers.stopwatch import Stopwatch
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.replica.replica import Replica
+    from trainers.training import assembly
 
     torch.set_num_threads(1)
     comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
@@ -114,7 +115,7 @@ def ddp(told: dict[str, Any]) -> Step:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.nn.parallel import DistributedDataParallel
 
-    from trainers import config as configs
+    from trainers.config import run_config as configs
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
@@ -157,11 +158,11 @@ def exchange(told: dict[str, Any]) -> Step:
 
     import compressors
     from compressors import Key
-    from trainers.flat import Unit
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.gradients.flat import Unit
     from trainers.lanes.base import Parcel
     from trainers.lanes.gathering import GatherLane
     from trainers.lanes.summing import SumLane
-    from trainers.stopwatch import Stopwatch
 
     comm, watch, compressor = MPI.COMM_WORLD, Stopwatch(), compressors.build("none")
     x = torch.zeros(int(told["mib"] * 2**18))
@@ -202,11 +203,11 @@ def memory(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
-    from trainers import assembly
-    from trainers import config as configs
     from trainers.algorithms.base import Algorithm
-    from trainers.replica import Replica
-    from trainers.stopwatch import Stopwatch
+    from trainers.config import run_config as configs
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.replica.replica import Replica
+    from trainers.training import assembly
 
     torch.set_num_threads(1)
     comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
@@ -246,12 +247,12 @@ def gossip(told: dict[str, Any]) -> Step:
     import torch
     from mpi4py import MPI
 
-    from trainers import assembly
-    from trainers import config as configs
     from trainers.algorithms.gossiping import Gossiping
-    from trainers.gossip.exchange import Shadow
-    from trainers.replica import Replica
-    from trainers.stopwatch import Stopwatch
+    from trainers.config import run_config as configs
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.exchange.gossip import Shadow
+    from trainers.replica.replica import Replica
+    from trainers.training import assembly
 
     torch.set_num_threads(1)
     comm, config = MPI.COMM_WORLD, configs.parse(told["config"])

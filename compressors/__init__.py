@@ -5,8 +5,8 @@
     payload = compressor.compress(gradient, key)               # 1-D uint8: what travels
     compressor.decompress_add(payload, mean, key, weight=0.5)  # mean += Q(gradient) / 2
 
-Every module of this package is searched for subclasses of `Compressor`, so a new method is one new
-file. Importing the package loads neither torch nor numba.
+Every module of the folders in FAMILIES is searched for subclasses of `Compressor`, so a new method is one new file in
+one of them. Importing the package loads neither torch nor numba.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from compressors.base import Compressor, CorruptPayload, Key, Law
-from compressors.hints import did_you_mean, one_of
-from compressors.parameters import InvalidParameter, from_mapping
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.parameters import InvalidParameter, from_mapping
 
 __all__ = [
     "Compressor",
@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 
+FAMILIES = ("quantisation", "sparsification", "low_rank")
+"""The folders with methods."""
+
 LISTED_BY = "python -m compressors list"
 
 
@@ -42,8 +45,11 @@ LISTED_BY = "python -m compressors list"
 def registry() -> Mapping[str, type[Compressor]]:
     """All methods, by name, in alphabetical order."""
     found: dict[str, type[Compressor]] = {}
-    for module_info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
+    names = [
+        f"{family}.{info.name}" for family in FAMILIES for info in pkgutil.iter_modules([f"{__path__[0]}/{family}"])
+    ]
+    for name in names:
+        module = importlib.import_module(f"{__name__}.{name}")
         for member in vars(module).values():
             if inspect.isclass(member) and issubclass(member, Compressor) and not inspect.isabstract(member):
                 other = found.setdefault(member.name, member)

@@ -16,7 +16,7 @@ _METHOD = "NAME[,option=value...]"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 0; 1 where `check` finds a broken promise; 2 where the command cannot work; 128 + n where
     signal n ends it: Ctrl-C, or a reader such as `head` that has seen enough."""
-    from compressors.commands.ending import ended
+    from gradsweep.cli.exit_status import ended
 
     options = vars(_parser().parse_args(arguments))
     command = _COMMANDS[options.pop("command")]
@@ -24,33 +24,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _list(**options: Any) -> int:
-    from compressors.commands import listing
+    from compressors.commands import list as listing
 
     return listing.run(**options)
 
 
 def _show(**options: Any) -> int:
-    from compressors.commands import showing
+    from compressors.commands import show
 
-    return showing.run(**options)
+    return show.run(**options)
 
 
 def _check(names: list[str], everything: bool, **options: Any) -> int:
-    from compressors.commands import checking
-    from compressors.commands.parsing import UsageError
+    from compressors.commands import check
+    from compressors.commands.method_specs import UsageError
 
     if everything == bool(names):
         raise UsageError("check: give names, or --all")
-    return checking.run(names, **options)
+    return check.run(names, **options)
 
 
 def _bench(elements: int | None, **options: Any) -> int:
-    from compressors.commands import benching
-    from compressors.commands.parsing import UsageError
+    from compressors.commands import bench
+    from compressors.commands.method_specs import UsageError
 
     if elements is not None and options["model"] != "flat":
         raise UsageError(f"--elements {elements}: valid with --model flat, which is one tensor of that size")
-    return benching.run(benching.Options(elements=elements or _ELEMENTS, **options))
+    return bench.run(bench.Options(elements=elements or _ELEMENTS, **options))
 
 
 _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check": _check, "bench": _bench}
@@ -59,8 +59,8 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from compressors.commands.parser import Command, Parser, Version
-    from compressors.commands.parsing import elements, positive, probability, several, threads
+    from compressors.commands.method_specs import elements, positive, probability, several, threads
+    from gradsweep.cli.arguments import Command, Parser, Version
 
     parser = Parser(prog="python -m compressors", description=__doc__)
     parser.add_argument("--version", action=Version)

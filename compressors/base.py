@@ -20,12 +20,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors import parameters, states
+from compressors import unit_state
+from gradsweep import parameters
 
 if TYPE_CHECKING:
     import torch
 
-    from compressors.decoding import Decode, Message
+    from compressors.message import Decode, Message
 
 _MASK = (1 << 64) - 1
 WARM_UP_SHAPES = ((64, 48),)
@@ -307,7 +308,7 @@ class Stateful(Compressor):
         return memory
 
     def state_dict(self) -> dict[str, Any]:
-        return states.saved(self.memory)
+        return unit_state.saved(self.memory)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave.
@@ -315,7 +316,7 @@ class Stateful(Compressor):
         Raises:
             ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
         """
-        taken = states.loaded(self.name, state, self.remembers, self.optional)
+        taken = unit_state.loaded(self.name, state, self.remembers, self.optional)
         self.memory.clear()
         self.memory.update(taken)
 

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.collect import Report
+    from reports.reading.report import Report
 
 __all__ = ["load"]
 
@@ -22,11 +22,11 @@ def load(*paths: str | os.PathLike[str]) -> Report:
     Returns:
         `runs`, one row per run, and, read when first used, `epochs` and `steps`, one row per epoch
         and step of every run, and `profile`, the steps in few rows; `sweep` and `run` identify the
-        run in all of them. Columns, units and dtypes are in `reports.columns`.
+        run in all of them. Columns, units and dtypes are in `reports.reading.columns`.
 
     Raises:
-        sweep.run.UsageError: there is no sweep at or below a path.
+        gradsweep.run_directory.UsageError: there is no sweep at or below a path.
     """
-    from reports import collect
+    from reports.reading import report
 
-    return collect.load(*paths)
+    return report.load(*paths)

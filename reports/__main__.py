@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from compressors.commands.parser import Parser, Version
-from compressors.hints import did_you_mean
-from sweep import disk
-from sweep.run import UsageError
+from gradsweep import disk_errors
+from gradsweep.cli.arguments import Parser, Version
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import UsageError
 
 BUILD = "build"  # what is done where no command is named
 COMMANDS = {
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reports: {disk.line(error) or _line(error)}", file=sys.stderr)
+        print(f"reports: {disk_errors.line(error) or _line(error)}", file=sys.stderr)
         return 1
 
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from reports import collect
-from reports.cells import AGAINST, compared_with
-from reports.collect import LeftOut, Report
-from reports.formats import DEFAULT, FORMATS, save
-from reports.grid import Grid, lay_out
-from reports.measures import MEASURES
-from reports.pivot import check_against
-from reports.table import Table
-from reports.tables import tables
-from sweep import run as rundir
-from sweep import sheets
+from gradsweep import run_directory as rundir
+from gradsweep import spreadsheets
+from reports.analysis.cells import AGAINST, compared_with
+from reports.analysis.grid import Grid, lay_out
+from reports.analysis.measures import MEASURES
+from reports.analysis.table import Table
+from reports.reading import report as collect
+from reports.reading.report import LeftOut, Report
+from reports.tables.formats import DEFAULT, FORMATS, save
+from reports.tables.pivot import check_against
+from reports.tables.sweep_tables import tables
 
 if TYPE_CHECKING:
     from reports.plots import Drawing, Picture  # loads matplotlib
@@ -98,7 +98,7 @@ def read(
         targets, against: see `tables.tables`.
 
     Raises:
-        sweep.run.UsageError: there is nothing that is called as `against` says.
+        gradsweep.run_directory.UsageError: there is nothing that is called as `against` says.
     """
     report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
@@ -133,7 +133,7 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
         formats: of the tables, from `formats.FORMATS`.
 
     Raises:
-        sweep.run.UsageError: a folder of the report is a symbolic link.
+        gradsweep.run_directory.UsageError: a folder of the report is a symbolic link.
     """
     directory = built.directory
     for folder in (TABLES, PLOTS):
@@ -200,7 +200,7 @@ def _summary(runs: pd.DataFrame, directory: Path) -> str:
     places = [os.path.join(shown[os.path.dirname(place)], os.path.basename(place)) for place in runs["directory"]]
     instants = {name: runs[name].dt.strftime(_INSTANT) for name in runs.select_dtypes("datetimetz")}
     shown = runs.assign(directory=places, **instants).astype("object")
-    return sheets.to_csv(list(shown), shown.where(shown.notna(), None).to_numpy().tolist())
+    return spreadsheets.to_csv(list(shown), shown.where(shown.notna(), None).to_numpy().tolist())
 
 
 def _write(path: Path, text: str) -> None:

@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from compressors.commands.parser import Parser
-from compressors.hints import did_you_mean
-from compressors.version import version
-from sweep import disk
-from sweep.run import UsageError
+from gradsweep import disk_errors
+from gradsweep.cli.arguments import Parser
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import UsageError
+from gradsweep.version import version
 
 COMMANDS = {
     "status": "how the runs of a sweep stand",
@@ -68,11 +68,11 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        line = disk.line(error)
+        line = disk_errors.line(error)
         if line is None and error.filename is None:
             raise
         print(line or f"{error.filename}: {error.strerror}", file=sys.stderr)
-        launch = sys.modules.get("sweep.launch")
+        launch = sys.modules.get("sweep.launch.execute")
         return 1 if launch is not None and launch.has_executed() else 2
 
 

@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 import yaml
 
-from sweep import flags
+from sweep.console import flags
 
 # these machines are shared: an example that takes long says nothing
 hypothesis.settings.register_profile("gradsweep", deadline=None, derandomize=True)
@@ -103,7 +103,7 @@ def flags_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A `data.root` with the digits prepared: once for all tests, each of which would load torch for it."""
-    from trainers.config import GROUPS
+    from trainers.config.run_config import GROUPS
     from trainers.data import prepare
 
     root = tmp_path_factory.mktemp("digits")

@@ -16,19 +16,26 @@ ROOMS = ("compressors", "trainers", "sweep", "reports", "hydra_plugins", "multir
 GROUND_NAMES = ("disk", "file_lock", "files", "record", "run", "sheets", "signature", "timed", "units", "yaml_files")
 GROUND = tuple(f"sweep.{name}" for name in GROUND_NAMES)
 """What all rooms but compressors/ share: files, locks, the run directory and what stands in it, units."""
-TYPED = ("compressors.hints", "compressors.parameters", "compressors.version", "compressors.commands.parser")
+TYPED = ("gradsweep.hints", "gradsweep.parameters", "gradsweep.version", "gradsweep.cli.arguments")
 """What all commands say of what was typed."""
 MAY_IMPORT = {
     "compressors": (),
     "trainers": ("compressors", *GROUND),
     "sweep": TYPED,
     "reports": (*GROUND, *TYPED),
-    "hydra_plugins": ("sweep", "trainers.config", "trainers.idle_rules"),
+    "hydra_plugins": ("sweep", "trainers.config.run_config", "trainers.rules.idle_options"),
 }
-LOOKS = (*GROUND, *TYPED, "sweep.holding", "sweep.overview", "sweep.places", "sweep.text")
+LOOKS = (
+    *GROUND,
+    *TYPED,
+    "gradsweep.sweep_lock",
+    "sweep.status.overview",
+    "gradsweep.sweep_locations",
+    "gradsweep.text",
+)
 LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
-BENCH = ("sweep.sheets",)
+BENCH = ("gradsweep.spreadsheets",)
 """What `python -m compressors bench` takes to write its CSV."""
 NEVER = {
     "reports": ("torch", "hydra", "omegaconf", "mpi4py"),
@@ -49,7 +56,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def allowed_in(path: Path) -> tuple[str, ...]:
-    if path == ROOT / "compressors/commands/benching.py":
+    if path == ROOT / "compressors/commands/bench.py":
         return BENCH
     is_command = path.is_relative_to(ROOT / "reports/commands") or path == ROOT / "reports/__main__.py"
     return LOOKS if is_command else MAY_IMPORT[path.relative_to(ROOT).parts[0]]
@@ -73,11 +80,11 @@ def test_imports_point_one_way(room: str) -> None:
 
 
 def test_csvs_that_people_open_are_written_in_one_place() -> None:
-    """Where texts that look like formulas are quoted; what `sweep.run` writes has numbers only."""
+    """Where texts that look like formulas are quoted; what `gradsweep.run_directory` writes has numbers only."""
     writes = re.compile(r"\bcsv\.(writer|DictWriter)\(|(?<!sheets)\.to_csv\(")
     rooms = [path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py")]
     found = {str(path.relative_to(ROOT)) for path in rooms if writes.search(path.read_text(encoding="utf-8"))}
-    assert found == {"sweep/run.py", "sweep/sheets.py"}
+    assert found == {"gradsweep/run_directory.py", "gradsweep/spreadsheets.py"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -94,12 +101,18 @@ def loaded_by(statement: str) -> set[str]:
         ("import reports.commands.list, reports.commands.logs, reports.commands.prune", {"pandas", "numpy", "yaml"}),
         ("import reports.commands.show, reports.commands.diff", {"pandas", "numpy", "matplotlib", "jinja2"}),
         ("import compressors; compressors.registry()", {"torch", "numba"}),
-        ("import trainers.config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
-        ("import sweep.run, sweep.file_lock, sweep.disk", {"numpy", "yaml", "rich"}),
+        ("import trainers.config.run_config", {"torch", "numba", "hydra", "omegaconf", "pandas"}),
+        ("import gradsweep.run_directory, gradsweep.file_lock, gradsweep.disk_errors", {"numpy", "yaml", "rich"}),
         ("import sweep.__main__, sweep.commands.status", {"numpy", "yaml", "rich", "hydra", "submitit"}),
-        ("import sweep.launch, sweep.detached, sweep.commands.resume", {"hydra", "omegaconf", "torch", "pandas"}),
+        (
+            "import sweep.launch, sweep.launch.detached, sweep.commands.resume",
+            {"hydra", "omegaconf", "torch", "pandas"},
+        ),
         ("import multirun", {"torch", "numba", "pandas", "matplotlib", "submitit", "mpi4py"}),
-        ("import trainers.loop", {"torch._dynamo", "hydra", "pandas", "matplotlib", "sklearn", "torchvision", "numba"}),
+        (
+            "import trainers.training.loop",
+            {"torch._dynamo", "hydra", "pandas", "matplotlib", "sklearn", "torchvision", "numba"},
+        ),
     ],
 )
 def test_a_quick_start_loads_nothing_heavy(statement: str, not_loaded: set[str]) -> None:

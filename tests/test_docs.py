@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import compressors
-from compressors.commands import pages
+from gradsweep.cli import markdown_sections
 from tests.conftest import ROOT
-from trainers import compatibility
+from trainers.rules import compressors as compatibility
 from trainers.topology import __main__ as topology
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -26,25 +26,27 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_what_goes_together_is_the_programs() -> None:
-    assert pages.read(ROOT / "docs/compatibility.md", compatibility.PART) == compatibility.table()
+    assert markdown_sections.read(ROOT / "docs/compatibility.md", compatibility.PART) == compatibility.table()
 
 
 def test_the_table_of_what_goes_together_is_put_into_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- what goes together: how -->\noutdated\n<!-- end of what goes together -->\nafter\n")
     assert compatibility.main(["--into", str(page)]) == 0 and compatibility.main([]) == 0
-    assert pages.read(page, compatibility.PART) == compatibility.table() == capsys.readouterr().out.strip()
+    assert markdown_sections.read(page, compatibility.PART) == compatibility.table() == capsys.readouterr().out.strip()
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "outdated" not in text
     assert compatibility.main(["--into", str(tmp_path / "no.md")]) == 2
-    assert re.fullmatch("python -m trainers.compatibility: .*no.md: No such file .*\n", capsys.readouterr().err)
+    assert re.fullmatch("python -m trainers.rules.compressors: .*no.md: No such file .*\n", capsys.readouterr().err)
 
 
 def test_the_table_of_topologies_is_the_programs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- topologies: how -->\noutdated\n<!-- end of topologies -->\n")
     assert topology.main(["--workers", "16", "--into", str(page)]) == 0
-    assert pages.read(ROOT / "docs/decentralised.md", topology.PART) == pages.read(page, topology.PART)
+    assert markdown_sections.read(ROOT / "docs/decentralised.md", topology.PART) == markdown_sections.read(
+        page, topology.PART
+    )
 
 
 def test_every_compressor_is_in_the_readme() -> None:
@@ -64,10 +66,10 @@ COMPOSE = """
 import sys
 import hydra
 from omegaconf import OmegaConf
-from sweep import compose
-from trainers.config import GROUPS, RunConfig, resolve
-compose.register(RunConfig, GROUPS)
-compose.register_resolvers()
+from sweep.config import schema
+from trainers.config.run_config import GROUPS, RunConfig, resolve
+schema.register(RunConfig, GROUPS)
+schema.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     for line in sys.stdin:
         try:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep import run as names
-from sweep.run import runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.fresh
@@ -56,9 +56,9 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     sweeps = sorted(path.parent for path in clone.glob("output/*/*/sweep.yaml"))
     nine = runs_of(sweeps[0])
-    assert len(nine) == 9 and {run.status() for run in nine} == {names.DONE}
+    assert len(nine) == 9 and {run.status() for run in nine} == {run_directory.DONE}
     for run in nine:
         result = run.result()
         assert result is not None and result["accuracy"] >= 0.95, run.name
     assert [len(runs_of(sweep)) for sweep in sweeps] == [9, 1, 3]  # the resume made no sweep of its own
-    assert yaml.safe_load((sweeps[2] / names.SWEEP).read_text())["resumed"]
+    assert yaml.safe_load((sweeps[2] / run_directory.SWEEP).read_text())["resumed"]

@@ -93,7 +93,7 @@ def expected(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def test_programs_are_found() -> None:
-    assert {"compressors", "reports", "sweep", "trainers.topology", "trainers.gossip"} <= set(programs())
+    assert {"compressors", "reports", "sweep", "trainers.topology", "trainers.consensus"} <= set(programs())
 
 
 @pytest.mark.filterwarnings(TWICE)

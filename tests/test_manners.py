@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.run import runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
 from tests.conftest import PLAYED, Program, eventually
 
 TRAIN = """#!/bin/sh
@@ -53,7 +53,7 @@ def test_an_interrupted_sweep_is_told_of(sweep: Callable[..., Program], tmp_path
         f"sweep.on_end=[sh,-c,'echo $0 $GRADSWEEP_EXIT_STATUS >> {told}','{{status}}']",
         without=PLAYED,
     )
-    events = tmp_path / "sweep" / names.EVENTS
+    events = tmp_path / "sweep" / run_directory.EVENTS
     eventually(lambda: events.exists() and events.read_text().count("run_started") == 2, 240)
     program.process.send_signal(signal.SIGINT)
     code, out, err = program.end(240)
@@ -62,6 +62,6 @@ def test_an_interrupted_sweep_is_told_of(sweep: Callable[..., Program], tmp_path
     assert out == events.read_text()
     assert (lines[0]["event"], lines[-1]["event"]) == ("sweep_started", "sweep_ended")
     assert (lines[-1]["status"], lines[-1]["exit_status"]) == ("interrupted", 130)
-    assert lines[-1]["counts"][names.CANCELLED] >= 1
+    assert lines[-1]["counts"][run_directory.CANCELLED] >= 1
     assert [line["event"] for line in lines].count("run_ended") == 2
     assert told.read_text() == "interrupted 130\n"

@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 import compressors
-from compressors.commands.parsing import default
-from compressors.version import version
-from sweep import run as names
-from sweep.run import runs_of
+from compressors.commands.method_specs import default
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
+from gradsweep.version import version
 from tests.conftest import PLAYED, QUICK, ROOT, Program, written_presets
-from trainers.config import GROUPS, SECTIONS
+from trainers.config.run_config import GROUPS, SECTIONS
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -241,11 +241,12 @@ BAD_INPUT = [
 
 TYPED = """
 import json, os, runpy, sys
-import hydra.main, hydra.utils, hydra_plugins.gradsweep, sweep.compose, sweep.launch, trainers.config
+import hydra.main, hydra.utils, hydra_plugins.gradsweep
+import sweep.config.schema, sweep.launch.execute, trainers.config.run_config
 from hydra.core.plugins import Plugins
-from sweep import quick
+from sweep.config import hydra_patches
 Plugins.instance()
-quick._ask_mode = lambda *_, **__: None
+hydra_patches._ask_mode = lambda *_, **__: None
 program = sys.argv[1]
 for directory, arguments in json.load(sys.stdin):
     if os.fork():
@@ -311,7 +312,7 @@ def test_a_strangers_sweep_is_gone_on_with_only_if_it_is_trusted(multirun: Multi
     assert err.startswith("theirs: belongs to uid 12345, ") and "--trust" in err
     assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["sweep.yaml"]
     code, out, err = multirun("--trust", *command, without=PLAYED)
-    assert (code, err) == (0, "") and [run.status() for run in runs_of(tmp_path / "theirs")] == [names.DONE]
+    assert (code, err) == (0, "") and [run.status() for run in runs_of(tmp_path / "theirs")] == [run_directory.DONE]
 
 
 def test_help_names_the_groups(multirun: Multirun) -> None:
@@ -463,13 +464,13 @@ def test_the_command_to_go_on_is_quoted_for_hydra(
 ) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from sweep import ending
+    from sweep.console import messages
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ending, "_growing", set())
-    assert shlex.split(ending.resume_command(tmp_path / directory))[1:] == ["-m", "sweep", "resume", directory]
-    ending.note_growing(tmp_path / directory)  # a sweeper that has not said all its points yet
-    word = shlex.split(ending.resume_command(tmp_path / directory))[-1]
+    monkeypatch.setattr(messages, "_growing", set())
+    assert shlex.split(messages.resume_command(tmp_path / directory))[1:] == ["-m", "sweep", "resume", directory]
+    messages.note_growing(tmp_path / directory)  # a sweeper that has not said all its points yet
+    word = shlex.split(messages.resume_command(tmp_path / directory))[-1]
     assert word == f"sweep.resume={value}"
     assert OverridesParser.create().parse_override(word).value() == directory
 
@@ -507,7 +508,7 @@ def test_a_sweep_goes_on_when_nobody_reads_its_output(tmp_path: Path, digits: Pa
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [names.DONE] * 2
+    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [run_directory.DONE] * 2
 
 
 @pytest.mark.mpi
@@ -524,15 +525,15 @@ def test_one_run(multirun: Multirun, tmp_path: Path) -> None:
     (sweep,) = tmp_path.glob("output/*/*/sweep.yaml")
     (run,) = runs_of(sweep.parent)
     assert run.name.startswith("experiment=quick,max_steps=6,epochs=1,compressor=svd,workers=2-")
-    assert yaml.safe_load(run.path(names.CONFIG).read_text())["exchange"]["name"] == "allgather"
+    assert yaml.safe_load(run.path(run_directory.CONFIG).read_text())["exchange"]["name"] == "allgather"
     result = run.result()
-    assert result is not None and result["status"] == names.DONE and result["steps"] == 6
-    rows = list(csv.DictReader(run.path(names.STEPS).open()))
-    assert tuple(rows[0]) == names.STEP_COLUMNS and len(rows) == 6
+    assert result is not None and result["status"] == run_directory.DONE and result["steps"] == 6
+    rows = list(csv.DictReader(run.path(run_directory.STEPS).open()))
+    assert tuple(rows[0]) == run_directory.STEP_COLUMNS and len(rows) == 6
     assert float(rows[0]["compression_error"]) > 0 and rows[1]["compression_error"] == ""
-    assert all(float(row["step_s"]) >= sum(float(row[f"{phase}_s"]) for phase in names.PHASES) for row in rows)
-    (epoch,) = csv.DictReader(run.path(names.EPOCHS).open())
-    assert tuple(epoch) == names.EPOCH_COLUMNS
+    assert all(float(row["step_s"]) >= sum(float(row[f"{phase}_s"]) for phase in run_directory.PHASES) for row in rows)
+    (epoch,) = csv.DictReader(run.path(run_directory.EPOCHS).open())
+    assert tuple(epoch) == run_directory.EPOCH_COLUMNS
     assert float(epoch["sent_bytes"]) == pytest.approx(sum(float(row["sent_bytes"]) for row in rows))
     assert (sweep.parent / "report.html").is_file()
 
@@ -549,31 +550,31 @@ def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path, di
     assert sorted(run.name.rpartition("-")[0] for run in runs) == [
         f"compressor={name},workers={w}" for name in ("none", "qsgd") for w in (1, 2)
     ]  # equal points run once
-    assert [run.status() for run in runs] == [names.DONE] * 4
+    assert [run.status() for run in runs] == [run_directory.DONE] * 4
     for run in runs:
         network = (run.result() or {})["network"]
-        assert network == names.read_json(run.attempt(1) / names.NETWORK)
+        assert network == run_directory.read_json(run.attempt(1) / run_directory.NETWORK)
         assert (network["measured"] is None) == ("workers=1" in run.name)
-    described = yaml.safe_load((sweep / names.SWEEP).read_text())
+    described = yaml.safe_load((sweep / run_directory.SWEEP).read_text())
     assert described["swept"] == ["compressor", "workers"] and "compressor=qsgd" in described["overrides"]
     assert described["command"].endswith("compressor=qsgd,none,none workers=1,2 seed=3")
     assert described["packages"]["torch"] and described["cpu"]["cores"] and "Open MPI" in described["mpi"]
-    assert len(list(csv.DictReader((sweep / names.SUMMARY).open()))) == 4
-    assert len(list(csv.DictReader((sweep.parent / names.SUMMARY).open()))) == 4
+    assert len(list(csv.DictReader((sweep / run_directory.SUMMARY).open()))) == 4
+    assert len(list(csv.DictReader((sweep.parent / run_directory.SUMMARY).open()))) == 4
     assert sorted(path.suffix for path in (sweep / "plots").iterdir()).count(".png") >= 4
     assert str(Path(out.rstrip().splitlines()[-1])).endswith("report.html")
 
-    finished = {run.directory: run.path(names.RESULT).stat().st_mtime_ns for run in runs}
-    runs[0].path(names.STATE).write_text(json.dumps({**runs[0].state(), "status": names.FAILED}))
-    runs[0].path(names.RESULT).unlink()
+    finished = {run.directory: run.path(run_directory.RESULT).stat().st_mtime_ns for run in runs}
+    runs[0].path(run_directory.STATE).write_text(json.dumps({**runs[0].state(), "status": run_directory.FAILED}))
+    runs[0].path(run_directory.RESULT).unlink()
     # the grid has grown meanwhile
     code, out, err = multirun(*grid[:-1], "seed=3,4", "sweep.resume=last", without=PLAYED)
     assert code == 0, out + err
     assert "5 of 8 runs to do" in out
-    assert {run.status() for run in runs_of(sweep)} == {names.DONE} and len(runs_of(sweep)) == 8
-    again = {run.directory: run.path(names.RESULT).stat().st_mtime_ns for run in runs[1:]}
+    assert {run.status() for run in runs_of(sweep)} == {run_directory.DONE} and len(runs_of(sweep)) == 8
+    again = {run.directory: run.path(run_directory.RESULT).stat().st_mtime_ns for run in runs[1:]}
     assert again.items() <= finished.items()
-    assert yaml.safe_load((sweep / names.SWEEP).read_text())["swept"] == ["compressor", "workers", "seed"]
+    assert yaml.safe_load((sweep / run_directory.SWEEP).read_text())["swept"] == ["compressor", "workers", "seed"]
 
     code, out, err = multirun(*grid[:-1], "seed=3,4", "sweep.resume=last", without=PLAYED)
     assert code == 0 and "0 of 8 runs to do" in out
@@ -588,7 +589,7 @@ def test_the_same_seed_gives_the_same_bits(multirun: Multirun, tmp_path: Path, d
         code, out, err = multirun(*grid, f"data.root={digits}", without=PLAYED)
         assert code == 0, out + err
         return {
-            run.name: [row["loss"] for row in csv.DictReader(run.path(names.STEPS).open())]
+            run.name: [row["loss"] for row in csv.DictReader(run.path(run_directory.STEPS).open())]
             for run in runs_of(tmp_path / sweep)
         }
 

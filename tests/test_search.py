@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep import run as names
-from sweep.run import runs_of
-from sweep.search import bear_with_a_last_failure
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
+from sweep.config.optuna_defaults import bear_with_a_last_failure
 from tests.conftest import PLAYED
 
 pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
@@ -62,21 +62,21 @@ def test_a_search_and_its_resume(search: Search, tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
     first = computed(tmp_path)
     runs = runs_of(sweep)
-    assert len(first) == 2 and [run.status() for run in runs] == [names.DONE] * 2
+    assert len(first) == 2 and [run.status() for run in runs] == [run_directory.DONE] * 2
     losses = {run.name: (run.result() or {})["loss"] for run in runs}
     best = min(losses, key=lambda name: losses[name])
     found = yaml.safe_load((sweep / "optimization_results.yaml").read_text())
     assert found["best_value"] == min(losses.values())  # downwards, as a loss wants
     assert f"best loss of 2 runs: {losses[best]:.6g}, sweep/runs/{best}" in out
     assert out.count("report.html") == 1 and (sweep / "report.html").is_file()
-    assert yaml.safe_load((sweep / names.SWEEP).read_text())["swept"] == ["optimizer.lr"]
+    assert yaml.safe_load((sweep / run_directory.SWEEP).read_text())["swept"] == ["optimizer.lr"]
     assert all(run.name.startswith("optimizer.lr=0.") for run in runs)
 
     again = (space, "hydra.sweeper.n_trials=4", "sweep.metric=loss", "sweep.resume=sweep")
     code, out, err = search(*again, without=PLAYED)
     assert (code, err) == (0, ""), out + err
     assert computed(tmp_path)[:2] == first and len(computed(tmp_path)) == 4  # goes on from where it was
-    told = [json.loads(line) for line in (sweep / names.EVENTS).read_text().splitlines()]
+    told = [json.loads(line) for line in (sweep / run_directory.EVENTS).read_text().splitlines()]
     assert [event["missing"] for event in told if event["event"] == "runs_planned"] == [2, 0, 2]
     assert [event["event"] for event in told].count("sweep_ended") == 2
 
@@ -86,7 +86,11 @@ def test_one_at_a_time_upwards_and_a_failure_in_between(search: Search, tmp_path
         "optimizer.lr=0.4,0.95,0.1", "hydra/sweeper/sampler=grid", "hydra.sweeper.n_jobs=1", without=PLAYED
     )
     assert code == 1, out + err
-    assert sorted(run.status() for run in runs_of(tmp_path / "sweep")) == [names.DONE, names.DONE, names.FAILED]
+    assert sorted(run.status() for run in runs_of(tmp_path / "sweep")) == [
+        run_directory.DONE,
+        run_directory.DONE,
+        run_directory.FAILED,
+    ]
     found = yaml.safe_load((tmp_path / "sweep/optimization_results.yaml").read_text())
     assert float(found["best_params"]["optimizer.lr"]) == 0.4 and found["best_value"] == pytest.approx(0.99)
     assert err == "" and "best accuracy of 2 runs: 0.99" in out
@@ -135,8 +139,8 @@ def test_a_search_whose_hopeless_run_is_ended_by_the_median_of_earlier_batches(s
     code, out, err = search(*given, *rule, without=PLAYED)
     assert (code, err) == (0, ""), out + err
     runs = runs_of(tmp_path / "sweep")
-    assert sorted(run.status() for run in runs) == [names.DONE, names.DONE, names.PRUNED]
-    (hopeless,) = (run for run in runs if run.status() == names.PRUNED)
+    assert sorted(run.status() for run in runs) == [run_directory.DONE, run_directory.DONE, run_directory.PRUNED]
+    (hopeless,) = (run for run in runs if run.status() == run_directory.PRUNED)
     assert "loss 9 after epoch" in hopeless.state()["reason"] and hopeless.result() is None
     found = yaml.safe_load((tmp_path / "sweep/optimization_results.yaml").read_text())
     assert found["best_value"] == 0.5

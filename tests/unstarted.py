@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
-SHOWING = (["compressors", "list"], ["compressors", "show"], ["trainers.topology"], ["trainers.compatibility"])
+SHOWING = (["compressors", "list"], ["compressors", "show"], ["trainers.topology"], ["trainers.rules.compressors"])
 BUNDLED = ("digits", "synthetic")
 
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 def told(words: Sequence[str]) -> tuple[int, str]:
     """The exit status of a command, and what it says on standard error."""
-    from sweep import flags
+    from sweep.console import flags
 
     said = io.StringIO()
     flags._typed.clear()
@@ -63,8 +63,10 @@ def run(words: Sequence[str], how: Callable[[str], object]) -> None:
 
 def multirun(_: str) -> None:
     """Run multirun.py until all points have been checked."""
-    from sweep import launch, points, probing
-    from trainers import machine
+    from sweep.launch import execute as launch
+    from sweep.launch import probe
+    from sweep.planning import points
+    from trainers.rules import machine
 
     def check(
         configs: Sequence[Mapping[str, Any]],
@@ -83,7 +85,7 @@ def multirun(_: str) -> None:
     probes = any(word.startswith("--probe=") for word in sys.argv)
     with (
         mock.patch.object(launch, "execute", check),
-        mock.patch.object(probing, "execute", check),
+        mock.patch.object(probe, "execute", check),
         mock.patch.object(machine, "has_gpu_driver", lambda: "device=cuda" in sys.argv),
     ):
         runpy.run_path(str(ROOT / "multirun.py"), run_name="__main__")

@@ -16,13 +16,13 @@ PROGRAM = Path(__file__).resolve().parent.parent / "multirun.py"
 def main() -> None:
     _, left_out, *words = sys.argv
     sys.path[0] = str(PROGRAM.parent)
-    from sweep import launch
+    from sweep.launch import execute
 
     for what in left_out.split(","):
         if what == "data":
-            launch.prepare_data = lambda configs: None
+            execute.prepare_data = lambda configs: None
         elif what == "report":
-            launch.write_report = lambda directory, how: True
+            execute.write_report = lambda directory, how: True
         else:
             raise SystemExit(f"without: {what}: valid is data or report")
     sys.argv = [str(PROGRAM), *words]

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainers import stopping
+from trainers.mpi import stopping
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from trainers.config import RunConfig
+    from trainers.config.run_config import RunConfig
 
 PR_SET_PDEATHSIG = 1
 BROKEN = ("Connection reset by peer", "Connection closed by peer", "Broken pipe")
@@ -44,9 +44,9 @@ def die_with_parent() -> None:
 def pin(local_rank: int, threads: int) -> None:
     """Give this rank its own cores out of those leased to the run; all of these where there are too few.
 
-    All threads are moved: in a world of many runs those of an earlier one work on (trainers/pool.py).
+    All threads are moved: in a world of many runs those of an earlier one work on (trainers/packed/worker.py).
     """
-    from sweep.run import CORES_VARIABLE
+    from gradsweep.run_directory import CORES_VARIABLE
 
     cores = [int(core) for core in os.environ.get(CORES_VARIABLE, "").split(",") if core]
     mine = cores[local_rank * threads : (local_rank + 1) * threads]
@@ -58,7 +58,7 @@ def pin(local_rank: int, threads: int) -> None:
 
 def limit_threads(threads: int) -> None:
     """Set what numerical libraries read when they are loaded: call before importing any."""
-    from sweep.run import THREAD_VARIABLES
+    from gradsweep.run_directory import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
@@ -70,7 +70,7 @@ def run(directory: Path) -> None:
     Raises:
         UsageError: the config cannot be used, the MPI world has the wrong size, or the run is finished.
     """
-    from trainers import config as configs
+    from trainers.config import run_config as configs
 
     config = configs.load(directory / "config.yaml")
     limit_threads(config.threads_per_worker)
@@ -88,14 +88,14 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
     """
     from mpi4py import MPI
 
-    from sweep.run import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
+    from gradsweep.run_directory import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
 
     settle_in(config, comm, config.ranks)
 
     import torch
 
     from trainers.checkpoint import files
-    from trainers.loop import train
+    from trainers.training.loop import train
 
     torch.set_num_threads(config.threads_per_worker)
     if comm.rank == 0 and Run(directory).result() is not None:
@@ -128,7 +128,7 @@ def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
     """
     from mpi4py import MPI
 
-    from sweep.run import UsageError
+    from gradsweep.run_directory import UsageError
 
     if comm.size != ranks:
         raise UsageError(
@@ -144,8 +144,8 @@ def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, An
     """What network.json of this attempt says, on rank 0; None on others, or where nothing is to be measured."""
     if not config.network.measured:
         return None
-    from sweep.run import EMULATION, NETWORK, read_json, write_json
-    from trainers import links
+    from gradsweep.run_directory import EMULATION, NETWORK, read_json, write_json
+    from trainers.network import links
 
     folder = attempt_directory(directory)
     network = links.of_run(comm, config.network, read_json(folder / EMULATION))
@@ -156,7 +156,7 @@ def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, An
 
 def attempt_directory(directory: Path) -> Path:
     """Where the launcher looks for what became of this attempt."""
-    from sweep.run import ATTEMPT_VARIABLE
+    from gradsweep.run_directory import ATTEMPT_VARIABLE
 
     return Path(os.environ.get(ATTEMPT_VARIABLE) or directory)
 
@@ -190,8 +190,8 @@ def rank_by_environment() -> int:
 
 def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     """Print what went wrong and leave the reason where the launcher looks for it."""
-    from sweep.run import FAILURE, UsageError, now, write_json
-    from trainers.causes import cause_of
+    from gradsweep.run_directory import FAILURE, UsageError, now, write_json
+    from trainers.training.failure_cause import cause_of
 
     if isinstance(error, UsageError):
         reason = str(error)

@@ -16,12 +16,12 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from sweep import compose, grid
-from sweep.composing import Composer
-from trainers.config import GROUPS, RunConfig
+from sweep.config import grid, schema
+from sweep.config.composer import Composer
+from trainers.config.run_config import GROUPS, RunConfig
 
-compose.register(RunConfig, GROUPS)
-compose.register_resolvers()
+schema.register(RunConfig, GROUPS)
+schema.register_resolvers()
 with initialize_config_dir(sys.argv[1], version_base="1.3", job_name="multirun"):
     loader = GlobalHydra.instance().config_loader()
     master = loader.load_configuration("config", [], RunMode.MULTIRUN)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from benchmarks.sweeps.measuring import PROGRAM, quoted
-from sweep import run as names
+from gradsweep import run_directory
 
 GROUPS = ["compressor=qsgd,svd,none,topk,sign", "model=mlp,wideresnet"]  # ten choices of groups
 ENDLESS = "endless.sh"
@@ -40,7 +40,7 @@ def waiting(points: int, folder: Path) -> float:
     endless.chmod(0o755)
     process = subprocess.Popen(laid(points, folder), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        while not any((folder / "s" / names.RUNS).glob("*/attempt-1")):
+        while not any((folder / "s" / run_directory.RUNS).glob("*/attempt-1")):
             if process.poll() is not None:
                 raise SystemExit("the sweep has ended by itself")
             time.sleep(0.5)

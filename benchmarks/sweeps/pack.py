@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.sweeps.measuring import PROGRAM, Finding
-from sweep.processes import WORLD_VARIABLE, processes_of
-from sweep.run import DONE, runs_of
+from gradsweep.run_directory import DONE, runs_of
+from sweep.system.processes import WORLD_VARIABLE, processes_of
 
 ASKED = 0.5  # for the main sweep
 MAIN = ["compressor=qsgd,svd,none", "workers=2,4,8"]
@@ -72,7 +72,9 @@ def ranks_mb(world: Path) -> list[tuple[float, float]]:
     for pid in processes_of(world, WORLD_VARIABLE):
         with contextlib.suppress(OSError, KeyError):  # it has ended meanwhile
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"trainers.pool" in words or any(word.endswith(b"/trainers/nursery.py") for word in words):
+            if b"trainers.packed.worker" in words or any(
+                word.endswith(b"/trainers/packed/fork_server.py") for word in words
+            ):
                 lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
                 kilobytes = {name.rstrip(":"): int(size) for name, size, *_ in map(str.split, lines)}
                 own = kilobytes["Private_Clean"] + kilobytes["Private_Dirty"]

@@ -1,6 +1,7 @@
 """How much of two slots many short runs use: wall time over that of a machine on which starting costs nothing.
 
-Each run is a shell that sleeps and writes a result, started through `sweep.local.SlotExecutor` with all that a run
+Each run is a shell that sleeps and writes a result, started through `sweep.executors.local.SlotExecutor` with all
+that a run
 has: its directory, its attempt, state.json before and after, leases. With `--sweeps 2`, two processes share the slots
 and the runs. Cores are only slept on, so other load on the machine disturbs little.
 """
@@ -18,9 +19,9 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.sweeps.measuring import ROOT, Finding
-from sweep.executor import POLL_S
-from sweep.local import SlotExecutor
-from sweep.mpirun import MpiRun
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.base import POLL_S
+from sweep.executors.local import SlotExecutor
 
 ASKED = 1.15  # for 100 runs of a second on 2 slots
 RANK = """sleep {seconds}; for last; do :; done; echo '{{"status": "done"}}' > "$last/result.json" """

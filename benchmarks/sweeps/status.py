@@ -15,28 +15,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.sweeps.measuring import ROOT, Finding, timed
-from sweep import run as names
+from gradsweep import run_directory
 
 ASKED_S = 3.0
-STATUSES = (names.DONE, names.FAILED, names.RUNNING, names.PENDING)
+STATUSES = (run_directory.DONE, run_directory.FAILED, run_directory.RUNNING, run_directory.PENDING)
 ATTEMPT = {"number": 1, "host": "n7", "started": "2026-11-20T10:00:00.000+00:00", "ended": None}
 
 
 def write(sweep: Path, number: int, steps: bytes) -> None:
     """A run as files, in one of STATUSES."""
     status = STATUSES[number % len(STATUSES)]
-    run = sweep / names.RUNS / f"compressor=qsgd,workers=4,seed={number}-{number:08d}"
+    run = sweep / run_directory.RUNS / f"compressor=qsgd,workers=4,seed={number}-{number:08d}"
     run.mkdir(parents=True)
-    (run / names.CONFIG).write_text("workers: 4\nepochs: 40\nmax_steps: null\n")
-    attempts = [] if status == names.PENDING else [ATTEMPT]
-    (run / names.STATE).write_text(json.dumps({"status": status, "reason": None, "attempts": attempts}))
-    if status == names.DONE:
-        (run / names.RESULT).write_text(
+    (run / run_directory.CONFIG).write_text("workers: 4\nepochs: 40\nmax_steps: null\n")
+    attempts = [] if status == run_directory.PENDING else [ATTEMPT]
+    (run / run_directory.STATE).write_text(json.dumps({"status": status, "reason": None, "attempts": attempts}))
+    if status == run_directory.DONE:
+        (run / run_directory.RESULT).write_text(
             json.dumps({"status": status, "accuracy": 0.98, "phases_s": dict.fromkeys("abc", 1)})
         )
     elif attempts:
-        (run / names.STEPS).write_bytes(steps)
-        names.append_rows(run / names.EPOCHS, names.EPOCH_COLUMNS, [{"epoch": 1, "step": 10, "test_accuracy": 0.75}])
+        (run / run_directory.STEPS).write_bytes(steps)
+        run_directory.append_rows(
+            run / run_directory.EPOCHS, run_directory.EPOCH_COLUMNS, [{"epoch": 1, "step": 10, "test_accuracy": 0.75}]
+        )
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +49,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(given: argparse.Namespace) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         rows = [{"step": step, "epoch": 1 + step // 10, "time_s": step / 20, "loss": 0.5} for step in range(1, 301)]
-        names.append_rows(Path(folder, names.STEPS), names.STEP_COLUMNS, rows)
-        steps = Path(folder, names.STEPS).read_bytes()
+        run_directory.append_rows(Path(folder, run_directory.STEPS), run_directory.STEP_COLUMNS, rows)
+        steps = Path(folder, run_directory.STEPS).read_bytes()
         for number in range(given.runs):
             write(Path(folder), number, steps)
         command = [sys.executable, "-m", "sweep", "status", folder]

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 if TYPE_CHECKING:
-    from sweep.run import Run
+    from gradsweep.run_directory import Run
 
 
 def run_points(
@@ -36,20 +36,23 @@ def run_points(
     """Run points as (unless they are the `whole`, a part of) the sweep in `directory`; see sweep.launch.execute.
 
     Args:
-        compose_them: gives their configs as sweep.composing has them, or raises.
+        compose_them: gives their configs as sweep.config.composer has them, or raises.
         overrides: of each point, as typed.
     """
-    from sweep import compose, flags, launch, probing  # not at the top: Hydra imports this file for every command
-    from trainers.config import parse, resolve
-    from trainers.idle_rules import idle
+    from sweep.config import schema  # not at the top: Hydra imports this file for every command
+    from sweep.console import flags
+    from sweep.launch import execute as launch
+    from sweep.launch import probe
+    from trainers.config.run_config import parse, resolve
+    from trainers.rules.idle_options import idle
 
     def checked(config: Mapping[str, Any]) -> dict[str, Any]:
         parse(config)  # what goes together in training makes no difference to a probe
         return dict(config)
 
-    fresh = compose.is_fresh(str(directory))
+    fresh = schema.is_fresh(str(directory))
     probes = flags.probe_seconds() is not None
-    execute = probing.execute if probes else launch.execute
+    execute = probe.execute if probes else launch.execute
     with launch.forgetting(directory):
         return execute(
             compose_them(),
@@ -73,7 +76,7 @@ class NothingLeft(Callback):
 
     @staticmethod
     def _note(config: DictConfig, section: str) -> None:
-        from sweep.compose import note_absent
+        from sweep.config.schema import note_absent
 
         with suppress(OmegaConfBaseException):  # Hydra is about to find the same, and an error here is a warning there
             note_absent(config.hydra[section].dir)
@@ -90,14 +93,14 @@ class GridSweeper(BasicSweeper):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Before anything is made: launchers of other packages know nothing of MPI."""
-        from sweep.compose import refuse_foreign_launcher
+        from sweep.config.schema import refuse_foreign_launcher
 
         refuse_foreign_launcher(config.hydra)
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run the grid of `params` and `arguments`, in one batch: a bad point is found before a start."""
-        from sweep import grid
+        from sweep.config import grid
 
         assert self.config is not None and self.launcher is not None and self.hydra_context is not None
         zipped = OmegaConf.to_container(self.config.sweep, resolve=True)["zip"]  # type: ignore[index, call-overload]
@@ -109,15 +112,15 @@ class SweepLauncher(Launcher):
     """Hands the points of a grid to sweep.launch; its options, which may depend on the point, go along with each."""
 
     def __init__(self, **options: Any) -> None:
-        """Takes what is in conf/hydra/launcher; sweep/launchers.py checks it, with each point's values."""
+        """Takes what is in conf/hydra/launcher; sweep/settings/launcher.py checks it, with each point's values."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Before the sweeper makes anything: what only our grids know of is refused with another."""
-        from sweep import flags
-        from sweep.idle import refuse_unread
-        from sweep.redact import refuse_names
-        from sweep.run import bad_value
-        from sweep.search import bear_with_a_last_failure, refuse_search_of_nothing
+        from gradsweep.run_directory import bad_value
+        from sweep.config.idle_options import refuse_unread
+        from sweep.config.optuna_defaults import bear_with_a_last_failure, refuse_search_of_nothing
+        from sweep.console import flags
+        from sweep.provenance.secrets import refuse_names
 
         refuse_names("hydra.job.env_set", map(str, config.hydra.job.env_set))  # sweepers write it into multirun.yaml
         self.hydra_context, self.config = hydra_context, config
@@ -145,9 +148,9 @@ class SweepLauncher(Launcher):
         a point that was taken out of the grid. A sweeper that can bear with failures (max_failure_rate) is told of them
         as Hydra does, by an exception for each.
         """
-        from sweep.composing import Composer
-        from sweep.launch import SearchEnded
-        from sweep.pruning import value_of
+        from sweep.config.composer import Composer
+        from sweep.driver.pruner import value_of
+        from sweep.launch.execute import SearchEnded
 
         composer = Composer(self.hydra_context.config_loader, self.config)
         directory = Path(self.config.hydra.sweep.dir)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands import choosing, comparing, following
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from reports.commands import baseline_options, follow, table_options
 
 if TYPE_CHECKING:
     from reports.build import Built  # loads pandas, which --help does without
@@ -38,23 +38,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--no-plots", dest="plots", action="store_const", const="", help="write no plots, and a page without them"
     )
     parser.add_argument("--follow", action="store_true", help="again whenever something has changed, until all end")
-    following.add_interval(parser)
-    comparing.arguments(parser)
-    choosing.arguments(parser)
+    follow.add_interval(parser)
+    baseline_options.arguments(parser)
+    table_options.arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports import collect
+    from reports.reading import report
 
-    following.check_interval(options)
-    comparing.check(options)
+    follow.check_interval(options)
+    baseline_options.check(options)
     _pictures(options)
     _check_together(options)
     if not options.follow:
-        if options.into is not None and options.baseline is None and len(collect.sweeps(*options.paths)) < 2:
+        if options.into is not None and options.baseline is None and len(report.sweeps(*options.paths)) < 2:
             raise UsageError(f"--into {options.into}: it is for several sweeps, and this is one, whose report is in it")
-        return _build(options, collect.sweeps(*options.paths), options.quiet)
-    followed = following.Followed(lambda: collect.sweeps(*options.paths))
+        return _build(options, report.sweeps(*options.paths), options.quiet)
+    followed = follow.Followed(lambda: report.sweeps(*options.paths))
     status = 0
     for changed in followed.changes(options.interval):
         status = _build(options, changed, options.quiet or followed.is_active)
@@ -63,12 +63,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) -> int:
     """Write what is asked for of the sweeps that have changed, and of all together; returns the exit status."""
-    from reports import collect
+    from reports.reading import report
 
-    sweeps = collect.sweeps(*options.paths)
-    if choosing.is_one(options):
+    sweeps = report.sweeps(*options.paths)
+    if table_options.is_one(options):
         for sweep in changed:
-            print(*map(as_typed, choosing.write_one(options, sweep)), sep="\n", flush=True)
+            print(*map(as_typed, table_options.write_one(options, sweep)), sep="\n", flush=True)
         return 0
     if options.baseline is not None:
         return _together(options, sweeps, quiet)
@@ -82,9 +82,9 @@ def _check_together(options: argparse.Namespace) -> None:
     Raises:
         UsageError: names the first.
     """
-    if options.interval != following.INTERVAL_S and not options.follow:
+    if options.interval != follow.INTERVAL_S and not options.follow:
         raise UsageError("--interval: it is about --follow, which is not given")
-    if not choosing.is_one(options):
+    if not table_options.is_one(options):
         return
     typed = {"--into": options.into, "--baseline": options.baseline, "--plots": options.plots not in (PLOTS, "")}
     for option, given in typed.items():
@@ -94,13 +94,17 @@ def _check_together(options: argparse.Namespace) -> None:
 
 def _pictures(options: argparse.Namespace) -> list[str]:
     """The formats of plots that were typed."""
-    return choosing.several("--plots", options.plots, _PICTURES)
+    return table_options.several("--plots", options.plots, _PICTURES)
 
 
 def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
     from reports.build import build, summarize_dates
 
-    formats, targets, against = choosing.formats(options), choosing.targets(options), choosing.against(options)
+    formats, targets, against = (
+        table_options.formats(options),
+        table_options.targets(options),
+        table_options.against(options),
+    )
     built = []
     for sweep in sweeps:
         built.append(build(sweep, _pictures(options), formats, targets, against))
@@ -112,15 +116,15 @@ def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> N
 
 def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
     """Write one report of all sweeps, with tables of what has changed since the baseline, where there is one."""
-    from reports import terminal
     from reports.build import read, write
+    from reports.tables import terminal
 
-    comparison, status = comparing.compared(options, sweeps) if options.baseline is not None else (None, 0)
-    place = comparing.place(options.into, sweeps)
-    built = read(sweeps, place, choosing.targets(options), choosing.against(options))
+    comparison, status = baseline_options.compared(options, sweeps) if options.baseline is not None else (None, 0)
+    place = baseline_options.place(options.into, sweeps)
+    built = read(sweeps, place, table_options.targets(options), table_options.against(options))
     if comparison is not None:
         built = dataclasses.replace(built, more=comparison.tables)
-    write(built, _pictures(options), choosing.formats(options))
+    write(built, _pictures(options), table_options.formats(options))
     if comparison is not None and not quiet:
         out = terminal.console()
         for line in comparison.sentences:
@@ -134,11 +138,12 @@ def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) 
 
 
 def _show(built: Built) -> None:
-    from reports import collect, terminal
-    from reports.tables import headline, unfinished
+    from reports.reading import report
+    from reports.tables import terminal
+    from reports.tables.sweep_tables import headline, unfinished
 
     out = terminal.console()
-    terminal.say(out, f"{collect.sweep_name(built.directory)}: {headline(built.grid)}", style="bold")
+    terminal.say(out, f"{report.sweep_name(built.directory)}: {headline(built.grid)}", style="bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
     failures = unfinished(built.grid)
     terminal.show(out, [*chosen, failures] if failures.rows else chosen)

@@ -6,10 +6,10 @@ import argparse
 import json
 from typing import Any
 
-from reports.commands import files
-from sweep.commands import finding
-from sweep.run import Run
-from sweep.text import aligned, one_line
+from gradsweep.run_directory import Run
+from gradsweep.text import aligned, one_line
+from reports.commands import run_text
+from sweep.status import find
 
 NOTHING = "-"  # where one of them has no such key
 
@@ -21,8 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    pair = [finding.one([word])[1] for word in (options.first, options.second)]
-    configs = [files.config(one) for one in pair]
+    pair = [find.one([word])[1] for word in (options.first, options.second)]
+    configs = [run_text.config(one) for one in pair]
     results = [_result(one) for one in pair]
     differing = {key: values for key, values in _side_by_side(configs).items() if values[0] != values[1]}
     if options.json:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         print("\nTheir configs are equal.")
     rows = []
     for key, values in _side_by_side(results).items():
-        few = [files.remark(one, config, key) for one, config in zip(pair, configs, strict=True)]
+        few = [run_text.remark(one, config, key) for one, config in zip(pair, configs, strict=True)]
         cells = [f"{_cell(value)} {remark}".rstrip() for value, remark in zip(values, few, strict=True)]
         rows.append((one_line(key), *cells, "" if any(few) else _ratio(*values)))
     print("\n".join(["", *aligned([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _result(one: Run) -> dict[str, Any]:
-    found = files.flat(one.result() or {})
+    found = run_text.flat(one.result() or {})
     return {"status": one.status()} | {
         key: value for key, value in found.items() if key not in ("format", "status") and value is not None
     }
@@ -58,7 +58,7 @@ def _side_by_side(found: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _cell(value: Any) -> str:
-    return files.shown(value)
+    return run_text.shown(value)
 
 
 def _ratio(first: Any, second: Any) -> str:

@@ -6,9 +6,9 @@ import argparse
 import math
 from pathlib import Path
 
+from gradsweep import run_directory as rundir
 from reports.commands.build import as_typed
 from reports.exports import PACKAGES, check_installed, export
-from sweep import run as rundir
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if not 0 <= options.every < math.inf:
         raise rundir.bad_value("--every", options.every, "a number of seconds, or 0")
     check_installed(options.program)  # before anything is read
-    from reports import collect
+    from reports.reading import report as collect
 
     sweeps = collect.sweeps(*options.paths)
     for into, paths in _places(options.program, options.into, sweeps).items():
@@ -46,9 +46,9 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
     """Where to write which sweeps.
 
     Raises:
-        sweep.run.UsageError: that is in the directory of a run, in which nothing of ours is written.
+        gradsweep.run_directory.UsageError: that is in the directory of a run, in which nothing of ours is written.
     """
-    from reports.collect import sweep_name
+    from reports.reading.report import sweep_name
 
     if into is None:
         return {sweep / program: [sweep] for sweep in sweeps}
@@ -65,10 +65,10 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
 
 
 def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -> None:
-    from reports import terminal
-    from reports.collect import Report
     from reports.exports.runs import ended
-    from reports.text import counted
+    from reports.reading.report import Report
+    from reports.reading.text import counted
+    from reports.tables import terminal
 
     out = terminal.console()
     report = Report(sweeps).merged() if options.program == "mlflow" else Report(sweeps)  # one run of each signature

@@ -11,13 +11,13 @@ import re
 import sys
 from pathlib import Path
 
-from sweep import run as rundir
-from sweep.commands.finding import is_sweep
-from sweep.files import open_regular
-from sweep.overview import LOST, Overview, View
-from sweep.places import OUTPUT, sweeps_below
-from sweep.run import UsageError
-from sweep.text import aligned, number, one_line
+from gradsweep import run_directory as rundir
+from gradsweep.files import open_regular
+from gradsweep.run_directory import UsageError
+from gradsweep.sweep_locations import OUTPUT, sweeps_below
+from gradsweep.text import aligned, number, one_line
+from sweep.status.find import is_sweep
+from sweep.status.overview import LOST, Overview, View
 
 FAILED = (rundir.FAILED, rundir.TIMEOUT, rundir.DIVERGED, LOST)
 HEADINGS = ("sweep", "created", "runs", "done", "failed", "best accuracy", "of", "")

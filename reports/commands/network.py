@@ -16,12 +16,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports import probes, terminal
+    from reports.tables import probe_tables, terminal
 
-    found = {path: probes.load(path) for path in probes.files(*options.paths)}
+    found = {path: probe_tables.load(path) for path in probe_tables.files(*options.paths)}
     out = terminal.console()
     for path, probe in found.items():
-        terminal.show(out, probes.tables(probe))
+        terminal.show(out, probe_tables.tables(probe))
         terminal.say(out, f"\n{os.path.relpath(path)}")
         if options.plots:
             from reports.plots.network import plot

@@ -17,13 +17,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from reports.commands.files import size
-from sweep import run as rundir
-from sweep.commands import finding
-from sweep.holding import unheld
-from sweep.overview import Overview
-from sweep.run import Run, UsageError
-from sweep.text import aligned, one_line, plural
+from gradsweep import run_directory as rundir
+from gradsweep.run_directory import Run, UsageError
+from gradsweep.sweep_lock import unheld
+from gradsweep.text import aligned, one_line, plural
+from reports.commands.run_text import size
+from sweep.status import find
+from sweep.status.overview import Overview
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +47,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not options.checkpoints and not options.failed_attempts:
         raise UsageError("prune: nothing to delete is named; valid is --checkpoints, --failed-attempts or both")
-    directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words)
+    directory, words = find.sweep_and_runs(options.words)
+    runs = find.chosen(directory, words)
     doomed = _show(directory, runs, options)
     if not doomed:
         print("nothing to delete")

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands import choosing, comparing
+from gradsweep.run_directory import UsageError, bad_value
+from reports.commands import baseline_options, table_options
 from reports.commands.build import as_typed
-from sweep.run import UsageError, bad_value
 
 if TYPE_CHECKING:
-    from reports.scaling.networks import Links  # what loads numpy comes later
-    from reports.scaling.predict import Predictor
-    from reports.table import Table
+    from reports.analysis.table import Table
+    from reports.scaling.measured.links import Links  # what loads numpy comes later
+    from reports.scaling.model.predict import Predictor
 
 PLACE = "scaling"  # below a sweep's directory
 _PICTURES = ("png", "svg", "pdf")
@@ -52,10 +52,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports.scaling import networks
+    from reports.scaling.measured import links as networks
 
-    pictures = choosing.several("--plots", options.plots, _PICTURES)
-    formats = choosing.several("--format", options.format, _FORMATS)
+    pictures = table_options.several("--plots", options.plots, _PICTURES)
+    formats = table_options.several("--format", options.format, _FORMATS)
     asked = networks.asked(options.network, options.latency, options.probe)
     workers = networks.workers(options.workers)
     if options.samples is not None and not 0 < options.samples < 1e9:
@@ -87,23 +87,24 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     """The model of the sweeps that were typed, and the directory of what is told of it.
 
     Raises:
-        sweep.run.UsageError: there is nothing that a model could be fitted to, or it says nothing.
+        gradsweep.run_directory.UsageError: there is nothing that a model could be fitted to, or it says nothing.
     """
-    from reports import collect
     from reports.build import swept
-    from reports.collect import Report
-    from reports.scaling import check, fit, parts
-    from reports.scaling.predict import Predictor
+    from reports.reading import report as collect
+    from reports.reading.report import Report
+    from reports.scaling.measured import parts
+    from reports.scaling.model import cross_validation, fit
+    from reports.scaling.model.predict import Predictor
 
     sweeps = collect.sweeps(*options.paths)
     report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
     found = parts.read(report.runs, [key for info in infos for key in swept(info)], str(infos[0].get("command", "")))
-    checked = check.check(found)
-    check.refuse(checked)
+    checked = cross_validation.check(found)
+    cross_validation.refuse(checked)
     model = fit.fit(found.cells, found.traffic)
     one = options.into is None and len(sweeps) == 1
-    place = sweeps[0] if one else comparing.place(options.into, sweeps)
+    place = sweeps[0] if one else baseline_options.place(options.into, sweeps)
     return Predictor(found, model, checked, options.samples, options.best), place / PLACE if one else place
 
 
@@ -117,18 +118,19 @@ def _write(
     pictures: Sequence[str],
 ) -> tuple[list[Table], list[str]]:
     """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
-    from reports.formats import save
-    from reports.scaling import answers, check_tables, remarks, speedup, tables
-    from sweep.units import seconds
+    from gradsweep.units import seconds
+    from reports.scaling.model import break_even
+    from reports.scaling.output import fit_tables, remarks, speedup, tables
+    from reports.tables.formats import save
 
     parts = predictor.parts
     by_name = {one.name: one for one in links}
     predictions = predictor.predict(links, workers)
     one_way = seconds(latency) or 0.0
-    maps = {workload: answers.win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
-    evens = [even for workload, one in maps.items() for even in answers.break_even(one, parts.compressors, workload)]
+    maps = {workload: break_even.win_map(predictor, workload, workers, one_way) for workload in parts.workloads}
+    evens = [even for workload, one in maps.items() for even in break_even.break_even(one, parts.compressors, workload)]
     notes = remarks.notes(predictor, links)
-    missing = answers.needed(predictor, predictions, by_name)
+    missing = break_even.needed(predictor, predictions, by_name)
     times = speedup.speedups(predictor, predictions, by_name)
     made = [
         tables.fastest(predictions, parts.compressors, notes),
@@ -138,15 +140,15 @@ def _write(
         tables.efficiency(predictions, notes),
         tables.needed(missing, [*tables.closest(missing), *notes]),
         tables.published(predictor, predictions, by_name),
-        check_tables.checked(predictor.check, ()),
-        check_tables.fitted(predictor),
+        fit_tables.checked(predictor.check, ()),
+        fit_tables.fitted(predictor),
     ]
     made = [table for table in made if table.rows]
     for table in made:
         save(table, place, formats)
     if pictures:
         from reports.plots.picture import Drawing
-        from reports.scaling.pictures import makers
+        from reports.scaling.output.pictures import makers
 
         makes = makers(predictor.check, predictions, maps, evens, times, links, latency)
         with Drawing(makes, place, ["png", *pictures]) as drawing:
@@ -155,8 +157,8 @@ def _write(
 
 
 def _show(predictor: Predictor, made: Sequence[Table], closest: Sequence[str]) -> None:
-    from reports import terminal
-    from reports.scaling.check_tables import summary
+    from reports.scaling.output.fit_tables import summary
+    from reports.tables import terminal
 
     out = terminal.console()
     for line in summary(predictor.check):

@@ -11,10 +11,10 @@ import errno
 import os
 import socket
 
-from reports.commands import following
-from sweep.commands import finding
-from sweep.run import UsageError
-from sweep.text import one_line
+from gradsweep.run_directory import UsageError
+from gradsweep.text import one_line
+from reports.commands import follow
+from sweep.status import find
 
 PORT = 8000
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
     parser.add_argument("--port", type=_port, default=PORT, help="0: any that is free; default: %(default)s")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    following.add_interval(parser)
+    follow.add_interval(parser)
 
 
 def _port(text: str) -> int:
@@ -34,15 +34,15 @@ def _port(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, words = finding.sweep_and_runs([options.words])
+    directory, words = find.sweep_and_runs([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
-    following.check_interval(options)
+    follow.check_interval(options)
     from reports.build import read, render  # load pandas, which the answers above do without
     from reports.serving.rendering import Renderer
     from reports.serving.server import Server
 
-    followed = following.Followed(lambda: [directory])
+    followed = follow.Followed(lambda: [directory])
     renderer = Renderer(
         has_changed=lambda: bool(followed.look()),
         is_active=lambda: followed.is_active,

@@ -7,29 +7,33 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
-from reports.commands import files
-from sweep import run as rundir
-from sweep.commands import finding
-from sweep.overview import Overview
-from sweep.run import Run
-from sweep.text import aligned, harmless, one_line
+from gradsweep import run_directory as rundir
+from gradsweep.run_directory import Run
+from gradsweep.text import aligned, harmless, one_line
+from reports.commands import run_text
+from sweep.status import find
+from sweep.status.overview import Overview
 
 LOG_LINES = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    finding.add_words(parser, "the run")
+    find.add_words(parser, "the run")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, one = finding.one(options.words)
+    directory, one = find.one(options.words)
     overview = Overview(directory)
     overview.refresh()
     view = overview.views[one.name]
     if options.json:
-        found: dict[str, object] = {"directory": str(one.directory), "status": view.status, "config": files.config(one)}
-        found |= {"state": one.state(), "result": one.result(), "files": dict(files.listed(one.directory))}
+        found: dict[str, object] = {
+            "directory": str(one.directory),
+            "status": view.status,
+            "config": run_text.config(one),
+        }
+        found |= {"state": one.state(), "result": one.result(), "files": dict(run_text.listed(one.directory))}
         print(json.dumps(found, indent=1, default=str))
         return 0
     print(f"{one_line(one.name)}: {view.status}")
@@ -37,14 +41,17 @@ def run(options: argparse.Namespace) -> int:
         print(f"  {one_line(view.reason)}")
     for damaged in view.damaged:
         print(f"  {one_line(damaged)}")
-    config, result = files.config(one), files.flat(one.result() or {})
+    config, result = run_text.config(one), run_text.flat(one.result() or {})
     result = {key: value for key, value in result.items() if key not in ("format", "status", "reason")}
     for title, lines in (
         ("directory", [one_line(os.path.relpath(one.directory))]),
         ("attempts", list(_attempts(one))),
         ("config", _pairs(config, [""] * len(config))),
-        ("result", _pairs(result, [files.remark(one, config, key) for key in result])),
-        ("files", aligned([(files.size(count), one_line(name)) for name, count in files.listed(one.directory)], (0,))),
+        ("result", _pairs(result, [run_text.remark(one, config, key) for key in result])),
+        (
+            "files",
+            aligned([(run_text.size(count), one_line(name)) for name, count in run_text.listed(one.directory)], (0,)),
+        ),
     ):
         if lines:
             print("\n".join([f"\n{title}", *(f"  {line}" for line in lines)]))
@@ -55,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _pairs(found: dict[str, object], remarks: Sequence[str]) -> list[str]:
     pairs = zip(found.items(), remarks, strict=True)
-    texts = [(one_line(str(key)), f"{files.shown(value)} {remark}".rstrip()) for (key, value), remark in pairs]
+    texts = [(one_line(str(key)), f"{run_text.shown(value)} {remark}".rstrip()) for (key, value), remark in pairs]
     return aligned(texts) if texts else []
 
 

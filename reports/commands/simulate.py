@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.commands import choosing
-from sweep import units
-from sweep.run import UsageError, bad_value
+from gradsweep import units
+from gradsweep.run_directory import UsageError, bad_value
+from reports.commands import table_options
 
 if TYPE_CHECKING:
-    from reports.scaling.simulated import Asked, Simulated  # what loads numpy comes later
+    from reports.scaling.output.simulated import Asked, Simulated  # what loads numpy comes later
 
 _EXCHANGES = (
     "ring",
@@ -108,14 +108,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    exchanges = choosing.several("--exchange", options.exchange, _EXCHANGES)
-    formats = choosing.several("--format", options.format, _FORMATS)
+    exchanges = table_options.several("--exchange", options.exchange, _EXCHANGES)
+    formats = table_options.several("--format", options.format, _FORMATS)
     _check_together(options, exchanges)
     asked = _asked(options)
-    from reports import terminal
-    from reports.formats import save
-    from reports.scaling import networks, simulated
+    from reports.scaling.measured import links as networks
+    from reports.scaling.output import simulated
     from reports.scaling.simulator.exchanges import EXCHANGES
+    from reports.tables import terminal
+    from reports.tables.formats import save
 
     links = networks.asked(options.network, options.latency, None)
     counts = networks.workers(options.workers)
@@ -145,7 +146,7 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
     """Refuse options that do nothing beside others.
 
     Raises:
-        sweep.run.UsageError: names the first.
+        gradsweep.run_directory.UsageError: names the first.
     """
     for option, given, useful, valid in (
         ("--format", options.format != _FORMAT, options.into is not None, "together with --into DIR"),
@@ -165,9 +166,9 @@ def _few_enough(asked: Asked, counts: Sequence[int]) -> None:
     """Every gradient is an event of its own to a server that takes one after another.
 
     Raises:
-        sweep.run.UsageError: of a number of workers there would be too many.
+        gradsweep.run_directory.UsageError: of a number of workers there would be too many.
     """
-    from reports.scaling.simulated import MOST_PUSHES
+    from reports.scaling.output.simulated import MOST_PUSHES
 
     for workers in counts:
         if workers * (steps := asked.steps_of(workers)) > MOST_PUSHES:
@@ -179,7 +180,7 @@ def _few_enough(asked: Asked, counts: Sequence[int]) -> None:
 
 def _draw(found: Sequence[Simulated], place: Path) -> None:
     from reports.plots.picture import Drawing
-    from reports.scaling import simulated_picture
+    from reports.scaling.output import simulated_picture
 
     with Drawing({simulated_picture.NAME: lambda: simulated_picture.efficiency(found)}, place, ["png"]) as drawing:
         drawing.finish()
@@ -189,9 +190,10 @@ def _asked(options: argparse.Namespace) -> Asked:
     """What is alike in all simulations.
 
     Raises:
-        sweep.run.UsageError: something is not possible.
+        gradsweep.run_directory.UsageError: something is not possible.
     """
-    from reports.scaling import networks, traffic
+    from reports.scaling.measured import links as networks
+    from reports.scaling.measured import traffic
 
     times = {
         name: _quantity(f"--{name}", getattr(options, name), units.seconds, _LONGEST_S, "100ms") for name in _TIMES
@@ -211,7 +213,7 @@ def _asked(options: argparse.Namespace) -> Asked:
         _number("--slow", options.slow, 0, 1000)
     if times["compute"] + times["update"] <= 0:
         raise bad_value("--compute", options.compute, "a time above 0, or one of --update")
-    from reports.scaling.simulated import Asked
+    from reports.scaling.output.simulated import Asked
     from reports.scaling.simulator import Compute
     from reports.scaling.simulator.exchanges import Training
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from reports.commands.following import stamp
-from sweep.commands import finding, watch
+from reports.commands.follow import stamp
+from sweep.commands import watch
+from sweep.status import find
 
 if TYPE_CHECKING:
-    from reports.table import Table
+    from reports.analysis.table import Table
 
 arguments = watch.arguments
 SHOWN = ("throughput", "accuracy")
@@ -26,9 +27,9 @@ FEW = 10  # lines that the runs have at least, with what stands above them
 
 
 def run(options: argparse.Namespace) -> int:
-    from reports import terminal
+    from reports.tables import terminal
 
-    directory, _ = finding.sweep_and_runs([options.words])
+    directory, _ = find.sweep_and_runs([options.words])
     status = watch.follow(options, Results)
     terminal.show(terminal.console(), tables(directory))
     return status
@@ -65,7 +66,7 @@ class Results(watch.Table):
 
 
 def _printed(made: tuple[Table, ...], width: int) -> str:
-    from reports import terminal
+    from reports.tables import terminal
 
     out = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, markup=False, emoji=False)
     terminal.show(out, made)

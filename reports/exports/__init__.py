@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
 
 if TYPE_CHECKING:
     from reports.exports.runs import Ended  # loads pandas, which --help does without
@@ -30,7 +30,7 @@ def export(name: str, runs: Iterable[Ended], into: Path | str) -> Iterator[tuple
         The run, and whether it was written: a store that has it already, as it is, is left as it is.
 
     Raises:
-        sweep.run.UsageError: the package is not installed, or the other program refuses.
+        gradsweep.run_directory.UsageError: the package is not installed, or the other program refuses.
         OSError: something cannot be written.
     """
     check_installed(name)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gradsweep import run_directory as rundir
 from reports.exports.runs import Ended
-from sweep import run as rundir
 
 EXPERIMENT = "gradsweep"
 SIGNATURE, VERSION = "gradsweep.signature", "gradsweep.version"  # the second is set when all the rest is there

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports import machines
-from reports.collect import RUN_COLUMNS, LeftOut, Report
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.reading import machines
+from reports.reading.report import RUN_COLUMNS, LeftOut, Report
 
 NOT_ENDED = (rundir.PENDING, rundir.RUNNING)
 _TOGETHER = 100  # runs whose steps are in memory at once

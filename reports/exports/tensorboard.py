@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gradsweep import disk_errors
+from gradsweep import run_directory as rundir
 from reports.exports.runs import Ended, Point
-from sweep import disk
-from sweep import run as rundir
 
 EVENTS = "events.out.tfevents.*"
 
@@ -20,7 +20,7 @@ def export(runs: Iterable[Ended], into: Path) -> Iterator[tuple[Ended, bool]]:
     for run in runs:
         directory = into / run.name
         directory.mkdir(parents=True, exist_ok=True)
-        with disk.naming(directory), tempfile.TemporaryDirectory(dir=directory, prefix=".export.") as temporary:
+        with disk_errors.naming(directory), tempfile.TemporaryDirectory(dir=directory, prefix=".export.") as temporary:
             _write(run, temporary)
             for old in directory.glob(EVENTS):
                 old.unlink()

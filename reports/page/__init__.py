@@ -18,13 +18,14 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from reports import measures, style
-from reports.collect import LeftOut, sweep_name
-from reports.grid import BASELINE, Grid
+from reports.analysis import measures
+from reports.analysis.grid import BASELINE, Grid
+from reports.analysis.table import Row, Table
 from reports.page import assets, cells, runs
-from reports.table import Row, Table
-from reports.tables import headline
-from reports.text import setting
+from reports.plots import style
+from reports.reading.report import LeftOut, sweep_name
+from reports.reading.text import setting
+from reports.tables.sweep_tables import headline
 
 if TYPE_CHECKING:
     from reports.plots import Picture  # loads matplotlib, which a page without plots does not need

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.grid import Grid, without_topology
-from reports.measures import efficiency
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import Grid, without_topology
+from reports.analysis.measures import efficiency
+from reports.analysis.statistics import band
 from reports.page.assets import numbers, rounded, thinned
-from reports.statistics import band
-from reports.text import settings
-from sweep import run as rundir
+from reports.reading.text import settings
 
 MEASURES = (
     "accuracy",

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports import networks
-from reports.collect import RUN_COLUMNS
-from reports.grid import BASELINE, Grid
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import BASELINE, Grid
+from reports.analysis.table import Table
 from reports.page.assets import coded
-from reports.table import Table
-from reports.tables import why
-from reports.text import clean, setting, settings
-from sweep import run as rundir
+from reports.reading import networks
+from reports.reading.report import RUN_COLUMNS
+from reports.reading.text import clean, setting, settings
+from reports.tables.sweep_tables import why
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and cursor movements (ECMA-48)
 _LOGS = 2_000_000  # characters of logs in one page

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 import matplotlib
 import pandas as pd
 
-from reports import style
-from reports.grid import Grid
-from reports.plots import bars, curves, pareto, scaling, swept
+from reports.analysis.grid import Grid
+from reports.plots import bars, curves, pareto, scaling, style, swept
 from reports.plots.layout import lay_out
 from reports.plots.picture import FORMATS, Drawing, Maker, Picture, Plot
 

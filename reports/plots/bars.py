@@ -10,16 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from reports import style
+from gradsweep import run_directory as rundir
+from reports.analysis.table import MARKS
 from reports.plots import layout as layouts
-from reports.plots import marks
+from reports.plots import marks, style
 from reports.plots.layout import GREY, Layout, plain
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
-from reports.style import BASELINES
-from reports.table import MARKS
-from reports.text import counted, number
-from sweep import run as rundir
+from reports.plots.style import BASELINES
+from reports.reading.text import counted, number
 
 _THICKNESS = 0.72  # of a bar, in rows
 _ROW, _FRAME = 0.2, 0.42  # inches

@@ -12,13 +12,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
+from reports.analysis.table import NOT_MEASURED
 from reports.plots import layout as layouts
 from reports.plots import marks
 from reports.plots.layout import GREY, SMALL, Layout, plain
 from reports.plots.lines import MAX_LINES, Line, Series, is_shown, lines_of, names, outline, series
 from reports.plots.picture import Plot
-from reports.table import NOT_MEASURED
-from reports.text import listed, number
+from reports.reading.text import listed, number
 
 _NOT_DONE = "x"  # marks the end of a curve that should go on
 _DASHES = (0, (2.5, 1.5))  # of a line of the training set

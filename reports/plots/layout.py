@@ -21,13 +21,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from reports import style
-from reports.collect import RUN_COLUMNS
-from reports.grid import Grid, of_method, without_topology
-from reports.style import BASELINES
-from reports.table import is_true
-from reports.text import counted, order, setting
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import Grid, of_method, without_topology
+from reports.analysis.table import is_true
+from reports.plots import style
+from reports.plots.style import BASELINES
+from reports.reading.report import RUN_COLUMNS
+from reports.reading.text import counted, order, setting
 
 GREY = "#666666"
 UNFAIR = {

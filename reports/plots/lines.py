@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from reports.statistics import band
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.analysis.statistics import band
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
 _MAX_POINTS = 200  # of one line, which no eye tells from more

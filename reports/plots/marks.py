@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from reports import style
+from gradsweep import run_directory as rundir
+from reports.analysis.table import MISSING, NOT_MEASURED
+from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, plain
-from reports.style import BASELINES
-from reports.table import MISSING, NOT_MEASURED
-from reports.text import counted, listed, number
-from sweep import run as rundir
+from reports.plots.style import BASELINES
+from reports.reading.text import counted, listed, number
 
 PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a word on a backdrop
 _AXES = 0.72  # of a panel's height, the rest is for its title and numbers

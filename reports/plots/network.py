@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
 
-from reports import style
+from gradsweep import units
+from reports.plots import style
 from reports.plots.layout import GREY, SMALL, TEXT
 from reports.plots.picture import Plot
-from reports.probes import COLLECTIVES, points_of, size_text, title
-from sweep import units
+from reports.tables.probe_tables import COLLECTIVES, points_of, size_text, title
 
 _COLOURS = dict(zip(COLLECTIVES, (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE), strict=True))
 _DECADES = [10.0**power for power in range(1, 9)]  # bytes

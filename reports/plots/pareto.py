@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, NullFormatter
 
+from gradsweep import run_directory as rundir
 from reports.plots import layout as layouts
 from reports.plots import marks
 from reports.plots.layout import GREY, SMALL, Layout, plain
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
-from reports.text import counted, listed
-from sweep import run as rundir
+from reports.reading.text import counted, listed
 
 _WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_NAMED = 40  # points of a panel with a name; above, only those of the front

@@ -20,8 +20,8 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from reports import style
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.plots import style
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

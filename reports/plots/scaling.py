@@ -12,12 +12,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from gradsweep import run_directory as rundir
 from reports.plots import bars, marks
 from reports.plots import layout as layouts
 from reports.plots.layout import GREY, UNFAIR, Layout, first_baseline
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
-from sweep import run as rundir
 
 _IDEAL = (0, (1, 1.5))  # dashes
 _HIGHER = 1.5  # times as high as for the lines alone may axes be for the ideal

@@ -14,13 +14,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from reports.grid import Grid, of_method
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import Grid, of_method
+from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, plain
 from reports.plots.picture import Plot
-from reports.table import MISSING
-from reports.text import counted, listed, number, order, setting
-from sweep import run as rundir
+from reports.reading.text import counted, listed, number, order, setting
 
 _COLOURS = "viridis"  # from dark to light, for prints in grey and any colour vision
 _REPEATS = ("run", "sweep")

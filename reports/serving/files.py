@@ -14,8 +14,8 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gradsweep import run_directory as rundir
 from reports.build import PLOTS, TABLES
-from sweep import run as rundir
 
 _REPORT = {
     ".csv": "text/csv; charset=utf-8",

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import argparse
 
-from sweep import run as names
-from sweep.commands import finding
-from sweep.run import Run, runs_of
-from sweep.text import plural
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from gradsweep.text import plural
+from sweep.status import find
 
 SHOWN = 20  # runs
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    finding.add_words(parser, "the runs to cancel; default: all that are not finished")
+    find.add_words(parser, "the runs to cancel; default: all that are not finished")
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep.asking import ask, take_over
-    from sweep.requests import CANCEL, Request, sender
-    from sweep.states import cancel_unwatched, leave_out
+    from sweep.commands.ask_launcher import ask, take_over
+    from sweep.directory.requests import CANCEL, Request, sender
+    from sweep.directory.run_state import cancel_unwatched, leave_out
 
-    directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words)
+    directory, words = find.sweep_and_runs(options.words)
+    runs = find.chosen(directory, words)
     before = {each: _standing(each) for each in runs}
-    unfinished = [each for each in runs if before[each][0] not in names.COMPLETE]
+    unfinished = [each for each in runs if before[each][0] not in run_directory.COMPLETE]
     request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, sender())
     while unfinished and not ask(directory, request):
         if (sweep := take_over(directory)) is None:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         break
     after = {each: _standing(each) for each in runs}
     # one whose job SLURM has ended and queued again said that it was cancelled before
-    cancelled = [each for each in runs if after[each][0] == names.CANCELLED and after[each] != before[each]]
+    cancelled = [each for each in runs if after[each][0] == run_directory.CANCELLED and after[each] != before[each]]
     for each in runs if words else cancelled:
         if len(runs if words else cancelled) <= SHOWN:
             print(f"{each.name}: {after[each][0]}")

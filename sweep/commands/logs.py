@@ -10,21 +10,21 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sweep import jobs
-from sweep import run as names
-from sweep.commands import finding
-from sweep.files import open_regular
-from sweep.holding import holder
-from sweep.overview import ASK_EVERY_S
-from sweep.run import Run, UsageError
-from sweep.text import harmless
+from gradsweep import run_directory
+from gradsweep.files import open_regular
+from gradsweep.run_directory import Run, UsageError
+from gradsweep.sweep_lock import holder
+from gradsweep.text import harmless
+from sweep.directory import scheduler_job
+from sweep.status import find
+from sweep.status.overview import ASK_EVERY_S
 
 EVERY_S = 0.5
 BLOCK = 65536  # bytes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    finding.add_words(parser, "the run")
+    find.add_words(parser, "the run")
     parser.add_argument("-f", "--follow", action="store_true", help="go on, also with later attempts, until it ends")
     parser.add_argument("--stderr", action="store_true", help="only what went to stderr; default: stdout, then stderr")
     parser.add_argument("--attempt", type=int, metavar="N", help="of this attempt; default: the latest")
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, one = finding.one(options.words)
+    directory, one = find.one(options.words)
     if options.lines < 0:
         raise UsageError(f"--lines {options.lines}: valid is an integer from 0 up")
     earlier = one.state().get("reused_from")
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--attempt {options.attempt}: {one.name} has no such attempt; valid is {valid}")
     if not numbers and not options.follow:
         raise UsageError(f"{one.name}: no attempt has begun ({one.status()}); valid is a run that has, or -f to wait")
-    files = (names.STDERR,) if options.stderr else (names.STDOUT, names.STDERR)
+    files = (run_directory.STDERR,) if options.stderr else (run_directory.STDOUT, run_directory.STDERR)
     shown = Shown(one, files, options.lines)
     if options.attempt is not None or numbers:
         shown.show(options.attempt or numbers[-1])
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 def _follow(run: Run, shown: Shown, only: int | None, directory: Path) -> None:
     """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
     while True:
-        over = run.status() in names.COMPLETE or (holder(directory) is None and not _scheduled(run))
+        over = run.status() in run_directory.COMPLETE or (holder(directory) is None and not _scheduled(run))
         numbers = run.attempt_numbers()
         for number in numbers:
             if number == only or (only is None and number >= shown.number):
@@ -66,18 +66,18 @@ def _follow(run: Run, shown: Shown, only: int | None, directory: Path) -> None:
         time.sleep(EVERY_S)
 
 
-_asked: dict[jobs.Job, tuple[float, bool]] = {}
+_asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 
 def _scheduled(run: Run) -> bool:
     """Whether a scheduler has the run; it is asked now and then only, and where it is silent, what runs is believed."""
-    job = jobs.job_of(run)
-    settled = run.status() in (names.FAILED, names.TIMEOUT, names.CANCELLED)
+    job = scheduler_job.job_of(run)
+    settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:
         return False
     when, known = _asked.get(job, (-ASK_EVERY_S, False))
     if time.monotonic() - when >= ASK_EVERY_S:
-        known = bool(jobs.known([job], believed=not settled))
+        known = bool(scheduler_job.known([job], believed=not settled))
         _asked[job] = (time.monotonic(), known)
     return known
 

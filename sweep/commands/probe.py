@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from sweep.run import bad_value
+from gradsweep.run_directory import bad_value
 
 SECONDS = 35.0
 LEAST, MOST = 1.0, 3600.0
@@ -30,7 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep import flags, probing
+    from sweep.console import flags
+    from sweep.launch import probe
 
     if not LEAST <= options.seconds <= MOST:
         raise bad_value("--seconds", f"{options.seconds:g}", f"a number from {LEAST:g} to {MOST:g}")
@@ -42,5 +43,5 @@ def run(options: argparse.Namespace) -> int:
         if not os.path.isdir(options.config_dir):
             raise bad_value("--config-dir", options.config_dir, "a directory")
         words += ["--config-dir", options.config_dir]
-    program, *rest = probing.command(options.seconds, words)
+    program, *rest = probe.command(options.seconds, words)
     os.execv(program, [program, *rest])

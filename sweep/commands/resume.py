@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep import plan, record, restoring
-from sweep import run as names
-from sweep.commands import finding
-from sweep.run import Run, UsageError
-from sweep.text import plural
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run, UsageError
+from gradsweep.text import plural
+from sweep.directory import restore_runs, run_layout
+from sweep.status import find
 
 if TYPE_CHECKING:
-    from sweep.directory import Sweep
-    from sweep.output import Manner
+    from sweep.console.console import Manner
+    from sweep.directory.sweep_directory import Sweep
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    finding.add_words(parser, "the runs to resume; default: all that are not finished")
+    find.add_words(parser, "the runs to resume; default: all that are not finished")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--failed", action="store_true", help="only what failed or ran out of time, nothing that waits")
     which.add_argument("--all", action="store_true", help="also runs that were cancelled by their name")
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep.signals import interruptible
+    from sweep.system.signals import interruptible
 
     with interruptible():
         return _resume(options)
@@ -44,15 +44,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     """Compute the runs, or have the launcher of the sweep do so; returns the exit status."""
-    from sweep import flags
-    from sweep.asking import ask, take_over
-    from sweep.holding import holder
-    from sweep.output import Manner
-    from sweep.owners import refuse_strangers
-    from sweep.requests import RESUME, Request, sender
+    from gradsweep.sweep_lock import holder
+    from sweep.commands.ask_launcher import ask, take_over
+    from sweep.console import flags
+    from sweep.console.console import Manner
+    from sweep.directory.requests import RESUME, Request, sender
+    from sweep.provenance.file_owners import refuse_strangers
 
-    directory, words = finding.sweep_and_runs(options.words)
-    runs = finding.chosen(directory, words, [each.name for each in restoring.missing(directory)])
+    directory, words = find.sweep_and_runs(options.words)
+    runs = find.chosen(directory, words, [each.name for each in restore_runs.missing(directory)])
     everything = bool(options.all or words)
     for flag in (flags.QUIET, flags.JSON, flags.TRUST):
         if getattr(options, flag.lstrip("-")):
@@ -60,10 +60,10 @@ def _resume(options: argparse.Namespace) -> int:
     while True:
         if (by := holder(directory)) is not None:
             wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
-            waiting = (names.PENDING, names.RUNNING)
+            waiting = (run_directory.PENDING, run_directory.RUNNING)
             ended = {each for each in wanted if each.status() not in waiting or not each.directory.exists()}
             if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), sender())):
-                taken = [each for each in ended if each.status() in (*waiting, *names.COMPLETE)]
+                taken = [each for each in ended if each.status() in (*waiting, *run_directory.COMPLETE)]
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
                 _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
                 return 0
@@ -83,26 +83,34 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
     """
     state = run.state()
     status = state["status"]
-    if plan.is_complete(run):
+    if run_layout.is_complete(run):
         return False
     if failed:
         cause = state["attempts"][-1].get("cause") if state["attempts"] else None
-        before = (names.CANCELLED, names.PREEMPTED, *([names.PENDING] if lost else []))  # its turn never came again
+        before = (
+            run_directory.CANCELLED,
+            run_directory.PREEMPTED,
+            *([run_directory.PENDING] if lost else []),
+        )  # its turn never came again
         by_fault = status in before and cause is not None
-        return by_fault or status in (names.FAILED, names.TIMEOUT) or (lost and status == names.RUNNING)
+        return (
+            by_fault
+            or status in (run_directory.FAILED, run_directory.TIMEOUT)
+            or (lost and status == run_directory.RUNNING)
+        )
     return everything or not is_left_out(run)
 
 
 def is_left_out(run: Run) -> bool:
     """Whether a run was cancelled by its name."""
     state = run.state()
-    return state["status"] == names.CANCELLED and bool(state.get("left_out"))
+    return state["status"] == run_directory.CANCELLED and bool(state.get("left_out"))
 
 
 def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep, and say how to go on where that is interrupted; returns the exit status."""
-    from sweep.ending import tell_interrupted
-    from sweep.signals import Interrupted
+    from sweep.console.messages import tell_interrupted
+    from sweep.system.signals import Interrupted
 
     try:
         return _take_to_end(sweep, runs, options, everything)
@@ -113,33 +121,42 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
 
 def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
-    from sweep import jobs, launch, plan, wholeness
-    from sweep.directory import torn
-    from sweep.ending import say
-    from sweep.launchers import options_of
-    from sweep.output import Manner, manner
-    from sweep.settings import settings_of
-    from sweep.tasks import check
+    from sweep.attempts.build_task import check
+    from sweep.console.console import Manner, manner
+    from sweep.console.messages import say
+    from sweep.directory import completeness, run_layout, scheduler_job
+    from sweep.directory.sweep_directory import torn
+    from sweep.launch import execute
+    from sweep.settings.launcher import options_of
+    from sweep.settings.sweep import settings_of
 
     try:
         chosen = {each.name for each in runs}
-        again = restoring.lay_out(sweep.directory, lambda name: name in chosen)
-        owned = {each: job for each in runs if (job := jobs.job_of(each)) is not None and not plan.is_complete(each)}
-        alive = jobs.known(owned.values())
+        again = restore_runs.lay_out(sweep.directory, lambda name: name in chosen)
+        owned = {
+            each: job
+            for each in runs
+            if (job := scheduler_job.job_of(each)) is not None and not run_layout.is_complete(each)
+        }
+        alive = scheduler_job.known(owned.values())
         wanted = [
             each for each in runs if is_wanted(each, everything, options.failed, lost=owned.get(each) not in alive)
         ]
-        lacking = [each for each in (torn(sweep.directory), record.flaw(sweep.directory)) if each]
+        lacking = [each for each in (torn(sweep.directory), planned_runs.flaw(sweep.directory)) if each]
         for line in lacking:
             print(f"{os.path.relpath(sweep.directory)}: {line}", file=sys.stderr)
         for each in runs:
-            if plan.is_complete(each) and (result := each.result()) and (wrong := wholeness.lacking(each, result)):
+            if (
+                run_layout.is_complete(each)
+                and (result := each.result())
+                and (wrong := completeness.lacking(each, result))
+            ):
                 lacking.append(wrong)
                 print(f"{os.path.relpath(each.directory)}: {each.status()}, but {wrong}", file=sys.stderr)
         configs, damaged = {}, bool(lacking)
         for each in wanted:
             try:
-                configs[each] = plan.load_config(each)
+                configs[each] = run_layout.load_config(each)
             except UsageError as error:
                 print(error, file=sys.stderr)
                 damaged = True
@@ -153,16 +170,16 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
         if first is not None:
             _, mpi = settings_of(first)
             launcher = options_of(first["launcher"])
-            launch.prepare_data(list(configs.values()))
+            execute.prepare_data(list(configs.values()))
             sweep.note_resumed(mpi.program())
             if not options.wait:
                 launcher.leave(sweep, list(configs))
                 return int(damaged)
-            launch.take_to_end(sweep.directory, configs)
+            execute.take_to_end(sweep.directory, configs)
     finally:
         sweep.close()
-    status = launch.conclude()
-    return int(status or damaged or any(each.status() not in names.FINE for each in runs))
+    status = execute.conclude()
+    return int(status or damaged or any(each.status() not in run_directory.FINE for each in runs))
 
 
 def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], how: Manner) -> None:
@@ -180,8 +197,8 @@ def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run]
 
 def _answer(how: Manner, said: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None) -> None:
     """Tell what becomes of a resume: in lines for people, or as an event."""
-    from sweep import events
-    from sweep.ending import say
+    from sweep.console import events
+    from sweep.console.messages import say
 
     if how.json:
         events.tell(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)

@@ -7,17 +7,16 @@ import dataclasses
 import json
 import sys
 
-from sweep import record
-from sweep import run as names
-from sweep.commands import finding, lines
-from sweep.overview import LOST, MISSING, Overview
-from sweep.text import one_line
+from gradsweep import planned_runs, run_directory
+from gradsweep.text import one_line
+from sweep.status import find, run_lines
+from sweep.status.overview import LOST, MISSING, Overview
 
-FAILED = (names.FAILED, names.TIMEOUT, names.DIVERGED, LOST, MISSING)
+FAILED = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED, LOST, MISSING)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    finding.add_words(parser, "the runs to show; default: all")
+    find.add_words(parser, "the runs to show; default: all")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument(
         "--failed", action="store_true", help=f"only runs that are {', '.join(FAILED[:-1])} or {FAILED[-1]}"
@@ -25,13 +24,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    directory, words = finding.sweep_and_runs(options.words)
+    directory, words = find.sweep_and_runs(options.words)
     overview = Overview(directory)
     overview.refresh()
     views = list(overview.views.values())
     if words:
         known = [view.name for view in views]
-        wanted = {name for word in words for name in finding.matching(word, known)}
+        wanted = {name for word in words for name in find.matching(word, known)}
         views = [view for view in views if view.name in wanted]
     if options.failed:
         views = [view for view in views if view.status in FAILED]
@@ -46,15 +45,18 @@ def run(options: argparse.Namespace) -> int:
         }
         print(json.dumps(found, indent=1))
         return 0
-    shown = [lines.headline(overview), lines.holding(overview)]
+    shown = [run_lines.headline(overview), run_lines.holding(overview)]
     if overview.holder is None:
-        from sweep.directory import torn  # with YAML, which the rest does without
+        from sweep.directory.sweep_directory import torn  # with YAML, which the rest does without
 
-        shown += filter(None, (torn(directory), record.flaw(directory)))
+        shown += filter(None, (torn(directory), planned_runs.flaw(directory)))
     if views:
-        shown += ["", *lines.table(views)]
+        shown += ["", *run_lines.table(views)]
     if overview.strangers:
         some = ", ".join(map(one_line, overview.strangers[:3])) + (", ..." if len(overview.strangers) > 3 else "")
-        shown += ["", f"{len(overview.strangers)} without {names.CONFIG} in {names.RUNS}/, so no run: {some}"]
+        shown += [
+            "",
+            f"{len(overview.strangers)} without {run_directory.CONFIG} in {run_directory.RUNS}/, so no run: {some}",
+        ]
     sys.stdout.write("\n".join(shown) + "\n")
     return 0

@@ -11,12 +11,12 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sweep import run as names
-from sweep.commands import finding, lines
-from sweep.ending import command, resume_command, say
-from sweep.overview import LOST, Overview, View
-from sweep.progress import Output
-from sweep.run import UsageError
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.console.messages import command, resume_command, say
+from sweep.driver.progress import Output
+from sweep.status import find, run_lines
+from sweep.status.overview import LOST, Overview, View
 
 INTERVAL_S = 2.0
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
     """Show a sweep until it ends; returns 0 where all its runs are done, else 1."""
-    directory, words = finding.sweep_and_runs([options.words])
+    directory, words = find.sweep_and_runs([options.words])
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     if not 0.1 <= options.interval <= 3600:
@@ -54,11 +54,11 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
         if overview.active:
             say(console, f"\nthe sweep goes on; to end it: {command('cancel', directory)}")
         raise
-    unfinished = [view for view in overview.views.values() if view.status not in names.FINE]
-    say(console, f"{lines.headline(overview)}; {lines.holding(overview)}")
+    unfinished = [view for view in overview.views.values() if view.status not in run_directory.FINE]
+    say(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
     for view in unfinished:
-        say(console, f"  {lines.sentence(view)}")
-    if any(view.status not in names.COMPLETE for view in unfinished):
+        say(console, f"  {run_lines.sentence(view)}")
+    if any(view.status not in run_directory.COMPLETE for view in unfinished):
         say(console, f"\nTo compute only what is missing:\n  {resume_command(directory)}")
     return int(bool(unfinished) or not overview.views)
 
@@ -69,7 +69,7 @@ class Lines:
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
         self.ended = {view.name for view in overview.views.values() if view.ended}
-        say(console, f"{lines.headline(overview)}; {lines.holding(overview)}")
+        say(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
 
     def __enter__(self) -> Lines:
         return self
@@ -82,7 +82,7 @@ class Lines:
         news = [view for view in views if view.ended and view.name not in self.ended]
         self.ended = {view.name for view in views if view.ended}  # one that is taken up again may end again
         for number, view in enumerate(news, len(self.ended) - len(news) + 1):
-            say(self.console, f"[{number}/{len(views)}]  {lines.sentence(view)}")
+            say(self.console, f"[{number}/{len(views)}]  {run_lines.sentence(view)}")
 
 
 class Table:
@@ -104,15 +104,15 @@ class Table:
 
     def picture(self, height: int) -> RenderableType:
         """The runs, in so many lines where that are enough for some."""
-        above = [lines.headline(self.overview), lines.holding(self.overview), ""]
+        above = [run_lines.headline(self.overview), run_lines.holding(self.overview), ""]
         room = max(3, height - len(above) - 2)
-        shown = "\n".join([*above, *lines.table(visible(list(self.overview.views.values()), room))])
+        shown = "\n".join([*above, *run_lines.table(visible(list(self.overview.views.values()), room))])
         return Text(shown, no_wrap=True, overflow="ellipsis")
 
 
 def visible(views: Sequence[View], room: int) -> list[View]:
     """The runs to show where there is `room` for so many: those that run, are lost, ended, wait, in this order."""
-    ranks = {names.RUNNING: 0, LOST: 1, names.PENDING: 3}
-    first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in names.COMPLETE))[:room]
+    ranks = {run_directory.RUNNING: 0, LOST: 1, run_directory.PENDING: 3}
+    first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in run_directory.COMPLETE))[:room]
     chosen = {view.name for view in first}
     return [view for view in views if view.name in chosen]

@@ -18,14 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from sweep import cgroups
-from sweep import run as names
-from sweep.emulation import commands, delay, native, sandbox
-from sweep.emulation.building import Built
+from gradsweep import run_directory
+from sweep.attempts.failures import START
+from sweep.emulation import compile_c, delay, ip_tc_commands, namespaces
+from sweep.emulation.build_cluster import Built
+from sweep.emulation.capability_check import has_netem
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
-from sweep.emulation.possible import has_netem
-from sweep.emulation.steering import Steering
-from sweep.failures import START
+from sweep.emulation.latency_correction import Steering
+from sweep.system import cgroups
 
 ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
@@ -36,24 +36,26 @@ class Job:
     def __init__(self, asked: dict[str, Any], words: Sequence[str]) -> None:
         self.cluster = Cluster.of(asked["network"], asked["ranks"])
         self.threads, self.words = int(asked["threads"]), list(words)
-        self.attempt = Path(os.environ[names.ATTEMPT_VARIABLE])
+        self.attempt = Path(os.environ[run_directory.ATTEMPT_VARIABLE])
         self.place = Path(os.environ["TMPDIR"]) / "emulation"
 
     def run(self, begun: Callable[[], None]) -> int:
         """Make the cluster and take the job to its end; its exit status, negative for a signal."""
         try:
-            sandbox.isolate(self.place)
+            namespaces.isolate(self.place)
             cores = sorted(os.sched_getaffinity(0))
             built = Built(self.cluster, self.place, cores)
             delayer, took = delay.delayed(built, has_netem())
             command = self._command(built)
-            names.write_json(self.attempt / names.EMULATION, self._record(built, delayer, took), durable=False)
+            run_directory.write_json(
+                self.attempt / run_directory.EMULATION, self._record(built, delayer, took), durable=False
+            )
         except (OSError, RuntimeError) as error:
             return fail(self.attempt, str(error))
         children = threading.Lock()
         if delayer is not None and took is not None:  # a long latency is right as it is
             with contextlib.suppress(OSError):  # then it is as right as a bare connection tells
-                Steering(self.place / commands.STEERING, delayer, built.cluster, children).start()
+                Steering(self.place / ip_tc_commands.STEERING, delayer, built.cluster, children).start()
         environment = {**os.environ, **dict.fromkeys(ROOT, "1")}
         signals = Signals()
         begun()
@@ -70,28 +72,30 @@ class Job:
                 return fail(self.attempt, f"the switch has ended with {os.waitstatus_to_exitcode(status)}")
 
     def _command(self, built: Built) -> list[str]:
-        leased = [int(core) for core in os.environ.get(names.CORES_VARIABLE, "").split(",") if core]
+        leased = [int(core) for core in os.environ.get(run_directory.CORES_VARIABLE, "").split(",") if core]
         hosts, agent = self.place / "hosts", self.place / "agent"
-        hosts.write_text(commands.slots(self.cluster))
+        hosts.write_text(ip_tc_commands.slots(self.cluster))
         prefix, plain = Path(os.path.realpath(self.words[0])).parent.parent, self.place / "mpi"
         plain.symlink_to(prefix)
-        agent.write_text(commands.agent(self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain)))
+        agent.write_text(
+            ip_tc_commands.agent(self.cluster, leased, self.threads, str(self.place), str(prefix), str(plain))
+        )
         agent.chmod(0o700)
         preload: str | None = None
         try:
             idle = self.place / "idle"  # the loader takes a space for the end of a path
-            idle.symlink_to(native.program("idle", self.place))
+            idle.symlink_to(compile_c.program("idle", self.place))
             preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(idle)]))
-        except native.NotCompiled as error:
+        except compile_c.NotCompiled as error:
             built.problems.append(f"ranks that wait take CPU time: {error}")
-        added = commands.mpi_arguments(str(hosts), str(agent), preload)
+        added = ip_tc_commands.mpi_arguments(str(hosts), str(agent), preload)
         return [self.words[0], *added, *self.words[1:]]
 
     def _record(self, built: Built, delayer: delay.Delayer | None, took: float | None) -> dict[str, Any]:
         cluster, there = self.cluster, built.cluster
         packet = packet_bytes(cluster)
         return {
-            "format": names.FORMAT,
+            "format": run_directory.FORMAT,
             "delay": "none" if delayer is None else delayer.name,
             "latency_s": _had(cluster.latency, there.latency),
             "small_message_s": took,
@@ -129,7 +133,7 @@ class Signals:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
-        for number in sandbox.PASSED_ON:
+        for number in namespaces.PASSED_ON:
             signal.signal(number, self._pass_on)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
@@ -154,15 +158,15 @@ def fail(attempt: Path, reason: str) -> int:
     """Leave why nothing was computed where the launcher looks for it."""
     reason = f"the network could not be emulated: {reason}"
     print(reason, file=sys.stderr)
-    report = {"rank": None, "reason": reason, "cause": START, "time": names.now()}
-    names.write_json(attempt / names.FAILURE.format(rank="network"), report)
+    report = {"rank": None, "reason": reason, "cause": START, "time": run_directory.now()}
+    run_directory.write_json(attempt / run_directory.FAILURE.format(rank="network"), report)
     return 1
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
     job = Job(json.loads(arguments[0]), arguments[1:])
     try:
-        sandbox.contain(job.run)
+        namespaces.contain(job.run)
     except OSError as error:
         sys.exit(fail(job.attempt, f"{error.strerror}"))
 

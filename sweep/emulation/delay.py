@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from sweep.emulation import commands, native, sandbox
-from sweep.emulation.building import Built, batch, module
+from sweep.emulation import compile_c, ip_tc_commands, namespaces
+from sweep.emulation.build_cluster import Built, batch, module
 from sweep.emulation.cluster import Cluster, Host, Shape, packet_bytes
 
 PORT = 7
@@ -55,14 +55,14 @@ class Netem:
     def __init__(self, built: Built) -> None:
         self.cluster = built.cluster
         self.own = 0.0
-        batch("tc", commands.switch_shapes(self.cluster, self.cluster.latency))
+        batch("tc", ip_tc_commands.switch_shapes(self.cluster, self.cluster.latency))
 
     def set(self, own: float, loss: float) -> None:
         self.own = own
-        batch("tc", commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own), loss))
+        batch("tc", ip_tc_commands.changed_delay(self.cluster, max(0.0, self.cluster.latency - own), loss))
 
     def remove(self) -> None:
-        batch("tc", commands.switch_shapes(self.cluster))
+        batch("tc", ip_tc_commands.switch_shapes(self.cluster))
 
 
 class Switch:
@@ -77,8 +77,8 @@ class Switch:
 
     def __init__(self, built: Built) -> None:
         self.cluster, self.own = built.cluster, 0.0
-        path = native.program("switch", built.place)
-        batch("ip", commands.without_bridge(self.cluster))
+        path = compile_c.program("switch", built.place)
+        batch("ip", ip_tc_commands.without_bridge(self.cluster))
         ports = [host.port for host in (*self.cluster.hosts, self.cluster.switch)]
         self.process = subprocess.Popen([path, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         if problem := too_small(self.cluster, int(self._answer())):
@@ -102,7 +102,7 @@ class Switch:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
-        batch("ip", commands.with_bridge(self.cluster))
+        batch("ip", ip_tc_commands.with_bridge(self.cluster))
 
 
 def too_small(cluster: Cluster, held: int) -> str | None:
@@ -182,7 +182,7 @@ def _delayer(built: Built, has_netem: bool) -> Delayer | None:
         return Netem(built)
     try:
         return Switch(built)
-    except native.NotCompiled as error:
+    except compile_c.NotCompiled as error:
         if has_netem:
             if not cluster.is_uniform:
                 built.problems.append(f"network.hosts: all have the latency of network.latency: {error}")
@@ -203,7 +203,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
     results, into = os.pipe()
 
     def answer() -> None:
-        sandbox.enter(built.net(other))
+        namespaces.enter(built.net(other))
         with socket.create_server((other.address, PORT)) as server:
             server.settimeout(2 * PATIENCE_S)  # the other end may have failed
             link, _ = server.accept()
@@ -213,7 +213,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
                     link.sendall(message)
 
     def ask() -> None:
-        sandbox.enter(built.net(one))
+        namespaces.enter(built.net(one))
         with _connected(other.address) as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             times: list[float] = []
@@ -225,7 +225,7 @@ def one_way(built: Built, one: Host, other: Host) -> float:
                 times.append(time.perf_counter() - before)
         os.write(into, repr(typical(times) / 2).encode())
 
-    waits = [sandbox.start(answer), sandbox.start(ask)]
+    waits = [namespaces.start(answer), namespaces.start(ask)]
     os.close(into)
     with os.fdopen(results) as file:
         text = file.read()

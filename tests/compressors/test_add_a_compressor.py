@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 PAGE = ROOT / "docs" / "add-a-compressor.md"
 NAME = "chunk_top"
 NEEDED = (
-    *("compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "docs"),
+    *("gradsweep", "compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "docs"),
     *("README.md", "multirun.py", "pyproject.toml"),
 )
 
@@ -37,7 +37,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns(".compiling"))
         else:
             shutil.copy2(ROOT / name, root / name)
-    (root / "compressors" / "chunks.py").write_text(block("python"), encoding="utf-8")
+    (root / "compressors" / "sparsification" / "chunks.py").write_text(block("python"), encoding="utf-8")
     (root / "conf" / "compressor" / f"{NAME}.yaml").write_text(block("yaml"), encoding="utf-8")
     return root
 

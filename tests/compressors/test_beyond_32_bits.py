@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from compressors import Compressor, build
-from compressors.random_subsets import BlockRandomK
+from compressors.sparsification.randomk import BlockRandomK
 from tests.compressors.cases import case_name, gaussian, key
 
 pytestmark = pytest.mark.slow

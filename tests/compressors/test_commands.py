@@ -16,11 +16,13 @@ import torch
 
 from compressors import Compressor, Key, Law, aliases, build, presets, registry
 from compressors.__main__ import main
-from compressors.commands import alone, benching, checking, laws, listing, pages, showing, timing, words
-from compressors.commands.laws import Draws, Level
-from compressors.commands.parsing import UsageError, label, parse
-from compressors.commands.samples import gaussian
+from compressors.commands import bench, bench_timing, check, descriptions, measured_laws, show, single_worker
+from compressors.commands import list as listing
+from compressors.commands.measured_laws import Draws, Level
+from compressors.commands.method_specs import UsageError, label, parse
+from compressors.commands.sample_tensors import gaussian
 from compressors.kernels import backend
+from gradsweep.cli import markdown_sections
 from tests.compressors.cases import CASES, case_name
 from tests.conftest import ROOT
 
@@ -114,7 +116,7 @@ def test_what_cannot_work_is_one_line_and_exit_status_2(
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be measured in this test."""
-    monkeypatch.setattr(benching, "measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(bench, "measure", lambda *_: pytest.fail("measured"))
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -139,7 +141,7 @@ def test_too_much_for_the_memory_is_one_line(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(benching, "measure", fail)
+    monkeypatch.setattr(bench, "measure", fail)
     command = ["bench", "none", "--elements", "1e9", "--output", str(tmp_path)]
     if told:
         assert main(command) == 2
@@ -194,8 +196,8 @@ def test_the_table_of_the_docs_is_the_programs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     assert main(["list", "--into", str(page)]) == 0
-    written = pages.read(page, listing.PART).splitlines()
-    assert pages.read(PAGE, listing.PART).splitlines() == written
+    written = markdown_sections.read(page, listing.PART).splitlines()
+    assert markdown_sections.read(PAGE, listing.PART).splitlines() == written
     assert page.read_bytes() == PAGE.read_bytes()
 
 
@@ -212,7 +214,7 @@ def test_list_prints_or_fills_a_page(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert text.endswith("|\n\n<!-- end of methods -->\nafter\n") and "old" not in text
     page.write_text(2 * page.read_text())
     with pytest.raises(UsageError, match="several"):
-        pages.fill(page, "methods", "")
+        markdown_sections.fill(page, "methods", "")
 
 
 @pytest.mark.parametrize("name", registry())
@@ -223,13 +225,13 @@ def test_show_has_everything(name: str, capsys: pytest.CaptureFixture[str]) -> N
     for field in dataclasses.fields(compressor):
         assert field.name in printed and field.metadata["valid"].words in printed
     assert compressor.paper in printed
-    assert words.payload(compressor, (512, 512, 3, 3)) in printed
+    assert descriptions.payload(compressor, (512, 512, 3, 3)) in printed
     assert (type(compressor).__doc__ or "").splitlines()[0] in printed
 
 
 @pytest.mark.parametrize("name", registry())
 def test_every_option_has_a_remark_in_its_config(name: str) -> None:
-    remarks = showing.remarks(showing.CONF / f"{name}.yaml")
+    remarks = show.remarks(show.CONF / f"{name}.yaml")
     for field in dataclasses.fields(registry()[name]):
         assert remarks.get(field.name), field.name
 
@@ -237,8 +239,8 @@ def test_every_option_has_a_remark_in_its_config(name: str) -> None:
 def test_remarks_go_on_below_and_need_no_file(tmp_path: Path) -> None:
     page = tmp_path / "x.yaml"
     page.write_text("# about\ndefaults: [a, _self_]\none: 1   # first\n         # and second\ntwo: '#'\n")
-    assert showing.remarks(page) == {"defaults": "", "one": "first and second", "two": ""}
-    assert showing.remarks(tmp_path / "none.yaml") == {}
+    assert show.remarks(page) == {"defaults": "", "one": "first and second", "two": ""}
+    assert show.remarks(tmp_path / "none.yaml") == {}
 
 
 def test_show_names_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,7 +261,7 @@ def test_check_passes_what_keeps_its_promises(capsys: pytest.CaptureFixture[str]
 
 
 QSGD = registry()["qsgd"]
-LEVEL = Level(1e-6, laws.comparisons(1))
+LEVEL = Level(1e-6, measured_laws.comparisons(1))
 
 
 class Shrinking(QSGD):  # type: ignore[valid-type, misc]
@@ -349,15 +351,15 @@ class Failing(QSGD):  # type: ignore[valid-type, misc]
     ids=lambda value: type(value).__name__ if isinstance(value, Compressor) else "",
 )
 def test_check_finds_what_is_wrong_and_nothing_else(compressor: Compressor, wrong: set[str]) -> None:
-    found = checking.check(compressor, 200, LEVEL)
+    found = check.check(compressor, 200, LEVEL)
     starts = {next((word for word in wrong if text.startswith(word)), text) for text in found.wrong}
     assert starts == wrong, found.wrong
-    assert set(found.cells) == set(checking.CHECKS)
+    assert set(found.cells) == set(check.CHECKS)
 
 
 def test_a_broken_promise_is_exit_status_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "chosen", lambda names: [Shrinking()])
-    assert checking.run(["qsgd"], 100, 1e-6) == 1
+    monkeypatch.setattr(check, "chosen", lambda names: [Shrinking()])
+    assert check.run(["qsgd"], 100, 1e-6) == 1
     printed = capsys.readouterr().out
     assert "WRONG" in printed and "biased: normal" in printed
 
@@ -382,8 +384,8 @@ def test_rare_events_raise_no_false_alarm(probability: float) -> None:
     """A z-test alone would find a bias of 2 in 300 draws that are all zero, and some in most of the others."""
     for seed in range(300):
         draws = rare(probability, 300, seed)
-        assert not laws.bias(draws, Level(1e-3, laws.DIRECTIONS))[1]
-        assert not laws.excess(draws, draws.law.omega or 0, Level(1e-4, 1), is_random=True)[1]
+        assert not measured_laws.bias(draws, Level(1e-3, measured_laws.DIRECTIONS))[1]
+        assert not measured_laws.excess(draws, draws.law.omega or 0, Level(1e-4, 1), is_random=True)[1]
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.01, 0.05, 0.5])
@@ -391,22 +393,24 @@ def test_a_contraction_that_keeps_the_only_element_seldom_raises_no_false_alarm(
     for seed in range(300):
         draws = rare(probability, 40, seed)
         kept = dataclasses.replace(draws, q=draws.q * probability, law=Law(delta=probability))
-        assert not laws.excess(kept, 1 - probability, Level(1e-4, 1), is_random=True)[1]
-    assert laws.excess(dataclasses.replace(kept, q=0 * kept.q), 1 - probability, Level(1e-4, 1), is_random=False)[1]
+        assert not measured_laws.excess(kept, 1 - probability, Level(1e-4, 1), is_random=True)[1]
+    assert measured_laws.excess(
+        dataclasses.replace(kept, q=0 * kept.q), 1 - probability, Level(1e-4, 1), is_random=False
+    )[1]
 
 
 def test_an_element_that_never_comes_is_found_when_omega_says_it_should() -> None:
     draws = rare(0.5, 300, 0)
-    assert laws.bias(dataclasses.replace(draws, q=torch.zeros_like(draws.q)), LEVEL)[1]
+    assert measured_laws.bias(dataclasses.replace(draws, q=torch.zeros_like(draws.q)), LEVEL)[1]
     seldom = dataclasses.replace(draws, q=torch.zeros_like(draws.q), law=Law(unbiased=True, omega=999.0))
-    assert not laws.bias(seldom, LEVEL)[1]
+    assert not measured_laws.bias(seldom, LEVEL)[1]
 
 
 def test_z_is_that_of_a_normal_number() -> None:
     """Of unbiased noise, as many |z| exceed 2 as the normal distribution says, also with few draws."""
     noise = torch.randn(400, 8, 500, generator=torch.Generator().manual_seed(1)).double()
     t = noise.mean(1).abs() / noise.std(1) * math.sqrt(8)
-    assert float((laws._normal(t, 7) > 2).double().mean()) == pytest.approx(0.0455, abs=0.002)
+    assert float((measured_laws._normal(t, 7) > 2).double().mean()) == pytest.approx(0.0455, abs=0.002)
     assert Level(0.05, 1).z == pytest.approx(1.96, abs=0.001)
 
 
@@ -424,7 +428,7 @@ def test_bench_prints_and_writes(
     assert f"output/bench/{folder.name}/bench.csv" in printed and "memory copy of 0 MB" in printed
     rows = list(csv.DictReader((folder / "bench.csv").open()))
     assert [row["method"] for row in rows] == ["memory copy", "none", "qsgd,levels=1", "topk"]
-    assert {row["machine"] for row in rows} == {f"{timing.machine(1)}, kernels torch"}
+    assert {row["machine"] for row in rows} == {f"{bench_timing.machine(1)}, kernels torch"}
     assert ", kernels torch; 2 interleaved" in printed
     assert {row["kernels"] for row in rows} == {"torch"}
     assert float(rows[2]["bits_per_element"]) == pytest.approx(
@@ -444,22 +448,22 @@ def test_bench_prints_and_writes(
 
 def test_a_method_pays_where_both_messages_take_the_same_time() -> None:
     dense, payload, seconds = 1000, 100, 2.0
-    bandwidth = benching.pays_below(dense, payload, seconds)
+    bandwidth = bench.pays_below(dense, payload, seconds)
     assert bandwidth is not None
     assert seconds + 8 * payload / bandwidth == pytest.approx(8 * dense / bandwidth)
-    assert benching.pays_below(100, 100, 1.0) is None
+    assert bench.pays_below(100, 100, 1.0) is None
 
 
 @pytest.mark.parametrize("name", registry())
 def test_every_method_can_be_timed(name: str) -> None:
     """On two units, with what it remembers, agrees on and reduces together; the error is that of Q alone."""
     compressor = build(name)
-    room = timing.Gradients([(40, 30), (600,)])
-    worker = timing.Worker(compressor, room)
+    room = bench_timing.Gradients([(40, 30), (600,)])
+    worker = bench_timing.Worker(compressor, room)
     if worker.step == 1 and not compressor.scale_free:
-        one = alone.fresh(compressor)
+        one = single_worker.fresh(compressor)
         kept = [
-            one.decompress(alone.encode(one, x, Key(0, 0, 1, unit)), x, Key(0, 0, 1, unit))
+            one.decompress(single_worker.encode(one, x, Key(0, 0, 1, unit)), x, Key(0, 0, 1, unit))
             for unit, x in enumerate(room.steps[1])
         ]
         missing = torch.cat([(q - x).view(-1) for q, x in zip(kept, room.steps[1], strict=True)]).norm()
@@ -472,26 +476,26 @@ def test_every_method_can_be_timed(name: str) -> None:
 
 
 def test_methods_for_layers_get_layers_and_the_others_what_was_asked_for() -> None:
-    shapes = timing.resnet18_shapes()
+    shapes = bench_timing.resnet18_shapes()
     assert sum(math.prod(shape) for shape in shapes) == 11_164_352
     assert len(shapes) == 21
 
 
 def test_operations_are_interleaved_and_the_first_time_does_not_count() -> None:
     calls: list[str] = []
-    times = timing.interleaved(
+    times = bench_timing.interleaved(
         {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, lambda: calls.append("copy"), repeats=3
     )
     assert calls == ["copy", "a", "b"] * 4
     assert {len(one.seconds) for one in times.values()} == {3}
-    two = timing.Times([2.0, 6.0, 4.0], [1.0, 2.0, 4.0])
+    two = bench_timing.Times([2.0, 6.0, 4.0], [1.0, 2.0, 4.0])
     assert (two.median, two.ratio) == (4.0, 2.0)
     assert (two + two).seconds == [4.0, 12.0, 8.0]
     assert two.against([4.0, 3.0, 2.0]) == 2.0
 
 
 def test_gradients_take_turns_and_share_their_room() -> None:
-    room = timing.Gradients([(3, 4), (5,)])
+    room = bench_timing.Gradients([(3, 4), (5,)])
     assert room.bytes == 68 and [x.shape for x in room.means] == [(3, 4), (5,)]
     assert not torch.equal(*room.flat)
     room.means[1].fill_(1.0)

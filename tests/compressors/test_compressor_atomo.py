@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload
-from compressors.atomo import Atomo
 from compressors.kernels import backend
-from compressors.kernels.spectral import keep_probabilities
+from compressors.low_rank.gram_svd import keep_probabilities
+from compressors.sparsification.atomo import Atomo
 from tests.compressors.cases import critical_z, gaussian, key
 
 

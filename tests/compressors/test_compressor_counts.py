@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compressors import InvalidParameter, build, counts, registry
+from compressors import InvalidParameter, build, registry
+from compressors.sparsification import counts
 from tests.compressors.cases import gaussian, key
 
 

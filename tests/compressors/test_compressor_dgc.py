@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from compressors import Key, magnitudes
-from compressors.dgc import DGC
+from compressors import Key
 from compressors.kernels import backend
 from compressors.kernels.reference import sampling
+from compressors.sparsification import magnitudes
+from compressors.sparsification.dgc import DGC
 from tests.compressors.cases import critical_z, gaussian, key
 
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, CorruptPayload, InvalidParameter
-from compressors.integers import Dynamic8, Int8
 from compressors.kernels import backend
-from compressors.kernels.reference.packing import unpack
+from compressors.kernels.reference.primitives.packing import unpack
+from compressors.quantisation.int8 import Dynamic8, Int8
 from tests.compressors.cases import gaussian, key
 
 LARGEST = torch.finfo(torch.float32).max

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter
-from compressors.intsgd import IntSGD
 from compressors.kernels import backend
+from compressors.quantisation.intsgd import IntSGD
 from tests.compressors.cases import critical_z, gaussian, key, largest_deviation
 
 

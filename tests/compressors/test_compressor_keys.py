@@ -12,9 +12,9 @@ import torch
 
 from compressors import Key
 from compressors.base import splitmix64
-from compressors.kernels.cpu import streams
-from compressors.kernels.cpu.jit import kernel
-from compressors.kernels.reference import streams as reference
+from compressors.kernels.cpu.primitives import streams
+from compressors.kernels.cpu.primitives.jit import kernel
+from compressors.kernels.reference.primitives import streams as reference
 from compressors.kernels.uniform import uniform
 
 COUNT = 512  # draws taken from one stream: a bucket of qsgd

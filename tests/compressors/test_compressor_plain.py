@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from compressors import Compressor, build
-from compressors.plain import _PIECE
+from compressors.quantisation.floats import _PIECE
 from tests.compressors.cases import gaussian, key
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload
 from compressors.kernels import backend, omega
-from compressors.kernels.cpu import packing
-from compressors.kernels.cpu.jit import kernel
-from compressors.kernels.cpu.packing import BLOCK
-from compressors.kernels.reference import packing as reference_packing
-from compressors.quantisers import QSGD
+from compressors.kernels.cpu.primitives import packing
+from compressors.kernels.cpu.primitives.jit import kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK
+from compressors.kernels.reference.primitives import packing as reference_packing
+from compressors.quantisation.qsgd_terngrad_onebit import QSGD
 from tests.compressors.cases import critical_z, gaussian, key
 
 Words = npt.NDArray[np.uint64]

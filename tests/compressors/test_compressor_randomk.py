@@ -15,7 +15,7 @@ import torch
 from compressors import CorruptPayload, build
 from compressors.base import splitmix64
 from compressors.kernels import backend
-from compressors.random_subsets import BlockRandomK, RandomK
+from compressors.sparsification.randomk import BlockRandomK, RandomK
 from tests.compressors.cases import gaussian, key
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors.kernels import backend
-from compressors.redsync import RedSyncThreshold, RedSyncTrimmed
-from compressors.sparse import Sparsifier
+from compressors.sparsification.redsync import RedSyncThreshold, RedSyncTrimmed
+from compressors.sparsification.sparsifier import Sparsifier
 from tests.compressors.cases import gaussian, key
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
 from compressors.kernels import backend
-from compressors.signs import Sign, SignNorm, Signum
+from compressors.quantisation.signs import Sign, SignNorm, Signum
 from tests.compressors.cases import critical_z, gaussian, key
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
 from compressors.kernels import backend
-from compressors.kernels.reference.packing import unpack
-from compressors.sketch import QuantileSketch
+from compressors.kernels.reference.primitives.packing import unpack
+from compressors.quantisation.quantile_sketch import QuantileSketch
 from tests.compressors.cases import gaussian, key
 
 

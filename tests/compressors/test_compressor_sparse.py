@@ -14,9 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import CorruptPayload, InvalidParameter, build, positions
-from compressors.kernels import backend, scaled
-from compressors.sparse import Sparsifier
+from compressors import CorruptPayload, InvalidParameter, build
+from compressors.kernels import backend
+from compressors.sparsification import half_floats, positions
+from compressors.sparsification.sparsifier import Sparsifier
 from tests.compressors.cases import gaussian, key
 
 X = torch.tensor([0.0, 3.0, -1.0, 0.5, 0.0, 0.0, 0.0, -4.0])
@@ -230,8 +231,8 @@ def test_half_floats_are_scaled_to_fit() -> None:
 def test_half_floats_lose_eleven_bits_at_most(size: float) -> None:
     values = gaussian((1000,)).clamp(-1, 1) * size
     payload = torch.empty(2000, dtype=torch.uint8)
-    exponent = scaled.write(values, payload)
-    error = (scaled.read(payload, exponent).double() - values.double()).abs()
+    exponent = half_floats.write(values, payload)
+    error = (half_floats.read(payload, exponent).double() - values.double()).abs()
     assert (error <= 2.0**-11 * values.double().abs() + 2.0**-39 * values.abs().max().double()).all()
 
 
@@ -239,12 +240,12 @@ def test_half_floats_of_the_largest_numbers_stay_finite() -> None:
     largest = torch.finfo(torch.float32).max
     values = torch.tensor([largest, -largest, math.inf, -math.inf, math.nan, 1e38])
     payload = torch.empty(12, dtype=torch.uint8)
-    back = scaled.read(payload, scaled.write(values, payload))
+    back = half_floats.read(payload, half_floats.write(values, payload))
     assert back[:4].tolist() == [largest, -largest, math.inf, -math.inf]
     assert back[4].isnan() and float(back[5]) == pytest.approx(1e38, rel=2**-11)
     for wrong in (0, 255):
         with pytest.raises(CorruptPayload, match="exponent"):
-            scaled.read(payload, wrong)
+            half_floats.read(payload, wrong)
 
 
 def test_every_nan_travels_as_the_same_bits() -> None:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
-from compressors.kernels import backend, spectral, tridiagonal
-from compressors.low_rank import SVD, Spectral, TruncatedSVD
+from compressors.kernels import backend
+from compressors.low_rank import gram_svd, tridiagonal
+from compressors.low_rank.svd import SVD, Spectral, TruncatedSVD
 from tests.compressors.cases import critical_z, gaussian, key
 from tests.conftest import ROOT
 
@@ -56,7 +57,7 @@ def test_all_atoms_together_are_the_matrix(shape: tuple[int, int], spectrum: str
     """What makes the method unbiased, without drawing: sum_i u_i u_i^T A = A over the atoms that can be
     drawn at all, and a basis that is orthogonal."""
     a = with_spectrum(shape, spectra(shape[0])[spectrum])
-    found = spectral.decompose(a, None)
+    found = gram_svd.decompose(a, None)
     assert found is not None
     u, sigma = torch.from_numpy(found.vectors(np.arange(shape[0])).T.astype(np.float64)), found.sigma
     assert (u.T @ u - torch.eye(shape[0])).abs().max() < 5e-6
@@ -71,7 +72,7 @@ def test_singular_values_are_those_of_torch(shape: tuple[int, int], spectrum: st
     """To 0.1 % of the largest (the level of float32 rounding of a Gram matrix), where a draw does with
     that; noise takes no more than a twentieth of their sum."""
     a = with_spectrum(shape, spectra(shape[0])[spectrum])
-    found = spectral.decompose(a, None)
+    found = gram_svd.decompose(a, None)
     assert found is not None
     exact = torch.linalg.svdvals(a.double()).numpy()
     assert (np.diff(found.sigma) <= 0).all()
@@ -123,7 +124,7 @@ def test_float64_takes_over_where_float32_drowns(monkeypatch: pytest.MonkeyPatch
         ("tiny", 3, both[1:]),
     ]:
         used.clear()
-        spectral.decompose(with_spectrum(shape, spectra(100)[spectrum]), truncate)
+        gram_svd.decompose(with_spectrum(shape, spectra(100)[spectrum]), truncate)
         assert used == expected, (spectrum, truncate)
 
 
@@ -185,7 +186,7 @@ def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, fail
 @pytest.mark.parametrize("rows", [1, 31, 32, 33, 100, 129])
 def test_half_a_gram_matrix_is_enough(rows: int) -> None:
     a = gaussian((rows, 150)).double()
-    assert torch.allclose(spectral.gram(a).tril(), (a @ a.T).tril())
+    assert torch.allclose(gram_svd.gram(a).tril(), (a @ a.T).tril())
 
 
 # The vectors one by one
@@ -245,7 +246,7 @@ sigmas = st.lists(st.floats(1e-12, 1e6) | st.just(0.0), min_size=1, max_size=40)
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(sigmas, st.floats(0.01, 50))
 def test_probabilities_solve_the_water_filling(sigma: np.ndarray, budget: float) -> None:
-    p = spectral.keep_probabilities(sigma, budget)
+    p = gram_svd.keep_probabilities(sigma, budget)
     count = np.count_nonzero(sigma)
     assert (p[count:] == 0).all() and (p[:count] > 0).all() and (p <= 1).all()
     assert p.sum() == pytest.approx(min(budget, count), rel=1e-9)
@@ -261,7 +262,7 @@ def test_probabilities_solve_the_water_filling(sigma: np.ndarray, budget: float)
 def test_no_other_probabilities_have_less_variance(sigma: np.ndarray, budget: float, seed: int) -> None:
     """The variance of Q is sum_i sigma_i^2 (1 / p_i - 1); moving budget between two atoms never lowers it."""
     sigma = sigma[sigma > 0]
-    p = spectral.keep_probabilities(sigma, budget)
+    p = gram_svd.keep_probabilities(sigma, budget)
     if len(sigma) < 2:
         return
     i, j = np.random.default_rng(seed).choice(len(sigma), 2, replace=False)
@@ -275,7 +276,7 @@ def test_no_other_probabilities_have_less_variance(sigma: np.ndarray, budget: fl
 @pytest.mark.parametrize("budget", [0.5, 3, 7.25])
 def test_the_number_of_atoms_is_the_budget(budget: float) -> None:
     """z-test over 600 draws; correct draws fail once in 10^6 runs."""
-    p = spectral.keep_probabilities(1 / (1.0 + np.arange(50)), budget)
+    p = gram_svd.keep_probabilities(1 / (1.0 + np.arange(50)), budget)
     shape = (50, 60)
     x = with_spectrum(shape, torch.from_numpy(1 / (1.0 + np.arange(50))))
     compressor = SVD(budget=budget)

@@ -10,7 +10,7 @@ import torch
 
 from compressors import CorruptPayload
 from compressors.kernels import backend
-from compressors.quantisers import TernGrad
+from compressors.quantisation.qsgd_terngrad_onebit import TernGrad
 from tests.compressors.cases import critical_z, gaussian, key, largest_deviation
 
 both_kernels = pytest.mark.parametrize("kernels", ["numba", "torch"])

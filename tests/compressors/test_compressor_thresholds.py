@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compressors import build
 from compressors.kernels import backend
-from compressors.magnitudes import INFINITY, Candidates, bits_of, value_of
+from compressors.sparsification.magnitudes import INFINITY, Candidates, bits_of, value_of
 from tests.compressors.cases import gaussian, key
 
 

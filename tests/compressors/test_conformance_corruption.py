@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, CorruptPayload
-from compressors.elementwise import Elementwise
-from compressors.low_rank import Spectral
+from compressors.low_rank.svd import Spectral
+from compressors.quantisation.elementwise import Elementwise
 from tests.compressors.cases import every_compressor, every_shape, gaussian, in_turn, key
 
 GUARD = 1 << 14

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compressors import Compressor, Key, Law, build
-from compressors.sparse import Sparsifier
+from compressors.sparsification.sparsifier import Sparsifier
 from tests.compressors.cases import (
     CASES,
     MATRIX,

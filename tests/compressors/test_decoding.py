@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from compressors import Compressor, CorruptPayload, Key, build
-from compressors.decoding import Message
-from compressors.low_rank import SVD
-from compressors.quantisers import QSGD
+from compressors.low_rank.svd import SVD
+from compressors.message import Message
+from compressors.quantisation.qsgd_terngrad_onebit import QSGD
 from tests.compressors.cases import every_compressor, every_shape, gaussian, in_turn, key
 
 FLIPS = 24

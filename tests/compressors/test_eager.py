@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from compressors import Key, registry
-from compressors.commands import alone, timing
-from compressors.commands.parsing import parse
+from compressors.commands import bench_timing, single_worker
+from compressors.commands.method_specs import parse
 from tests.compressors.cases import gaussian
 from tests.conftest import ROOT
 
@@ -44,7 +44,7 @@ def test_every_promised_method_exists() -> None:
 def test_it_computes_the_same_in_as_many_bits(case: object) -> None:
     """The error of both is that of the method, not of a mistake."""
     torch.manual_seed(1)  # the gradients are drawn from a generator that starts at 0
-    room = timing.Gradients([(200_000,)])
+    room = bench_timing.Gradients([(200_000,)])
     x = room.flat[0]
     eager = case.eager(room)  # type: ignore[attr-defined]
     ours = parse(case.method)  # type: ignore[attr-defined]
@@ -52,10 +52,10 @@ def test_it_computes_the_same_in_as_many_bits(case: object) -> None:
     eager.encode()
     eager.decode()
     theirs = float((room.mean - x).norm() / x.norm())
-    q = alone.quantised(ours, x, Key(0, 0, 1, 0))
+    q = single_worker.quantised(ours, x, Key(0, 0, 1, 0))
     assert theirs == pytest.approx(float((q - x).norm() / x.norm()), rel=0.05, abs=1e-4)
     size = sum(part.numel() * part.element_size() for part in eager.payload)
-    payload = len(alone.encode(alone.fresh(ours), x, Key(0, 0, 1, 0)))
+    payload = len(single_worker.encode(single_worker.fresh(ours), x, Key(0, 0, 1, 0)))
     assert payload == pytest.approx(size, rel=0.01) or payload <= size <= MORE_BITS.get(ours.name, 1.0) * payload
 
 
@@ -94,7 +94,7 @@ def test_orthogonalised_columns_are_orthonormal() -> None:
 
 
 def test_a_promise_that_does_not_hold_is_named() -> None:
-    fast, slow = timing.Times([1.0] * 3, [1.0] * 3), timing.Times([90.0] * 3, [1.0] * 3)
+    fast, slow = bench_timing.Times([1.0] * 3, [1.0] * 3), bench_timing.Times([90.0] * 3, [1.0] * 3)
     kept = benchmark.Result(FLAT[0], 4.0, fast, fast, slow, 0.1)
     assert (kept.copies, kept.faster, kept.missed) == (2.0, 45.0, "")
     assert benchmark.Result(FLAT[0], 4.0, slow, fast, slow, 7.0).missed == "copy, eager, memory"
@@ -115,7 +115,7 @@ def test_a_promise_that_does_not_hold_is_named() -> None:
 def test_memory_is_what_steps_take_and_keep(method: str, least: float, most: float) -> None:
     """Measured in a process of its own, where malloc keeps nothing that a step could take unseen."""
     layers = method.startswith("svd")
-    room = timing.Gradients(timing.resnet18_shapes() if layers else [(11_200_000,)])
+    room = bench_timing.Gradients(bench_timing.resnet18_shapes() if layers else [(11_200_000,)])
     case = benchmark.Case(method, None, 1, lambda room: None, layers)
     measured = benchmark.extra_memory(case, room)
     assert measured is None or least <= measured <= most

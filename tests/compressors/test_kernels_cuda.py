@@ -54,12 +54,12 @@ with interpreter():
     from compressors.kernels import cuda
 
     MODULES: dict[str, ModuleType] = {
-        module.name: importlib.import_module(f"{cuda.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(cuda.__path__)
+        module.name.rpartition(".")[2]: importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(cuda.__path__, f"{cuda.__name__}.")
     }
     import triton.language as tl
 
-    from compressors.kernels.cuda.elias_codes import omega, or_bits, read_omega
+    from compressors.kernels.cuda.primitives.elias_codes import omega, or_bits, read_omega
 
     @triton.jit
     def write_omegas(value: tl.tensor, begin: tl.tensor, words: tl.tensor) -> None:

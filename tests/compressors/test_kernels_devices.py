@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from compressors import Compressor, InvalidParameter, build
-from compressors.commands import alone
-from compressors.commands.timing import Gradients, Worker
+from compressors.commands import single_worker
+from compressors.commands.bench_timing import Gradients, Worker
 from compressors.kernels import backend, buffers
-from compressors.kernels import powersgd as products
-from compressors.policy import Policy, Selector
+from compressors.low_rank import thin_products as products
+from compressors.policy.policy import Policy, Selector
 from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
 from tests.compressors.cases import every_compressor, fresh, gaussian, key
 
@@ -26,13 +26,13 @@ def test_payloads_come_from_and_go_to_memory_of_another_device(
     compressor: Compressor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = gaussian((24, 40))
-    expected = alone.encode(fresh(compressor), x, key())
+    expected = single_worker.encode(fresh(compressor), x, key())
     mean = torch.zeros_like(x)
     alone_there = fresh(compressor)
     message = torch.full((compressor.payload_bound(x.shape) + 5,), 0xA5, dtype=torch.uint8)
     asked: list[torch.Tensor] = []
     monkeypatch.setattr(buffers, "is_on", lambda tensor, device: bool(asked.append(tensor)))
-    payload = alone.encode(alone_there, x, key(), message)
+    payload = single_worker.encode(alone_there, x, key(), message)
     assert torch.equal(payload, expected)
     assert payload.data_ptr() == message.data_ptr() and (message[len(payload) :] == 0xA5).all()
     assert any(tensor is message for tensor in asked)
@@ -86,7 +86,7 @@ def test_warm_up_loads_what_is_used(compressor: Compressor) -> None:
         compressor.warm_up()
     with backend.noted() as used:
         for shape in ((24, 40), (3000,)):
-            alone.quantised(compressor, gaussian(shape), key())
+            single_worker.quantised(compressor, gaussian(shape), key())
     assert set(used) <= set(loaded) | {"spectral"}
 
 
@@ -145,7 +145,7 @@ def test_torch_rounds_alike_on_all_devices(compressor: Compressor) -> None:
         pytest.skip("a product of matrices has the sums of its library")
     with backend.use("torch"), Arithmetic() as arithmetic:
         for shape in ((24, 40), (3000,)):
-            alone.quantised(compressor, gaussian(shape), key())
+            single_worker.quantised(compressor, gaussian(shape), key())
     assert arithmetic.found <= ({"sum"} if compressor.name in SUMS_FOR_NAN else set())
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from compressors import InvalidParameter, Key, build, memory, registry
-from compressors.commands import alone
-from compressors.parameters import check, from_mapping, number, shown
-from compressors.policy import Accordion, Policy
+from compressors import InvalidParameter, Key, build, registry
+from compressors.commands import single_worker
+from compressors.memories import base
+from compressors.policy.policy import Accordion, Policy
+from gradsweep.parameters import check, from_mapping, number, shown
 from tests.compressors.cases import gaussian
 
 
@@ -79,7 +80,7 @@ def test_what_would_never_change_is_refused(name: str, option: str) -> None:
 
 def test_a_memory_whose_momentum_never_forgets_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="momentum=1: valid is a number from 0 to below 1"):
-        memory.build("dgc", momentum=1)
+        base.build("dgc", momentum=1)
 
 
 # Every option of every method at the ends of its range
@@ -99,14 +100,14 @@ def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
     x = gaussian((12, 20))
     for option, value in ends(registry()[name]):
         try:
-            compressor = alone.fresh(build(name, **{option: value}))
+            compressor = single_worker.fresh(build(name, **{option: value}))
         except InvalidParameter:
             continue  # where another option's default does not go with it
         for step in (1, 2):
             key = Key(0, 0, step, 0)
             if compressor.needs_movement and step > 1:
                 compressor.moved(0, 1.0, 0.1)
-            payload = alone.encode(compressor, x, key)
+            payload = single_worker.encode(compressor, x, key)
             assert len(payload) <= compressor.payload_bound(x.shape), (option, value)
             q = compressor.decompress(payload, x, key)
             compressor.finish(q, key, 1)
@@ -114,11 +115,11 @@ def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
         compressor.law(x.shape)
 
 
-@pytest.mark.parametrize("name", memory.registry())
+@pytest.mark.parametrize("name", base.registry())
 def test_memories_work_at_the_ends_of_their_ranges(name: str) -> None:
     x, compressor = gaussian((12, 20)), build("topk")
-    for option, value in ends(memory.registry()[name]):
-        kept = memory.build(name, **{option: value})
+    for option, value in ends(base.registry()[name]):
+        kept = base.build(name, **{option: value})
         for step in (1, 2):
             kept.begin(0.1, 2, lambda: 1.0)
             p = kept.compensate(0, x)

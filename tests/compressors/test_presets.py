@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from compressors import Key, build, presets, registry
-from compressors.kernels.reference.streams import draws
+from compressors.kernels.reference.primitives.streams import draws
 from tests.compressors.cases import gaussian, key
 
 SHAPE = (64, 16, 3, 3)

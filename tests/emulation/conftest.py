@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from gradsweep import run_directory
 from sweep import emulation
-from sweep import run as names
-from sweep.emulation.building import found
-from sweep.emulation.possible import PROGRAMS, facts
-from sweep.processes import processes_of
+from sweep.emulation.build_cluster import found
+from sweep.emulation.capability_check import PROGRAMS, facts
+from sweep.system.processes import processes_of
 from tests.conftest import ROOT, eventually
 
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
@@ -76,7 +76,7 @@ class Emulation:
                 **(environment or {}),
                 "PYTHONPATH": str(ROOT),
                 "TMPDIR": str(temporary),
-                names.ATTEMPT_VARIABLE: str(self.attempt),
+                run_directory.ATTEMPT_VARIABLE: str(self.attempt),
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -93,10 +93,10 @@ class Emulation:
 
     def record(self) -> dict[str, Any]:
         """What it has written of itself."""
-        return dict(json.loads((self.attempt / names.EMULATION).read_text()))
+        return dict(json.loads((self.attempt / run_directory.EMULATION).read_text()))
 
     def is_up(self) -> bool:
-        return (self.attempt / names.EMULATION).exists()
+        return (self.attempt / run_directory.EMULATION).exists()
 
     def left(self) -> list[int]:
         """Its processes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.emulation import native
+from sweep.emulation import compile_c
 from tests.emulation.conftest import Emulate, interfaces
 
 pytestmark = pytest.mark.network
@@ -100,7 +100,7 @@ def test_packets_get_lost(emulate: Emulate) -> None:
 
 def test_without_a_compiler_there_is_bandwidth_only(emulate: Emulate, tmp_path: Path) -> None:
     """And a record that says so; a kernel with netem needs none."""
-    for name in native.COMPILERS:
+    for name in compile_c.COMPILERS:
         (tmp_path / name).write_text("#!/bin/sh\necho 'error: no headers' >&2; exit 1\n")
         (tmp_path / name).chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}

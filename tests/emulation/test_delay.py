@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from sweep.emulation import delay, native
-from sweep.emulation.building import Built
+from sweep.emulation import compile_c, delay
+from sweep.emulation.build_cluster import Built
 from sweep.emulation.cluster import Cluster
 from tests.emulation.conftest import described
 
@@ -126,7 +126,7 @@ def test_netem_has_one_latency(network: dict[int, str], latency: float, monkeypa
         return 80 * US + added[-1]
 
     def switch(built: object) -> None:
-        raise native.NotCompiled("no cc")
+        raise compile_c.NotCompiled("no cc")
 
     for name, stand_in in (("batch", batch), ("one_way", one_way), ("Switch", switch)):
         monkeypatch.setattr(delay, name, stand_in)
@@ -174,7 +174,7 @@ def test_who_delays(
 
     def switch(built: object) -> str:
         if not compiles:
-            raise native.NotCompiled("no cc")
+            raise compile_c.NotCompiled("no cc")
         return "Switch"
 
     monkeypatch.setattr(delay, "Netem", lambda built: "Netem")

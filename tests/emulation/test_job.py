@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from sweep import cgroups
-from sweep import run as names
+from gradsweep import run_directory
 from sweep.emulation import __main__ as program
-from sweep.emulation.building import Built
+from sweep.emulation.build_cluster import Built
 from sweep.emulation.delay import Delayer
+from sweep.system import cgroups
 from tests.emulation.conftest import described
 
 
@@ -35,7 +35,7 @@ def test_a_signal_takes_no_end_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> program.Job:
-    monkeypatch.setenv(names.ATTEMPT_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(run_directory.ATTEMPT_VARIABLE, str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     network = described(latency="1ms", loss=0.1, hosts={1: {"latency": "3ms"}})
     return program.Job({"network": network, "ranks": 3, "threads": 1}, ["mpirun"])

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sweep import cgroups
-from sweep.emulation import building, possible
-from sweep.launchers import options_of
-from sweep.run import UsageError
-from sweep.settings import SweepSettings
+from gradsweep.run_directory import UsageError
+from sweep.emulation import build_cluster, capability_check
+from sweep.settings.launcher import options_of
+from sweep.settings.sweep import SweepSettings
+from sweep.system import cgroups
 from tests.emulation.conftest import MPIRUN, described
 
 GB = 1 << 30
@@ -22,9 +22,9 @@ GB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def a_machine_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(possible, "facts", lambda: {"netem": False})
-    monkeypatch.setattr(possible, "found", lambda program: f"/sbin/{program}")
-    possible._is_open_mpi.cache_clear()
+    monkeypatch.setattr(capability_check, "facts", lambda: {"netem": False})
+    monkeypatch.setattr(capability_check, "found", lambda program: f"/sbin/{program}")
+    capability_check._is_open_mpi.cache_clear()
 
 
 def program(folder: Path, text: str) -> str:
@@ -35,7 +35,7 @@ def program(folder: Path, text: str) -> str:
 
 
 def test_what_is_there_passes() -> None:
-    possible.check(described(), 2, [MPIRUN], 2)
+    capability_check.check(described(), 2, [MPIRUN], 2)
 
 
 @pytest.mark.parametrize(
@@ -49,34 +49,34 @@ def test_what_is_there_passes() -> None:
 def test_missing_programs_are_named_with_their_packages(
     missing: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(possible, "found", lambda program: None if program in missing else program)
+    monkeypatch.setattr(capability_check, "found", lambda program: None if program in missing else program)
     with pytest.raises(UsageError, match=f"^network=emulated: .*{words}; valid here is network=none or real$"):
-        possible.check(described(), 2, [MPIRUN], 2)
+        capability_check.check(described(), 2, [MPIRUN], 2)
 
 
 def test_programs_of_the_system_need_not_be_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert building.found("nosuchprogram") is None
-    monkeypatch.setattr(building, "OF_ROOT", str(tmp_path / "sbin"))
+    assert build_cluster.found("nosuchprogram") is None
+    monkeypatch.setattr(build_cluster, "OF_ROOT", str(tmp_path / "sbin"))
     (tmp_path / "sbin").mkdir()
     (tmp_path / "sbin/tc").write_text("")
     (tmp_path / "sbin/tc").chmod(0o755)
-    assert building.found("tc") == str(tmp_path / "sbin/tc")
+    assert build_cluster.found("tc") == str(tmp_path / "sbin/tc")
 
 
 def test_a_directory_for_temporary_files_with_a_space_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open MPI would look for a program of the name that ends there, for a minute."""
     monkeypatch.setattr(tempfile, "tempdir", "/my files")
     with pytest.raises(UsageError, match="^TMPDIR=.?/my files.?: valid is a path without spaces with network=emulated"):
-        possible.check(described(), 2, [MPIRUN], 2)
+        capability_check.check(described(), 2, [MPIRUN], 2)
 
 
 def test_what_the_kernel_refuses_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(possible, "facts", lambda: {"problem": "user namespaces: Operation not permitted"})
+    monkeypatch.setattr(capability_check, "facts", lambda: {"problem": "user namespaces: Operation not permitted"})
     with pytest.raises(
         UsageError, match="network=emulated: .*: user namespaces: Operation not permitted; valid here is"
     ):
-        possible.check(described(), 2, [MPIRUN], 2)
+        capability_check.check(described(), 2, [MPIRUN], 2)
 
 
 @pytest.mark.parametrize("said", ["mpirun (Open MPI) 4.1.6", "HYDRA build details: Version: 5.0.0", ""])
@@ -85,7 +85,7 @@ def test_another_mpi_is_refused(tmp_path: Path, said: str) -> None:
     with pytest.raises(
         UsageError, match=f"^mpi.command={other}: valid is the mpirun of Open MPI 5 or later with network"
     ):
-        possible.check(described(), 2, [other], 2)
+        capability_check.check(described(), 2, [other], 2)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_more_hosts_than_are_sensible(ranks: int, each: int, cores: int, memory:
     """With the limit and its reason; one host fewer is none too many."""
     network = described(workers_per_host=each)
     with pytest.raises(UsageError, match=f"^network=emulated with {ranks} ranks and workers_per_host={each}: {why}"):
-        possible.check_size(network, ranks, cores, memory)
+        capability_check.check_size(network, ranks, cores, memory)
     most = int(why.split("up to ")[1].split()[0])
-    possible.check_size(network, most * each, cores, memory)
+    capability_check.check_size(network, most * each, cores, memory)
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(possible, "facts", lambda: {"problem": "no rights"})
+    monkeypatch.setattr(capability_check, "facts", lambda: {"problem": "no rights"})
     options = options_of({"cluster": "local"})
     with pytest.raises(UsageError, match="network=emulated: .*no rights"):
         options.check_run(config(network=described()), SweepSettings())
@@ -129,7 +129,7 @@ def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch)
 def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the machine's cores and memory; and so is what the launcher may share out."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
-    monkeypatch.setattr(possible, "_is_open_mpi", lambda program: True)
+    monkeypatch.setattr(capability_check, "_is_open_mpi", lambda program: True)
     for cores, quota, most in ((None, 2.0, 32), (1, None, 16), ("0-3", None, 64)):
         monkeypatch.setattr(cgroups, "cpus", lambda quota=quota: quota)
         monkeypatch.setattr(cgroups, "memory", lambda: 9999 * GB)
@@ -172,7 +172,7 @@ def test_what_helps_a_user_without_rights(tmp_path: Path, settings: dict[str, st
     for name, value in settings.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{value}\n")
-    assert helps in possible._help(tmp_path)
+    assert helps in capability_check._help(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_missing_module_of_the_kernel_is_named_with_its_packages(
     program_: str, line: str, said: str, module: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusing = program(tmp_path, f"echo '{said}' >&2; echo 'Command failed -:1' >&2; exit 1")
-    monkeypatch.setattr(building, "found", lambda name: refusing)
+    monkeypatch.setattr(build_cluster, "found", lambda name: refusing)
     with pytest.raises(RuntimeError) as raised:
-        building.batch(program_, [line])
+        build_cluster.batch(program_, [line])
     added = str(raised.value).removeprefix(f"{program_} {line}: {said}")
     packages = f"(package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
     assert added == ("" if module is None else f"; it lacks the module {module} of the kernel {packages}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import failures
+from sweep.attempts import failures
 from tests.conftest import ROOT, eventually
 from tests.emulation.conftest import Emulate, Emulation, interfaces
 
@@ -75,9 +75,9 @@ def test_nothing_is_left_of_a_killed_one(emulate: Emulate, moment: str) -> None:
 
 
 def test_nothing_is_left_when_its_launcher_is_killed(tmp_path: Path) -> None:
-    """The launcher has it told by the kernel, as `sweep.processes.in_child` does; also in a user namespace."""
+    """The launcher has it told by the kernel, as `sweep.system.processes.in_child` does; also in a user namespace."""
     code = (
-        "import os, sys, time, pathlib; from sweep.processes import in_child; me = os.getpid()\n"
+        "import os, sys, time, pathlib; from sweep.system.processes import in_child; me = os.getpid()\n"
         "from tests.emulation.conftest import Emulation\n"
         f"job = Emulation(pathlib.Path({str(tmp_path)!r}), {ENDLESS!r}, preexec=lambda: in_child([], me),\n"
         "    before=sys.argv[1:])\n"
@@ -143,7 +143,7 @@ def test_a_switch_that_dies_is_the_reason(emulate: Emulate) -> None:
 
 def test_it_is_ended_by_force_where_mpirun_does_not_end(emulate: Emulate) -> None:
     """Nobody else may be left to do it: the launcher may have been killed."""
-    code = "import sys; from sweep.emulation import __main__, sandbox; sandbox.PATIENCE_S = 1; "
+    code = "import sys; from sweep.emulation import __main__, namespaces; namespaces.PATIENCE_S = 1; "
     code += "__main__.main(sys.argv[4:])"  # behind -c, python, -m, sweep.emulation
     job = emulate("trap 'echo heard' TERM; echo up; while :; do sleep 0.1; done", before=[sys.executable, "-c", code])
     up(job)

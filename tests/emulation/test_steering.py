@@ -10,13 +10,13 @@ from typing import cast
 
 import pytest
 
-from sweep import run as names
+from gradsweep import run_directory
 from sweep.emulation.cluster import Cluster
 from sweep.emulation.delay import Delayer
-from sweep.emulation.steering import Steering
+from sweep.emulation.latency_correction import Steering
 from tests.emulation.conftest import Emulate, described
 from tests.emulation.test_cluster import TALK, seconds
-from trainers import links
+from trainers.network import links
 
 MS = 1e-3
 
@@ -42,7 +42,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     told = Told()
     cluster = Cluster.of(described(latency="10ms", loss=0.25), 2)
     Steering(path, cast(Delayer, told), cluster, told.children).start()
-    monkeypatch.setenv(names.STEERING_VARIABLE, str(path))
+    monkeypatch.setenv(run_directory.STEERING_VARIABLE, str(path))
     return told
 
 
@@ -60,19 +60,19 @@ def test_a_correction_is_no_more_than_all_of_the_delay(told: Told) -> None:
 
 def test_what_is_near_or_not_promised_stays(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not links.corrected(10.1 * MS, 10 * MS) and not links.corrected(12 * MS, None)
-    monkeypatch.delenv(names.STEERING_VARIABLE)
+    monkeypatch.delenv(run_directory.STEERING_VARIABLE)
     assert not links.corrected(12 * MS, 10 * MS)
     assert len(told.all) == 1
 
 
 def test_nobody_need_listen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(names.STEERING_VARIABLE, str(tmp_path / "nothing"))
+    monkeypatch.setenv(run_directory.STEERING_VARIABLE, str(tmp_path / "nothing"))
     assert not links.corrected(12 * MS, 10 * MS)
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b"nan\n", b"\xff\n", b""])
 def test_nonsense_changes_nothing(told: Told, tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(os.environ[names.STEERING_VARIABLE]).parent)
+    monkeypatch.chdir(Path(os.environ[run_directory.STEERING_VARIABLE]).parent)
     with socket.socket(socket.AF_UNIX) as link:
         link.connect("steering")
         link.sendall(line)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.processes import processes_of
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.system.processes import processes_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, ROOT, Program, eventually
 from tests.emulation.conftest import all_namespaces, interfaces, namespaces_of
 
@@ -39,7 +39,7 @@ def training(tmp_path: Path) -> Run:
 
     def ready() -> Run | None:
         runs = runs_of(tmp_path / "sweep")
-        return runs[0] if runs and names.last_row(runs[0].path(names.STEPS)) else None
+        return runs[0] if runs and run_directory.last_row(runs[0].path(run_directory.STEPS)) else None
 
     run = eventually(ready, 240)
     assert isinstance(run, Run)
@@ -75,7 +75,7 @@ def test_a_network_is_an_axis_of_a_sweep(start: Start, tmp_path: Path) -> None:
         assert result is not None
         name = "none" if "network=none" in run.name else "wan_100m"
         results[name] = result
-        assert (run.attempt(1) / names.EMULATION).exists() == (name == "wan_100m")
+        assert (run.attempt(1) / run_directory.EMULATION).exists() == (name == "wan_100m")
         assert ("world" in run.state()["attempts"][0]) == (name == "none"), "packed"
     assert results["wan_100m"]["hosts"] == ["host0", "host1", "host2"]
     assert results["wan_100m"]["loss"] == results["none"]["loss"]
@@ -88,7 +88,7 @@ def test_workers_of_a_host(start: Start, tmp_path: Path) -> None:
     result = run_of(tmp_path).result()
     assert code == 0 and result is not None, out + err
     assert result["hosts"] == ["host0", "host1"]
-    record = json.loads((run_of(tmp_path).attempt(1) / names.EMULATION).read_text())
+    record = json.loads((run_of(tmp_path).attempt(1) / run_directory.EMULATION).read_text())
     assert record["hosts"] == 2 and record["own"]["host1"]["bandwidth"] == 1e8
 
 
@@ -117,15 +117,17 @@ def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     mine = namespaces(run)
     program.process.send_signal(signal.SIGUSR1)
     code, out, err = program.end(120)
-    assert (code, run.status()) == (1, names.PREEMPTED), out + err
+    assert (code, run.status()) == (1, run_directory.PREEMPTED), out + err
     assert "SIGUSR1: saved at step" in run.state()["reason"]
     assert not mine & all_namespaces()
 
     program = start(*arguments, "sweep.resume=sweep")
-    eventually(lambda: run.status() == names.RUNNING and (run.attempt(2) / names.EMULATION).exists(), 120)
+    eventually(
+        lambda: run.status() == run_directory.RUNNING and (run.attempt(2) / run_directory.EMULATION).exists(), 120
+    )
     program.process.send_signal(signal.SIGINT)
     program.end(120)
-    assert run.status() == names.CANCELLED
+    assert run.status() == run_directory.CANCELLED
     eventually(lambda: not processes_of(run.attempt(2).absolute()), 60)
 
     code, out, err = start(*arguments, "sweep.resume=sweep").end(240)

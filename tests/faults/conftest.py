@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from sweep import plan
-from sweep import run as names
-from sweep.logs import OUTPUT_VARIABLE
-from sweep.plan import Point
-from sweep.processes import ATTEMPT_VARIABLE, kill_processes_of
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.directory import run_layout
+from sweep.directory.run_layout import Point
+from sweep.system.log_pipes import OUTPUT_VARIABLE
+from sweep.system.processes import ATTEMPT_VARIABLE, kill_processes_of
 from tests.conftest import ROOT, eventually
 
 HERE = Path(__file__).parent
@@ -82,7 +82,7 @@ class StandIn:
         self.lay_out()
 
     def lay_out(self) -> None:
-        plan.lay_out(self.directory, [Point(config, {"seed": str(config["seed"])}) for config in self.configs])
+        run_layout.lay_out(self.directory, [Point(config, {"seed": str(config["seed"])}) for config in self.configs])
 
     @property
     def runs(self) -> list[Run]:
@@ -136,7 +136,9 @@ class StandIn:
 
         def ready() -> Run | None:
             some = [run] if run is not None else self.runs
-            return next((each for each in some if names.last_row(each.path(names.STEPS)) is not None), None)
+            return next(
+                (each for each in some if run_directory.last_row(each.path(run_directory.STEPS)) is not None), None
+            )
 
         found = eventually(ready)
         assert isinstance(found, Run)

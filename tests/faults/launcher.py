@@ -11,30 +11,30 @@ from pathlib import Path
 
 import yaml
 
-from sweep import launch
-from sweep import run as names
-from sweep.directory import Sweep
-from sweep.ending import show_failures
-from sweep.local import SlotExecutor
-from sweep.progress import Output
-from sweep.run import runs_of
-from sweep.signals import interruptible
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
+from sweep.console.messages import show_failures
+from sweep.directory.sweep_directory import Sweep
+from sweep.driver.progress import Output
+from sweep.executors.local import SlotExecutor
+from sweep.launch import execute
+from sweep.system.signals import interruptible
 
 
 def main(directory: Path) -> int:
     sweep = Sweep(directory, fresh=False)
-    configs = {run: yaml.safe_load(run.path(names.CONFIG).read_text()) for run in runs_of(directory)}
+    configs = {run: yaml.safe_load(run.path(run_directory.CONFIG).read_text()) for run in runs_of(directory)}
     try:
-        launch.take_to_end(directory, configs)
+        execute.take_to_end(directory, configs)
     finally:
         sweep.close()
-    failed = [run for run in configs if run.status() != names.DONE]
+    failed = [run for run in configs if run.status() != run_directory.DONE]
     show_failures(failed, directory, Output())
     return int(bool(failed))
 
 
 if __name__ == "__main__":
-    launch.calibrate = dict  # nothing was measured
+    execute.calibrate = dict  # nothing was measured
     if "GRACE_S" in os.environ:  # how long a run that is cancelled may take to end by itself
         SlotExecutor.cancel.__defaults__ = (float(os.environ["GRACE_S"]),)
     with interruptible():

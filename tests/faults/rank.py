@@ -15,36 +15,38 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from sweep import run as names  # noqa: E402
+from gradsweep import run_directory  # noqa: E402
 
 
 def main(rank: int, rows: int, seconds: float, directory: Path) -> None:
-    steps, result = directory / names.STEPS, directory / names.RESULT
+    steps, result = directory / run_directory.STEPS, directory / run_directory.RESULT
     if rank:
         time.sleep(rows * seconds)
         return
     if result.exists():
         note(directory / "begun-again")
-    saved = names.read_json(directory / names.CHECKPOINT / "step") or {"step": 0}
+    saved = run_directory.read_json(directory / run_directory.CHECKPOINT / "step") or {"step": 0}
     if os.environ.get("FAKE_CHECKPOINT"):
         signal.signal(signal.SIGUSR1, lambda *_: save(directory))
-    names.keep_rows(steps, saved["step"])
+    run_directory.keep_rows(steps, saved["step"])
     for step in range(saved["step"] + 1, rows + 1):
         row = {"step": step, "epoch": 1, "time_s": step * seconds, "loss": "1.5" * 40}
-        names.append_rows(steps, names.STEP_COLUMNS, [row])
+        run_directory.append_rows(steps, run_directory.STEP_COLUMNS, [row])
         time.sleep(seconds)
-    names.write_json(result, {"format": names.FORMAT, "status": names.DONE, "accuracy": 0.5, "steps": rows})
+    run_directory.write_json(
+        result, {"format": run_directory.FORMAT, "status": run_directory.DONE, "accuracy": 0.5, "steps": rows}
+    )
     note(directory / "completed")
 
 
 def save(directory: Path) -> None:
     """What a rank does about SIGUSR1: a checkpoint and a word about it."""
-    last = names.last_row(directory / names.STEPS) or {"step": 0}
-    (directory / names.CHECKPOINT / "step-1").mkdir(parents=True, exist_ok=True)
-    names.write_json(directory / names.CHECKPOINT / "step", {"step": int(last["step"])})
+    last = run_directory.last_row(directory / run_directory.STEPS) or {"step": 0}
+    (directory / run_directory.CHECKPOINT / "step-1").mkdir(parents=True, exist_ok=True)
+    run_directory.write_json(directory / run_directory.CHECKPOINT / "step", {"step": int(last["step"])})
     attempt = Path(os.environ["GRADSWEEP_ATTEMPT"])
     reason = f"saved at step {last['step']}"
-    names.write_json(attempt / names.STOPPED, {"status": names.PREEMPTED, "reason": reason})
+    run_directory.write_json(attempt / run_directory.STOPPED, {"status": run_directory.PREEMPTED, "reason": reason})
     os._exit(0)
 
 

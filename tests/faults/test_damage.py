@@ -22,17 +22,24 @@ from hypothesis import strategies as st
 
 import reports.__main__
 import sweep.__main__
-from sweep import flags, launch, record, reuse
-from sweep import run as names
-from sweep.estimate import Estimator
-from sweep.holding import LOCK
-from sweep.run import Run, runs_of
-from sweep.signature import signature
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run, runs_of
+from gradsweep.signature import signature
+from gradsweep.sweep_lock import LOCK
+from sweep.console import flags
+from sweep.launch import execute
+from sweep.planning import reuse
+from sweep.planning.estimate import Estimator
 from tests.reports import fabricate
 
 PATIENCE_S = 10
 
-CONFIGS = [("none", 2, names.DONE), ("qsgd", 2, names.DONE), ("svd", 2, names.DIVERGED), ("svd", 4, names.FAILED)]
+CONFIGS = [
+    ("none", 2, run_directory.DONE),
+    ("qsgd", 2, run_directory.DONE),
+    ("svd", 2, run_directory.DIVERGED),
+    ("svd", 4, run_directory.FAILED),
+]
 
 
 def finished(directory: Path) -> Path:
@@ -49,16 +56,16 @@ def finished(directory: Path) -> Path:
         full = signature(config)
         name = f"compressor={compressor},workers={workers}-{full[:8]}"
         run = Run(fabricate.run(directory, config, status, name=name))
-        recorded.append(record.entry(name, full, [f"compressor={compressor}"], config))
-        names.write_json(run.path(names.STATE), {**run.state(), "signature": full})
-        names.write_json(
-            run.attempt(1) / names.PROVENANCE, {"format": 1, "cpu": "of some kind", "packages": {"a": "1"}}
+        recorded.append(planned_runs.entry(name, full, [f"compressor={compressor}"], config))
+        run_directory.write_json(run.path(run_directory.STATE), {**run.state(), "signature": full})
+        run_directory.write_json(
+            run.attempt(1) / run_directory.PROVENANCE, {"format": 1, "cpu": "of some kind", "packages": {"a": "1"}}
         )
-        for log in (names.STDOUT, names.STDERR):
+        for log in (run_directory.STDOUT, run_directory.STDERR):
             (run.attempt(1) / log).write_text("a line\nanother\n")
-    record.note(directory, recorded)
+    planned_runs.note(directory, recorded)
     (directory / LOCK).write_text('{"pid": 1}\n')
-    (directory / names.EVENTS).write_text('{"event": "sweep_started"}\n')
+    (directory / run_directory.EVENTS).write_text('{"event": "sweep_started"}\n')
     assert reports.__main__.main([str(directory), "--quiet"]) == 0  # tables, plots, and what it keeps for the next time
     return directory
 
@@ -205,7 +212,7 @@ def check(directory: Path, damaged: str | None) -> None:
     status = answer(sweep.__main__.main, "status", directory)
     assert all(name in status for name in others), status
     answer(reports.__main__.main, "list", directory.parent.parent)
-    for name in os.listdir(directory / names.RUNS) if (directory / names.RUNS).is_dir() else ():
+    for name in os.listdir(directory / run_directory.RUNS) if (directory / run_directory.RUNS).is_dir() else ():
         answer(reports.__main__.main, "show", directory, name)
         answer(sweep.__main__.main, "logs", directory, name)
     first = f"{directory}/{others[0]}"
@@ -213,30 +220,34 @@ def check(directory: Path, damaged: str | None) -> None:
         answer(reports.__main__.main, "diff", first, f"{directory}/{name}")
     for resumed in (False, True):
         if resumed:
-            launch._executed.clear()
-            launch._closings.clear()
+            execute._executed.clear()
+            execute._closings.clear()
             flags._typed.clear()
             answer(sweep.__main__.main, "resume", directory)
         built = answer(reports.__main__.main, directory, "--no-plots")
-        if (directory / names.SUMMARY).is_file():
-            assert set(others) <= set(pd.read_csv(directory / names.SUMMARY)["run"]), built
+        if (directory / run_directory.SUMMARY).is_file():
+            assert set(others) <= set(pd.read_csv(directory / run_directory.SUMMARY)["run"]), built
     for name in others:
-        assert Run(directory / names.RUNS / name).status() in (names.DONE, names.DIVERGED, names.FAILED)
+        assert Run(directory / run_directory.RUNS / name).status() in (
+            run_directory.DONE,
+            run_directory.DIVERGED,
+            run_directory.FAILED,
+        )
 
 
 def damage(directory: Path, path: str, how: Callable[[Path, random.Random], None], seed: int) -> str | None:
     """Damage a file of a sweep; returns the name of the run that it belongs to."""
     how(directory / path, random.Random(seed))
     parts = Path(path).parts
-    return parts[1] if parts[0] == names.RUNS else None
+    return parts[1] if parts[0] == run_directory.RUNS else None
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resume without preparing the digits and without a process for its report."""
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(launch, "calibrate", lambda: {})
-    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(execute, "calibrate", lambda: {})
+    monkeypatch.setattr(execute, "conclude", lambda: 0)
 
 
 COUNT = itertools.count()
@@ -298,10 +309,10 @@ def test_a_damaged_config_leaves_its_run_out_by_name_with_the_reason(
     directory = tmp_path / "output" / "2026-11-20" / "14-03-22"
     shutil.copytree(pristine, directory)
     (damaged, *others) = runs_of(directory)
-    how(damaged.path(names.CONFIG), random.Random(0))
+    how(damaged.path(run_directory.CONFIG), random.Random(0))
     said = answer(reports.__main__.main, directory, "--no-plots")
     assert f"left out: runs/{damaged.name}" in said
-    assert set(pd.read_csv(directory / names.SUMMARY)["run"]) == {run.name for run in others}
+    assert set(pd.read_csv(directory / run_directory.SUMMARY)["run"]) == {run.name for run in others}
     check(directory, damaged.name)
 
 
@@ -310,9 +321,11 @@ def test_a_fifo_in_a_neighbouring_sweep_is_not_waited_for(quick: None, pristine:
     for directory in directories:
         shutil.copytree(pristine, directory)
     mine, theirs = map(runs_of, directories)
-    for run, name in zip(theirs, (names.STATE, names.RESULT, names.CONFIG, names.STATE), strict=True):
+    for run, name in zip(
+        theirs, (run_directory.STATE, run_directory.RESULT, run_directory.CONFIG, run_directory.STATE), strict=True
+    ):
         become_fifo(run.path(name), random.Random(0))
-    become_fifo(directories[1] / names.SWEEP, random.Random(0))
+    become_fifo(directories[1] / run_directory.SWEEP, random.Random(0))
     become_fifo(directories[1] / LOCK, random.Random(0))
     with patience():
         assert len(Estimator(directories[0]).finished) >= len(mine) // 2

@@ -20,20 +20,23 @@ from typing import cast
 
 import pytest
 
+from gradsweep import disk_errors as disks
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError, runs_of
 from reports.__main__ import main as reports
-from sweep import disk as disks
-from sweep import failures, launch, requests, snapshot
-from sweep import run as names
 from sweep.__main__ import main
-from sweep.drive import Drive
-from sweep.heeding import Heeding
-from sweep.output import Output
-from sweep.run import UsageError, runs_of
+from sweep.attempts import failures
+from sweep.console.console import Output
+from sweep.directory import requests
+from sweep.driver.drive import Drive
+from sweep.driver.request_handler import Heeding
+from sweep.launch import execute
+from sweep.provenance import code_snapshot
 from tests.conftest import PLAYED, QUICK, ROOT, Program
 from tests.faults.conftest import StandInOf, ranks
 from tests.reports.fabricate import nine
 from tests.sweep.fakes import SUCCEED, lay_out
-from trainers.causes import cause_of
+from trainers.training.failure_cause import cause_of
 
 Mount = Callable[..., Path]
 
@@ -122,7 +125,7 @@ def test_a_full_disk_fails_what_cannot_be_written_and_a_resume_computes_it(
     code, out = sweep.finish()
     assert code == 0, out
     for run in sweep.runs:
-        assert run.status() == names.DONE and run.path("completed").read_text() == "once\n"
+        assert run.status() == run_directory.DONE and run.path("completed").read_text() == "once\n"
         assert not list(run.directory.glob(".*"))
 
 
@@ -138,7 +141,7 @@ def test_logs_go_on_when_there_is_room_again(stand_in: StandInOf, mount: Mount) 
     sweep = stand_in(script + ranks(1, 0), directory=disk / "sweep")
     code, out = sweep.finish()
     assert code == 0, out
-    text = (sweep.run.attempt(1) / names.STDOUT).read_text()
+    text = (sweep.run.attempt(1) / run_directory.STDOUT).read_text()
     assert text.startswith("begun\n") and text.endswith("\nroom\n") and "bytes could not be written]" in text
 
 
@@ -207,15 +210,15 @@ def test_steering_a_sweep_on_a_full_disk_is_a_line(
     runs = lay_out(sweep, [SUCCEED] * 2, snapshot=False)
     filled = fill(disk)
     code, out, err = command("sweep", "cancel", str(sweep))
-    assert (code, out) == (2, "") and err == FULL.format(runs[0].path(names.STATE))
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    assert (code, out) == (2, "") and err == FULL.format(runs[0].path(run_directory.STATE))
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
     assert main(["resume", str(sweep), "--quiet"]) == 2
-    assert capsys.readouterr() == ("", FULL.format(sweep / names.SWEEP))
+    assert capsys.readouterr() == ("", FULL.format(sweep / run_directory.SWEEP))
     filled.unlink()
-    monkeypatch.setattr(launch, "calibrate", dict)
-    monkeypatch.setattr(launch, "write_report", lambda directory, how: True)
+    monkeypatch.setattr(execute, "calibrate", dict)
+    monkeypatch.setattr(execute, "write_report", lambda directory, how: True)
     assert main(["resume", str(sweep), "--quiet"]) == 0
-    assert [run.status() for run in runs] == [names.DONE] * 2
+    assert [run.status() for run in runs] == [run_directory.DONE] * 2
 
 
 def test_data_that_find_no_room_are_a_line(mount: Mount) -> None:
@@ -264,12 +267,12 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Laid out before anything breaks, if it comes first."""
-    monkeypatch.setattr(launch, "_executed", {})
+    monkeypatch.setattr(execute, "_executed", {})
     lay_out(tmp_path / "sweep", [SUCCEED] * 2, snapshot=False)
     return tmp_path / "sweep"
 
 
-@pytest.mark.parametrize(("verb", "file"), [("cancel", "runs/seed=0-.*/state.json"), ("resume", names.SWEEP)])
+@pytest.mark.parametrize(("verb", "file"), [("cancel", "runs/seed=0-.*/state.json"), ("resume", run_directory.SWEEP)])
 def test_what_steers_a_sweep_says_why_a_file_cannot_be_written(
     sweep: Path,
     broken: str,
@@ -278,7 +281,7 @@ def test_what_steers_a_sweep_says_why_a_file_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
     assert main([verb, str(sweep)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and re.fullmatch(f"disk: {sweep}/{file}: {broken}.*\n", err)
@@ -340,7 +343,7 @@ def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path
     (code / "sweep" / "large.py").write_bytes(bytes(1_000_000))
     expected = rf"^sweep.snapshot=true: {disk}/.code/.*/large.py: No space left on device; valid is .*$"
     with pytest.raises(UsageError, match=expected):
-        snapshot.take(snapshot.read(code), disk / ".code")
+        code_snapshot.take(code_snapshot.read(code), disk / ".code")
     assert not list((disk / ".code").glob(".*/"))  # nothing half is left
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.plan import readable_name
-from sweep.run import UsageError, runs_of
-from sweep.settings import MpiSettings, SweepSettings
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError, runs_of
+from sweep.directory.run_layout import readable_name
+from sweep.settings.sweep import MpiSettings, SweepSettings
 from tests.conftest import PLAYED, QUICK
 from tests.faults.conftest import HERE, StandInOf, ranks
 
@@ -71,7 +71,7 @@ def test_values_of_a_sweep_from_the_command_line(multirun: Multirun, tmp_path: P
     )
     runs = runs_of(tmp_path / "sweep")
     assert len(runs) == len(words), out + err
-    assert {run.status() for run in runs} == {names.DONE}
+    assert {run.status() for run in runs} == {run_directory.DONE}
     assert {run.directory.parent for run in runs} == {tmp_path / "sweep/runs"}
     assert not list(tmp_path.rglob("*pwned")) and not list(tmp_path.parent.glob("pwned"))
 

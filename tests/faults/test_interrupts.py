@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.signals import NOTHING, Interrupted, check, deferred, hurried, interruptible
+from gradsweep import run_directory
+from sweep.system.signals import NOTHING, Interrupted, check, deferred, hurried, interruptible
 from tests.conftest import ROOT, eventually
 from tests.faults.conftest import StandInOf, ranks
 
@@ -33,7 +33,7 @@ def test_twice_ends_at_once(stand_in: StandInOf, number: signal.Signals) -> None
     launcher.send_signal(number)
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 128 + number and "Traceback" not in out
-    assert {run.status() for run in sweep.runs} == {names.CANCELLED}
+    assert {run.status() for run in sweep.runs} == {run_directory.CANCELLED}
     sweep.nothing_is_left()
 
 
@@ -44,7 +44,7 @@ def test_once_waits_for_what_ends_by_itself(stand_in: StandInOf) -> None:
     launcher.send_signal(signal.SIGINT)
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 130 and "interrupted; what was running has been ended" in out
-    assert (sweep.run.attempt(1) / names.STDOUT).read_text() == "tidied\n"
+    assert (sweep.run.attempt(1) / run_directory.STDOUT).read_text() == "tidied\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -76,7 +76,7 @@ def test_a_closed_terminal(stand_in: StandInOf) -> None:
     sweep.training()
     os.close(ours)
     assert launcher.wait(60) == 128 + signal.SIGHUP
-    assert {run.status() for run in sweep.runs} == {names.CANCELLED}
+    assert {run.status() for run in sweep.runs} == {run_directory.CANCELLED}
     sweep.nothing_is_left()
 
 
@@ -96,7 +96,7 @@ def test_a_sweep_goes_on_without_the_terminal_that_it_was_told_to_outlive(stand_
     sweep.training()
     os.close(ours)
     assert launcher.wait(60) == 0
-    assert {run.status() for run in sweep.runs} == {names.DONE}
+    assert {run.status() for run in sweep.runs} == {run_directory.DONE}
 
 
 def test_output_into_a_full_disk(stand_in: StandInOf) -> None:
@@ -104,7 +104,7 @@ def test_output_into_a_full_disk(stand_in: StandInOf) -> None:
     with open("/dev/full", "w") as full:
         launcher = sweep.start(stdout=full, stderr=full)
         assert launcher.wait(60) == 0
-    assert {run.status() for run in sweep.runs} == {names.DONE}
+    assert {run.status() for run in sweep.runs} == {run_directory.DONE}
 
 
 def test_a_signal_waits_for_the_end_of_a_step() -> None:
@@ -140,5 +140,5 @@ def test_a_signal_in_the_middle_of_a_write_is_not_mistaken_for_a_failed_write(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(Interrupted):
-        names.write_text(tmp_path / "file", "text")
+        run_directory.write_text(tmp_path / "file", "text")
     assert (tmp_path / "file").read_text() == "text"

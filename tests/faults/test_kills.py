@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.processes import processes_of
+from gradsweep import run_directory
+from sweep.system.processes import processes_of
 from tests.faults.conftest import StandIn, StandInOf, ranks
 
 POINTS, ROWS = 12, 8
@@ -23,7 +23,7 @@ def victim(sweep: StandIn, launcher: int, what: str) -> int:
     """A process of the kind; the launcher where there is none at this moment."""
     for run in sweep.runs:
         state = run.state()
-        if state["status"] == names.RUNNING:
+        if state["status"] == run_directory.RUNNING:
             mpirun = state["attempts"][-1]["pid"]
             found = processes_of(run.attempt(state["attempts"][-1]["number"]).absolute())
             of_kind = [pid for pid in found if (pid == mpirun) == (what == "mpirun")]
@@ -47,10 +47,10 @@ def test_every_run_is_done_once_whoever_is_killed(stand_in: StandInOf, seed: int
     code, resumed = sweep.finish()
     assert code == 0, out + resumed
     for run in sweep.runs:
-        assert run.status() == names.DONE and run.result() is not None
-        assert run.state()["attempts"][-1]["status"] == names.DONE
+        assert run.status() == run_directory.DONE and run.result() is not None
+        assert run.state()["attempts"][-1]["status"] == run_directory.DONE
         assert run.path("completed").read_text() == "once\n" and not run.path("begun-again").exists()
-        assert whole(run.path(names.STEPS))
+        assert whole(run.path(run_directory.STEPS))
         assert not list(run.directory.glob(".*"))  # parts of files
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep import run as names
+from gradsweep import run_directory
 from tests.faults.conftest import StandInOf, attempts
 
 AT_ONCE = """echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"; echo once >> "$4/completed" """
@@ -20,5 +20,5 @@ def test_points_of_no_seconds(stand_in: StandInOf, points: int) -> None:
     sweep.nothing_is_left()
     assert len(sweep.runs) == points
     for run in sweep.runs:
-        assert run.status() == names.DONE and attempts(run) == [("done", None)]
+        assert run.status() == run_directory.DONE and attempts(run) == [("done", None)]
         assert run.path("completed").read_text() == "once\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import failures
-from sweep import run as names
+from gradsweep import run_directory
+from sweep.attempts import failures
 from tests.conftest import PLAYED, Program
 from tests.faults.conftest import StandInOf, attempts, ranks
 from tests.faults.test_signals import SWEEP, training
@@ -71,7 +71,7 @@ def test_a_clock_that_jumps_back_a_day(stand_in: StandInOf, jumping: dict[str, s
     assert launcher.returncode == 0, out
     times = [each for run in sweep.runs for each in run.state()["attempts"]]
     assert any(each["ended"] < each["started"] for each in times)  # it did jump
-    assert {run.status() for run in sweep.runs} == {names.DONE}
+    assert {run.status() for run in sweep.runs} == {run_directory.DONE}
 
 
 @pytest.mark.mpi
@@ -99,7 +99,7 @@ def test_a_run_directory_is_removed_meanwhile(stand_in: StandInOf) -> None:
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and f"{gone.name}: retry" not in out
     assert f"({failures.INPUT}: the directory of the run has been removed; a resume lays it out again)" in out
-    assert {run.status() for run in sweep.runs if run != gone} == {names.DONE}
+    assert {run.status() for run in sweep.runs if run != gone} == {run_directory.DONE}
     sweep.nothing_is_left()
     sweep.lay_out()
     code, out = sweep.finish()
@@ -115,45 +115,47 @@ def test_a_run_whose_files_are_removed_under_it_is_not_done(stand_in: StandInOf)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and f"{gone.name}: retry" not in out
-    assert f"({failures.INPUT}: not whole: {names.CONFIG} has been removed or changed; a resume computes it" in out
+    assert (
+        f"({failures.INPUT}: not whole: {run_directory.CONFIG} has been removed or changed; a resume computes it" in out
+    )
     assert (gone.directory / "completed").exists() and gone.result() is None
-    assert {run.status() for run in sweep.runs} == {names.DONE} and len(sweep.runs) == 2
+    assert {run.status() for run in sweep.runs} == {run_directory.DONE} and len(sweep.runs) == 2
     sweep.lay_out()
     code, out = sweep.finish()
     assert code == 0 and "1 of 3 runs to do" in out
-    assert [line.split(",")[0] for line in gone.path(names.STEPS).read_text().splitlines()[:2]] == ["step", "1"]
+    assert [line.split(",")[0] for line in gone.path(run_directory.STEPS).read_text().splitlines()[:2]] == ["step", "1"]
 
 
-@pytest.mark.parametrize("what", [names.CONFIG, "directory"])
+@pytest.mark.parametrize("what", [run_directory.CONFIG, "directory"])
 def test_a_run_is_changed_before_its_turn(stand_in: StandInOf, what: str) -> None:
     """What is computed under a signature is what the signature says, or nothing."""
     sweep = stand_in(f'cp "$4/config.yaml" "$4/computed"; {ranks(5, 0.2)}', points=5)
     launcher = sweep.start()
     sweep.training()
-    last = next(run for run in reversed(sweep.runs) if run.status() == names.PENDING)
-    config = last.path(names.CONFIG).read_text()
+    last = next(run for run in reversed(sweep.runs) if run.status() == run_directory.PENDING)
+    config = last.path(run_directory.CONFIG).read_text()
     if what == "directory":
         shutil.rmtree(last.directory)
     else:
-        last.path(names.CONFIG).write_text(config.replace("epochs: 1", "epochs: 2"))
+        last.path(run_directory.CONFIG).write_text(config.replace("epochs: 1", "epochs: 2"))
     out, _ = launcher.communicate(timeout=120)
     assert "has been removed" in out and not last.path("computed").exists()
-    if what == names.CONFIG:
+    if what == run_directory.CONFIG:
         assert attempts(last) == [("failed", failures.INPUT)]
     sweep.lay_out()
     code, out = sweep.finish()
     assert code == 0, out
-    assert last.path("computed").read_text() == config and last.status() == names.DONE
+    assert last.path("computed").read_text() == config and last.status() == run_directory.DONE
 
 
 def test_a_state_that_somebody_has_damaged(stand_in: StandInOf) -> None:
     sweep = stand_in(ranks(10, 0.1), points=3)
     launcher = sweep.start()
     run = sweep.training()
-    run.path(names.STATE).write_text('{"status": [], "attempts": {"a"')
+    run.path(run_directory.STATE).write_text('{"status": [], "attempts": {"a"')
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 0, out
-    assert {each.status() for each in sweep.runs} == {names.DONE}
+    assert {each.status() for each in sweep.runs} == {run_directory.DONE}
 
 
 def test_the_sweep_directory_is_removed_meanwhile(stand_in: StandInOf) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from sweep import failures, memory
+from sweep.attempts import failures
+from sweep.system import oom_kills
 from tests.faults.conftest import StandInOf, attempts, ranks
-from trainers.causes import cause_of
+from trainers.training.failure_cause import cause_of
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -77,7 +78,8 @@ def test_ranks_say_so_themselves() -> None:
 
 def test_a_limit_of_the_shells_is_felt_as_such() -> None:
     """ulimit -v: what a rank then raises, in a process of its own."""
-    code = "from trainers.causes import cause_of\ntry: bytearray(1 << 31)\nexcept MemoryError as e: print(cause_of(e))"
+    load = "from trainers.training.failure_cause import cause_of"
+    code = f"{load}\ntry: bytearray(1 << 31)\nexcept MemoryError as e: print(cause_of(e))"
     done = subprocess.run(
         ["bash", "-c", 'ulimit -v 1000000; exec "$0" -c "$1"', sys.executable, code], capture_output=True, text=True
     )
@@ -96,8 +98,8 @@ def test_a_limit_of_the_shells_is_felt_as_such() -> None:
 def test_where_the_kernel_counts(tmp_path: Path, cgroups: str, file: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("low 0\noom_kill 3\n")
-    assert memory.counter_file(cgroups, tmp_path) == tmp_path / file
+    assert oom_kills.counter_file(cgroups, tmp_path) == tmp_path / file
 
 
 def test_without_a_counter_nothing_is_claimed(tmp_path: Path) -> None:
-    assert memory.counter_file("0::/x\n", tmp_path) is None
+    assert oom_kills.counter_file("0::/x\n", tmp_path) is None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.run import runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
 from tests.conftest import PLAYED, QUICK, ROOT, Program, eventually
 from tests.sweep.fakes import SLEEP, end_launcher
 
@@ -48,7 +48,7 @@ def test_a_sweep_without_locks(start: Callable[..., Program], tmp_path: Path, na
     """Begun, looked at, not begun twice, killed, resumed."""
     (tmp_path / "rank.sh").write_text(f"{SLEEP}\n")
     first = start(*GRID, without=PLAYED, **broken(name))
-    eventually(lambda: any(run.status() == names.RUNNING for run in runs_of(tmp_path / "sweep")))
+    eventually(lambda: any(run.status() == run_directory.RUNNING for run in runs_of(tmp_path / "sweep")))
     _, out, err = commands(tmp_path, name, "status", "sweep")
     assert f"run by pid {first.process.pid} on " in out and err == ""
     code, _, err = start(*GRID, without=PLAYED, **broken(name)).end()
@@ -61,7 +61,7 @@ def test_a_sweep_without_locks(start: Callable[..., Program], tmp_path: Path, na
     (tmp_path / "rank.sh").write_text(DONE)
     code, _, err = commands(tmp_path, name, "resume", "sweep")
     assert code == 0 and err.count(str(tmp_path / "sweep") + NO_LOCKS) == 1 and "Traceback" not in err
-    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [names.DONE] * 2
+    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [run_directory.DONE] * 2
     assert not list((tmp_path / "sweep").rglob(".soft-*"))
 
 
@@ -69,7 +69,7 @@ def test_a_sweep_is_left_to_the_background_without_locks(start: Callable[..., Pr
     (tmp_path / "rank.sh").write_text(f"{SLEEP}\n")
     code, out, err = start(*GRID, "sweep.wait=false", without=PLAYED, **broken("ENOLCK")).end()
     assert code == 0 and "2 of 2 runs to do" in out and err.count(NO_LOCKS) == 1
-    eventually(lambda: runs_of(tmp_path / "sweep")[0].status() == names.RUNNING)
+    eventually(lambda: runs_of(tmp_path / "sweep")[0].status() == run_directory.RUNNING)
     code, _, err = start(*GRID, without=PLAYED, **broken("ENOLCK")).end()
     assert code == 2 and "another process is running this sweep" in err
     code, out, err = commands(tmp_path, "ENOLCK", "cancel", "sweep")

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import failures
-from sweep import run as names
-from sweep.capture import Log
-from sweep.mpirun import MpiRun
+from gradsweep import run_directory
+from sweep.attempts import failures
+from sweep.attempts.mpirun import MpiRun
+from sweep.system.log_capture import Log
 from tests.conftest import eventually
 from tests.faults.conftest import StandInOf, attempts, ranks
 
@@ -60,12 +60,12 @@ def test_a_flood_of_a_gigabyte_is_capped_and_harms_nobody(stand_in: StandInOf) -
     sweep = stand_in(f"{fails}{ranks(3, 0.05)}", points=4, log_megabytes=2)
     launcher = sweep.start()
     flooded = next(run for run in sweep.runs if run.name.startswith("seed=0"))
-    log = flooded.attempt(1) / names.STDOUT
+    log = flooded.attempt(1) / run_directory.STDOUT
     most = 0
     while launcher.poll() is None:
         most = max(most, log.stat().st_size if log.exists() else 0)
     assert launcher.returncode == 0
-    assert {run.status() for run in sweep.runs} == {names.DONE}
+    assert {run.status() for run in sweep.runs} == {run_directory.DONE}
     text = log.read_bytes()
     assert 1_000_000 < most <= 2_000_000 and len(text) <= 2_000_000
     (note,) = LEFT_OUT.finditer(text)
@@ -79,12 +79,12 @@ def test_the_last_words_of_a_run_survive_its_launcher(stand_in: StandInOf) -> No
     launcher = sweep.start()
     attempt = sweep.run.attempt(1)
     eventually(
-        lambda: (attempt / names.STDOUT).exists() and (attempt / names.STDOUT).read_text() == "begun\n"
+        lambda: (attempt / run_directory.STDOUT).exists() and (attempt / run_directory.STDOUT).read_text() == "begun\n"
     )  # at once
     launcher.kill()
     launcher.communicate(timeout=120)
-    eventually(lambda: (attempt / names.STDOUT).read_text() == "begun\nlast words\n")
-    assert (attempt / names.STDERR).read_text() == "to err\n"
+    eventually(lambda: (attempt / run_directory.STDOUT).read_text() == "begun\nlast words\n")
+    assert (attempt / run_directory.STDERR).read_text() == "to err\n"
 
 
 def test_a_killed_launcher_leaves_no_temporary_directory(stand_in: StandInOf) -> None:
@@ -117,7 +117,7 @@ def test_logs_are_written_until_the_end_whatever_signal_comes(tmp_path: Path, nu
     )
     attempt = task.start([0])
     assert attempt._capture is not None
-    eventually(lambda: (attempt.directory / names.STDOUT).read_text() == "begun\n")
+    eventually(lambda: (attempt.directory / run_directory.STDOUT).read_text() == "begun\n")
     attempt._capture.process.send_signal(number)
-    attempt.stop(names.CANCELLED, "the test wants it")
-    assert (attempt.directory / names.STDOUT).read_text() == "begun\nend\n"
+    attempt.stop(run_directory.CANCELLED, "the test wants it")
+    assert (attempt.directory / run_directory.STDOUT).read_text() == "begun\nend\n"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sweep import failures
-from sweep import run as names
-from sweep.executor import RunJob
-from sweep.local import SlotExecutor
-from sweep.mpirun import MpiRun
-from sweep.retries import LONGEST_S, Retries
-from sweep.settings import SweepSettings
+from gradsweep import run_directory
+from sweep.attempts import failures
+from sweep.attempts.mpirun import MpiRun
+from sweep.driver.retries import LONGEST_S, Retries
+from sweep.executors.base import RunJob
+from sweep.executors.local import SlotExecutor
+from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 from tests.faults.conftest import StandIn, StandInOf, attempts, by_seed, ranks
 
@@ -61,7 +61,7 @@ def test_what_will_not_pass_is_not(stand_in: StandInOf) -> None:
 
 
 def test_what_a_killed_rank_was_writing_is_gone_with_its_attempt(stand_in: StandInOf) -> None:
-    half = f'echo "{{" > "$4/.{names.RESULT}.c2fgcejq"'
+    half = f'echo "{{" > "$4/.{run_directory.RESULT}.c2fgcejq"'
     sweep = stand_in(f"if {FIRST}; then {half}; kill -9 $$; fi; {ranks(2, 0)}")
     assert sweep.finish()[0] == 0
     assert len(attempts(sweep.run)) == 2 and not list(sweep.run.directory.glob(".*"))
@@ -87,14 +87,14 @@ def test_a_run_whose_time_is_over_goes_on_where_it_was_saved(stand_in: StandInOf
     *before, last = attempts(sweep.run)
     assert last == ("done", None) and before and set(before) == {("timeout", failures.TIME)}
     assert "saved at step" in sweep.run.state()["attempts"][0]["reason"]
-    rows = [row["step"] for row in csv.DictReader(sweep.run.path(names.STEPS).open())]
+    rows = [row["step"] for row in csv.DictReader(sweep.run.path(run_directory.STEPS).open())]
     assert rows == [str(step) for step in range(1, 21)] and sweep.run.path("completed").read_text() == "once\n"
 
 
 def test_one_that_saved_nothing_does_not(stand_in: StandInOf) -> None:
     sweep = stand_in(ranks(1000, 0.1), time_minutes=0.01)
     code, out = sweep.finish()
-    assert code == 1 and sweep.run.status() == names.TIMEOUT
+    assert code == 1 and sweep.run.status() == run_directory.TIMEOUT
     assert attempts(sweep.run) == [("timeout", failures.TIME)]
     assert "over its time of 0.01 minutes (sweep.time_minutes)" in out
 
@@ -103,11 +103,11 @@ def test_a_run_that_waits_for_its_retry_says_so_and_a_signal_ends_the_wait(stand
     sweep = stand_in("kill -9 $$", backoff_s=500)
     launcher = sweep.start()
     eventually(lambda: "retry 1 of 2" in str(sweep.run.state().get("reason")))
-    assert sweep.run.status() == names.PENDING
+    assert sweep.run.status() == run_directory.PENDING
     launcher.send_signal(signal.SIGINT)
     launcher.communicate(timeout=120)
     assert launcher.returncode == 130
-    assert sweep.run.status() == names.FAILED and "killed by SIGKILL" in sweep.run.state()["reason"]
+    assert sweep.run.status() == run_directory.FAILED and "killed by SIGKILL" in sweep.run.state()["reason"]
     assert attempts(sweep.run) == [("failed", failures.KILLED)]
 
 
@@ -118,15 +118,15 @@ def test_who_stops_a_sweep_stops_its_retries(stand_in: StandInOf) -> None:
     launcher.send_signal(signal.SIGUSR1)
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and "retry" not in out
-    assert {run.status() for run in sweep.runs} == {names.PREEMPTED, names.CANCELLED}
+    assert {run.status() for run in sweep.runs} == {run_directory.PREEMPTED, run_directory.CANCELLED}
 
 
 def test_fail_fast(stand_in: StandInOf) -> None:
     sweep = stand_in(f'case "$4" in *seed=0*) exit 3;; esac; {ranks(1000, 0.1)}', points=5, fail_fast=True)
     code, out = sweep.finish()
     assert code == 1 and "sweep.fail_fast=true: seed=0-" in out
-    assert sorted(run.status() for run in sweep.runs) == [names.CANCELLED] * 4 + [names.FAILED]
-    cancelled = next(run for run in sweep.runs if run.status() == names.CANCELLED)
+    assert sorted(run.status() for run in sweep.runs) == [run_directory.CANCELLED] * 4 + [run_directory.FAILED]
+    cancelled = next(run for run in sweep.runs if run.status() == run_directory.CANCELLED)
     assert cancelled.state()["reason"].startswith("sweep.fail_fast=true: seed=0-")
 
 
@@ -135,8 +135,8 @@ def test_max_failures(stand_in: StandInOf) -> None:
     sweep = stand_in(f"{fails}; {ranks(1000, 0.1)}", points=6, max_failures=2)
     code, out = sweep.finish()
     assert code == 1 and "sweep.max_failures=2: " in out
-    assert sum(run.status() == names.FAILED for run in sweep.runs) == 2
-    assert sum(run.status() == names.CANCELLED for run in sweep.runs) >= 1
+    assert sum(run.status() == run_directory.FAILED for run in sweep.runs) == 2
+    assert sum(run.status() == run_directory.CANCELLED for run in sweep.runs) >= 1
 
 
 Job = Callable[..., RunJob]
@@ -146,7 +146,7 @@ Job = Callable[..., RunJob]
 def job(tmp_path: Path) -> Job:
     """A job that has failed."""
 
-    def make(cause: str, status: str = names.FAILED, name: str = "run") -> RunJob:
+    def make(cause: str, status: str = run_directory.FAILED, name: str = "run") -> RunJob:
         (tmp_path / name).mkdir(exist_ok=True)
         executor = SlotExecutor(tmp_path)
         made = RunJob(executor, MpiRun(str(tmp_path / name), 1, 1, [], {}))
@@ -172,7 +172,9 @@ def test_no_memory_is_tried_once_again_and_alone_from_then_on(job: Job) -> None:
     assert retries.again(job(failures.MEMORY)) is None
 
 
-@pytest.mark.parametrize("status", [names.CANCELLED, names.PREEMPTED, names.DIVERGED, names.DONE])
+@pytest.mark.parametrize(
+    "status", [run_directory.CANCELLED, run_directory.PREEMPTED, run_directory.DIVERGED, run_directory.DONE]
+)
 def test_what_has_not_failed_is_not_tried_again(job: Job, status: str) -> None:
     assert Retries(SweepSettings()).again(job(failures.KILLED, status)) is None
 

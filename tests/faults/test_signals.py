@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.processes import processes_of
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.system.processes import processes_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
 from tests.faults.conftest import ranks
 
@@ -37,7 +37,7 @@ def training(tmp_path: Path, part: str) -> Run:
 
     def ready() -> Run | None:
         run = run_named(tmp_path, part)
-        return run if run is not None and names.last_row(run.path(names.STEPS)) else None
+        return run if run is not None and run_directory.last_row(run.path(run_directory.STEPS)) else None
 
     run = eventually(ready, 240)
     assert isinstance(run, Run)
@@ -69,13 +69,13 @@ def test_a_killed_rank_fails_its_run_only(start: Start, tmp_path: Path) -> None:
     program = start("-m", SWEEP, *ENDLESS[:1], "epochs=1000000,1", "workers=2", "sweep.retries=0")
     run = training(tmp_path, "epochs=1000000")
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
-    eventually(lambda: run.status() == names.FAILED, 120)
+    eventually(lambda: run.status() == run_directory.FAILED, 120)
     code, out, err = program.end(240)
     assert code == 1
     assert "SIGKILL" in run.state()["reason"]
     assert "python -m sweep resume sweep" in out
     other = run_named(tmp_path, "epochs=1-")
-    assert other is not None and other.status() == names.DONE
+    assert other is not None and other.status() == run_directory.DONE
     assert nothing_left(run)
 
 
@@ -84,12 +84,12 @@ def test_a_killed_rank_is_tried_again_from_the_last_checkpoint(start: Start, tmp
         "-m", SWEEP, "experiment=quick", "epochs=60", "workers=2", "sweep.backoff_s=0", "checkpoint.every_steps=20"
     )
     run = training(tmp_path, "")
-    eventually(lambda: list(run.path(names.CHECKPOINT).glob("step-*")), 240)
+    eventually(lambda: list(run.path(run_directory.CHECKPOINT).glob("step-*")), 240)
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
     code, out, err = program.end(240)
     assert code == 0, out + err
     assert "retry 1 of 2 in 0 s" in out
-    assert [each["status"] for each in run.state()["attempts"]] == [names.FAILED, names.DONE]
+    assert [each["status"] for each in run.state()["attempts"]] == [run_directory.FAILED, run_directory.DONE]
     result = run.result()
     assert result is not None and len(result["resumed_after"]) == 1 and result["resumed_after"][0] >= 20
     assert nothing_left(run)
@@ -101,7 +101,7 @@ def test_a_rank_that_raises_fails_its_run_with_the_reason(start: Start, tmp_path
     code, out, err = program.end(240)
     assert code == 1
     (run,) = runs_of(tmp_path / "sweep")
-    assert run.status() == names.FAILED
+    assert run.status() == run_directory.FAILED
     assert run.state()["reason"].startswith("workers=1: the MPI world has 2 rank(s)")
     assert "workers=1: the MPI world has 2 rank(s)" in out
 
@@ -127,7 +127,7 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
     assert code == 128 + number
     assert "Traceback" not in err
     assert nothing_left(run)
-    assert [each.status() for each in runs_of(tmp_path / "sweep")] == [names.CANCELLED, names.CANCELLED]
+    assert [each.status() for each in runs_of(tmp_path / "sweep")] == [run_directory.CANCELLED, run_directory.CANCELLED]
 
 
 def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
@@ -136,21 +136,21 @@ def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
     settings = ("-m", SWEEP, "experiment=quick", "workers=2")
     assert multirun(*settings, "epochs=1")[0] == 0
     first = run_named(tmp_path, "epochs=1-")
-    assert first is not None and first.status() == names.DONE
-    finished = first.path(names.RESULT).stat().st_mtime_ns
+    assert first is not None and first.status() == run_directory.DONE
+    finished = first.path(run_directory.RESULT).stat().st_mtime_ns
     grid = (*settings, "epochs=1,100", "sweep.resume=sweep")
     program = start(*grid)
     run = training(tmp_path, "epochs=100")
     program.process.kill()
     program.end(240)
     eventually(lambda: nothing_left(run))
-    assert run.status() == names.RUNNING  # nobody was left to say otherwise
+    assert run.status() == run_directory.RUNNING  # nobody was left to say otherwise
 
     code, out, err = multirun(*grid)
     assert code == 0, out + err
     assert "1 of 2 runs to do" in out
-    assert first.path(names.RESULT).stat().st_mtime_ns == finished
-    assert [attempt["status"] for attempt in run.state()["attempts"]] == [names.FAILED, names.DONE]
+    assert first.path(run_directory.RESULT).stat().st_mtime_ns == finished
+    assert [attempt["status"] for attempt in run.state()["attempts"]] == [run_directory.FAILED, run_directory.DONE]
     assert run.state()["attempts"][0]["reason"] == "the launcher was killed"
 
 
@@ -158,7 +158,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run_as_diverged(multirun: Multirun
     code, out, err = multirun("-m", SWEEP, *ENDLESS, "optimizer.lr=1e12", "workers=1")
     assert code == 1
     (run,) = runs_of(tmp_path / "sweep")
-    assert run.status() == names.DIVERGED
+    assert run.status() == run_directory.DIVERGED
     assert "loss is" in run.state()["reason"]
 
 

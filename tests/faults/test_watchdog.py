@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sweep import failures
-from sweep import run as names
-from sweep.limits import Limits, Watch
-from sweep.local import SlotExecutor
-from sweep.mpirun import MpiRun
-from sweep.processes import processes_of
+from gradsweep import run_directory
+from sweep.attempts import failures
+from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.watchdog import Limits, Watch
+from sweep.executors.local import SlotExecutor
+from sweep.system.processes import processes_of
 from tests.conftest import ENDLESS, Program, eventually
 from tests.faults.conftest import StandInOf, attempts, by_seed, ranks
 from tests.faults.test_signals import SWEEP, nothing_left, ranks_of, training
@@ -24,7 +24,7 @@ from tests.faults.test_signals import SWEEP, nothing_left, ranks_of, training
 IN_MPI = """
 import os, sys, time
 from pathlib import Path
-from trainers import stopping
+from trainers.mpi import stopping
 stopping.listen()
 stopping.stacks_into(Path(os.environ["GRADSWEEP_ATTEMPT"]), int(os.environ["OMPI_COMM_WORLD_RANK"]))
 from mpi4py import MPI
@@ -92,7 +92,7 @@ def test_every_rank_says_where_it_hangs(tmp_path: Path) -> None:
     executor = SlotExecutor(tmp_path)
     (job,) = executor.submit_runs([task])
     job.wait()
-    assert (job.status, job.cause) == (names.FAILED, failures.HANG)
+    assert (job.status, job.cause) == (run_directory.FAILED, failures.HANG)
     texts = [(task.run.attempt(1) / f"stacks-{rank}.txt").read_text() for rank in range(3)]
     assert [(text.count(" in waits"), text.count(" in stuck")) for text in texts] == [(0, 1), (1, 0), (1, 0)]
     assert "attempt-1/stacks-*.txt say where" in str(job.reason)
@@ -109,6 +109,6 @@ def test_a_training_that_hangs_shows_its_stacks(start: Callable[..., Program], t
     code, out, err = program.end(400)
     assert code == 1 and "no progress for 1.5 minutes" in out
     assert attempts(run) == [("failed", failures.HANG)]
-    assert 'trainers/loop.py", line' in (run.attempt(1) / "stacks-0.txt").read_text()
+    assert 'trainers/training/loop.py", line' in (run.attempt(1) / "stacks-0.txt").read_text()
     assert not (run.attempt(1) / "stacks-1.txt").exists()  # of the one that was stopped: it was empty
     eventually(lambda: nothing_left(run))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gradsweep import run_directory as rundir
 from reports.build import PLOTS, Built, build, render
 from reports.plots import Picture
-from sweep import run as rundir
 from tests.reports import fabricate
 
 if TYPE_CHECKING:

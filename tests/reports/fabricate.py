@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
 
 GRADIENT_BYTES = 310_248
 STEPS_PER_EPOCH = 12

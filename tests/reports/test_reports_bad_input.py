@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 
 import reports
-from reports import gather, places, rows, runs
+from gradsweep import run_directory as rundir
+from gradsweep import yaml_files
+from gradsweep.signature import signature
 from reports.__main__ import main
 from reports.build import build
-from reports.collect import Report
-from sweep import run as rundir
-from sweep import yaml_files
-from sweep.signature import signature
+from reports.reading import csv_rows, find_runs, incremental, run_row
+from reports.reading.report import Report
 from tests.reports import fabricate
 
 
@@ -238,8 +238,8 @@ def test_runs_that_may_not_be_listed(sweep: Path, monkeypatch: pytest.MonkeyPatc
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(places.os, "scandir", refuse)
-    assert places.sweeps(sweep.parent) == [sweep]
+    monkeypatch.setattr(find_runs.os, "scandir", refuse)
+    assert find_runs.sweeps(sweep.parent) == [sweep]
     assert told(build(sweep, pictures=()).report) == [(rundir.RUNS, "Permission denied")]
 
 
@@ -275,26 +275,26 @@ def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path
 @pytest.mark.parametrize("after", [rundir.CONFIG, rundir.STATE, "row"])
 def test_a_run_that_is_removed_while_it_is_read(after: str, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (first, *_) = directories(sweep)
-    read, row = runs.Files.read, runs.row
+    read, row = run_row.Files.read, run_row.row
 
-    def remove(files: runs.Files) -> None:
+    def remove(files: run_row.Files) -> None:
         if files.directory == first:
             shutil.rmtree(first)
 
-    def reading(files: runs.Files, name: str) -> bytes | None:
+    def reading(files: run_row.Files, name: str) -> bytes | None:
         data = read(files, name)
         if name == after:
             remove(files)
         return data
 
-    def whole(files: runs.Files, configs: gather.Configs) -> object:
+    def whole(files: run_row.Files, configs: incremental.Configs) -> object:
         found = row(files, configs)
         if after == "row":
             remove(files)
         return found
 
-    monkeypatch.setattr(runs.Files, "read", reading)
-    monkeypatch.setattr(runs, "row", whole)
+    monkeypatch.setattr(run_row.Files, "read", reading)
+    monkeypatch.setattr(run_row, "row", whole)
     report = build(sweep, pictures=()).report
     _ = report.profile
     if after == rundir.CONFIG:
@@ -314,7 +314,7 @@ def test_a_sweep_that_is_removed_while_it_is_read(sweep: Path, monkeypatch: pyte
     found = reports.load(sweep)
     shutil.rmtree(sweep)
     assert found.epochs.empty and found.profile.empty
-    assert list(found.epochs) == ["sweep", "run", *rows.EPOCHS.columns]
+    assert list(found.epochs) == ["sweep", "run", *csv_rows.EPOCHS.columns]
     assert told(Report([sweep])) == [(rundir.RUNS, "No such file or directory")]
 
 
@@ -333,9 +333,9 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 def test_what_is_read_line_by_line_is_what_is_there(damage: str, sweep: Path) -> None:
     path = directories(sweep)[0] / rundir.EPOCHS
     every_run_has = len(rundir.EPOCH_COLUMNS)
-    before, _ = rows.read(path, rows.EPOCHS)
+    before, _ = csv_rows.read(path, csv_rows.EPOCHS)
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
-    after, problem = rows.read(path, rows.EPOCHS)
+    after, problem = csv_rows.read(path, csv_rows.EPOCHS)
     assert np.isnan(after[every_run_has:]).all()
     before, after = before[:every_run_has], after[:every_run_has]
     lost = {"quotes": 1, "short line": 1}.get(damage, 0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gradsweep import run_directory as rundir
 from reports.build import Built, read, render
-from sweep import run as rundir
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
 

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 
 import reports
-from reports import cache, gather, rows, runs
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.reading import cache, csv_rows, incremental, run_row
 from tests.conftest import ROOT
 from tests.reports import fabricate
 
@@ -32,16 +32,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of the files of runs that were read, in a list that a test may clear."""
     seen: list[str] = []
 
-    def row(files: object, configs: object, row: Callable = runs.row) -> object:
+    def row(files: object, configs: object, row: Callable = run_row.row) -> object:
         seen.append(rundir.CONFIG)
         return row(files, configs)
 
-    def batch(paths: list[Path], table: rows.Table, batch: Callable = rows._batch) -> object:
+    def batch(paths: list[Path], table: csv_rows.Table, batch: Callable = csv_rows._batch) -> object:
         seen.extend(path.name for path in paths)
         return batch(paths, table)
 
-    monkeypatch.setattr(gather.runs, "row", row)
-    monkeypatch.setattr(rows, "_batch", batch)
+    monkeypatch.setattr(incremental.runs, "row", row)
+    monkeypatch.setattr(csv_rows, "_batch", batch)
     yield seen
 
 
@@ -183,7 +183,7 @@ def test_what_another_version_has_left_is_not_used_but_removed(sweep: Path, monk
 
 def test_the_version_follows_from_what_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copied = shutil.copytree(ROOT / "reports", tmp_path / "reports", ignore=shutil.ignore_patterns("__pycache__"))
-    code = "from reports import cache; print(cache._version())"
+    code = "from reports.reading import cache; print(cache._version())"
 
     def version() -> str:
         command = [sys.executable, "-c", code]

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 import reports
-from reports import rows
+from gradsweep import planned_runs
+from gradsweep import run_directory as rundir
 from reports.build import build
-from reports.collect import RUN_COLUMNS
-from sweep import record
-from sweep import run as rundir
+from reports.reading import csv_rows
+from reports.reading.report import RUN_COLUMNS
 from tests.conftest import ROOT
 from tests.reports import fabricate
 
@@ -33,7 +33,7 @@ def mean(table: list[dict[str, str]], column: str) -> float:
     return sum(float(row[column]) for row in table) / len(table)
 
 
-def reasons(report: reports.collect.Report) -> dict[str, str]:
+def reasons(report: reports.reading.report.Report) -> dict[str, str]:
     return {entry.path.name: entry.reason for entry in report.left_out}
 
 
@@ -68,7 +68,7 @@ def test_columns_have_the_documented_types(nine: Path, tmp_path: Path) -> None:
 
 def test_epochs_and_steps_are_the_rows_of_all_runs(nine: Path) -> None:
     report = reports.load(nine)
-    assert list(report.epochs) == ["sweep", "run", *rows.EPOCHS.columns] and len(report.epochs) == 9 * 15
+    assert list(report.epochs) == ["sweep", "run", *csv_rows.EPOCHS.columns] and len(report.epochs) == 9 * 15
     assert list(report.steps) == ["sweep", "run", *rundir.STEP_COLUMNS] and len(report.steps) == 9 * 180
     assert report.steps["step"].dtype == "Int64" and report.steps["loss"].dtype == "float64"
     assert report.steps["compression_error"].isna().any(), "not measured on each step"
@@ -226,11 +226,11 @@ def test_rows_that_a_result_knows_of_are_missed(tmp_path: Path) -> None:
 def test_a_run_that_is_recorded_and_has_no_directory_is_left_out(tmp_path: Path) -> None:
     nine = fabricate.nine(tmp_path / "nine")
     kept, gone, _ = sorted(nine.glob("runs/*"))[:3]
-    entries = [record.entry(path.name, f"{number}", [], {}) for number, path in enumerate((kept, gone))]
-    record.note(nine, entries)
+    entries = [planned_runs.entry(path.name, f"{number}", [], {}) for number, path in enumerate((kept, gone))]
+    planned_runs.note(nine, entries)
     shutil.rmtree(gone)
     report = reports.load(nine)
-    assert len(report.runs) == 8 and reasons(report) == {gone.name: f"missing: {record.GONE}"}
+    assert len(report.runs) == 8 and reasons(report) == {gone.name: f"missing: {planned_runs.GONE}"}
 
 
 def test_a_config_that_contains_itself_is_left_out(tmp_path: Path) -> None:

@@ -14,14 +14,16 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from reports import formats, plots, style
+from gradsweep import run_directory as rundir
+from reports import plots
 from reports.__main__ import main
 from reports.build import Built
-from reports.cache import DIRECTORY as CACHE
-from reports.commands import build, choosing
+from reports.commands import build, table_options
 from reports.page import assets
-from reports.text import number, spread
-from sweep import run as rundir
+from reports.plots import style
+from reports.reading.cache import DIRECTORY as CACHE
+from reports.reading.text import number, spread
+from reports.tables import formats
 from tests.conftest import ROOT
 from tests.reports import fabricate
 
@@ -102,7 +104,7 @@ def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Comma
 
 
 def test_what_commands_say_without_loading_it_is_so() -> None:
-    assert build._PICTURES == plots.FORMATS and tuple(formats.FORMATS) == choosing._FORMATS
+    assert build._PICTURES == plots.FORMATS and tuple(formats.FORMATS) == table_options._FORMATS
     assert matplotlib.rc_params_from_file(style.STYLE)["figure.dpi"] == assets.DPI
 
 

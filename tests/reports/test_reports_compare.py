@@ -14,10 +14,10 @@ import pytest
 from scipy import stats
 
 import reports
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
-from reports.compare import FEW, NEITHER, NEW, SAME, UNKNOWN, Comparison, compare
-from reports.measures import ACCURACY, THROUGHPUT
-from sweep import run as rundir
+from reports.analysis.compare import FEW, NEITHER, NEW, SAME, UNKNOWN, Comparison, compare
+from reports.analysis.measures import ACCURACY, THROUGHPUT
 from tests.reports import fabricate
 
 SEEDS = 5

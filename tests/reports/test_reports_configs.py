@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports import configs
-from sweep.signature import signature
-from sweep.yaml_files import Dumper
+from gradsweep.signature import signature
+from gradsweep.yaml_files import Dumper
+from reports.reading import configs
 from tests.reports import fabricate
 
 TEXTS = st.text(st.characters(codec="utf-8"))

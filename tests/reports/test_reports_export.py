@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 
 import reports
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
 from reports.exports import PACKAGES, runs
-from sweep import run as rundir
 from tests.reports import fabricate
 from tests.trainers import test_trackers
-from trainers import config, machine
+from trainers.config import run_config
+from trainers.rules import machine
 from trainers.trackers import Trackers, options_of
 
 ENDED_S = pd.Timestamp("2026-11-20T14:05:01.123Z").timestamp()
@@ -113,13 +114,13 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     full = dict.fromkeys(rundir.STEP_COLUMNS, 0.5) | {"step": 1, "epoch": 1, "samples": 8}
     (run / rundir.STEPS).unlink()
     rundir.append_rows(run / rundir.STEPS, rundir.STEP_COLUMNS, [full])
-    live = Trackers(config.parse(resolved), tmp_path)
+    live = Trackers(run_config.parse(resolved), tmp_path)
     monkeypatch.setattr(live, "_running", [("told", Told())])
     live.steps([full])
     live.epoch(dict.fromkeys(rundir.EPOCH_COLUMNS, 1.0))
     (exported,) = runs.ended(reports.load(sweep))
     assert {name for point in exported.read() for name in point.values} == Told.names and len(Told.names) > 25
-    said = options_of(config.parse(resolved))
+    said = options_of(run_config.parse(resolved))
     for name, value in exported.options.items():
         assert value in (said[name], str(said[name])), name  # a list is a text in both
     assert exported.options["compressor"] == "qsgd" and exported.options["workers"] == 2

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
-from reports.commands import following
-from reports.commands.following import Followed, stamp
-from sweep import run as rundir
-from sweep.directory import Sweep
+from reports.commands import follow
+from reports.commands.follow import Followed, stamp
+from sweep.directory.sweep_directory import Sweep
 from tests.conftest import ROOT
 from tests.reports import fabricate
 
@@ -42,7 +42,7 @@ def once_per_nap(monkeypatch: pytest.MonkeyPatch, *events: object) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: left.pop(0)())
 
 
-@pytest.mark.parametrize("name", following.FILES)
+@pytest.mark.parametrize("name", follow.FILES)
 def test_a_sweep_has_changed_when_a_file_of_a_run_has(name: str, sweep: Path) -> None:
     before = stamp(sweep)
     assert stamp(sweep) == before

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 import reports
-from reports import formats
-from reports.grid import lay_out
-from reports.table import Cell, Column, Row, Table
-from reports.tables import tables
+from reports.analysis.grid import lay_out
+from reports.analysis.table import Cell, Column, Row, Table
+from reports.tables import formats
+from reports.tables.sweep_tables import tables
 from tests.reports import fabricate
 
 NASTY = '50% of $x_1 & {a}\\b ~^ #1 <b> "q" | -- [c] ± * † naïve'

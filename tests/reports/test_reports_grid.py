@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import reports
-from reports.grid import Grid, lay_out
-from reports.text import setting
+from reports.analysis.grid import Grid, lay_out
+from reports.reading.text import setting
 from tests.reports import fabricate
 
 

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 import reports
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import lay_out
 from reports.build import build
-from reports.formats import to_markdown
-from reports.grid import lay_out
-from reports.machines import remarks
-from reports.tables import tables
-from sweep import run as rundir
+from reports.reading.machines import remarks
+from reports.tables.formats import to_markdown
+from reports.tables.sweep_tables import tables
 from tests.reports import fabricate
 
 EPYC: Mapping[str, Any] = {

@@ -12,14 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 import reports
-from reports import style
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import Grid, lay_out
 from reports.build import read
 from reports.exports import runs as exports
-from reports.grid import Grid, lay_out
 from reports.page import cells
-from reports.plots import Plot, layout, makers
-from reports.tables import headline, tables
-from sweep import run as rundir
+from reports.plots import Plot, layout, makers, style
+from reports.tables.sweep_tables import headline, tables
 from tests.reports import fabricate
 
 SWEPT = ("algorithm", "topology", "compressor", "workers")

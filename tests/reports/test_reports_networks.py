@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 
 import reports
-from reports import formats
+from gradsweep import run_directory as rundir
 from reports.__main__ import main as command
+from reports.analysis.grid import lay_out
+from reports.analysis.table import MARKS
 from reports.build import Built, build
-from reports.columns import RUN_COLUMNS
-from reports.grid import lay_out
-from reports.networks import shown
 from reports.plots import layout
-from reports.table import MARKS
-from reports.tables import headline
-from sweep import run as rundir
+from reports.reading.columns import RUN_COLUMNS
+from reports.reading.networks import shown
+from reports.tables import formats
+from reports.tables.sweep_tables import headline
 from tests.reports import fabricate
 
 GIGABIT = {"name": "ethernet_1g", "bandwidth": "1gbit", "latency": "200us", "loss": 0.0, "workers_per_host": 1}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import reports
-from reports.collect import RUN_COLUMNS
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.reading.report import RUN_COLUMNS
 from tests.conftest import ROOT
 from tests.reports import fabricate
 

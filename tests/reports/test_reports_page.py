@@ -15,12 +15,12 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import lay_out
 from reports.build import Built, build, read, render
-from reports.collect import Report
-from reports.grid import lay_out
 from reports.page import assets, cells
 from reports.plots import Picture
-from sweep import run as rundir
+from reports.reading.report import Report
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
 

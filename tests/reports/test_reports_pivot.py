@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import reports
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
-from reports.table import MEANINGS, STAR
-from sweep import run as rundir
+from reports.analysis.table import MEANINGS, STAR
 from tests.reports import fabricate
 
 

@@ -27,15 +27,14 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 import reports
-from reports import style
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import lay_out
+from reports.analysis.statistics import summarize
 from reports.build import Built
-from reports.grid import lay_out
-from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots
+from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots, style
 from reports.plots.layout import GREY, label_more
 from reports.plots.marks import _spread
-from reports.statistics import summarize
-from reports.text import number
-from sweep import run as rundir
+from reports.reading.text import number
 from tests.reports import fabricate
 
 CURVES = [f"{measure}_{progress}" for measure in ("accuracy", "loss") for progress in ("epoch", "time", "bytes")]

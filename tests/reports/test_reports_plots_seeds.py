@@ -13,15 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import reports
-from reports import style
-from reports.grid import lay_out
-from reports.plots import Plot, curves, makers
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import lay_out
+from reports.analysis.statistics import band, summarize
+from reports.plots import Plot, curves, makers, style
 from reports.plots.layout import lay_out as panels_of
 from reports.plots.lines import MAX_LINES, lines_of, outline, series
 from reports.plots.pareto import on_front
 from reports.plots.swept import _axis_of, keys_of
-from reports.statistics import band, summarize
-from sweep import run as rundir
 from tests.reports import fabricate
 from tests.reports.test_reports_plots import drawn, mean_lines
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import reports
-from reports.profiles import BINS
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
+from reports.reading.step_profile import BINS
 from tests.reports import fabricate
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
-from sweep import run as rundir
-from sweep.directory import Sweep
+from sweep.directory.sweep_directory import Sweep
 from tests.conftest import ROOT
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
 from reports.serving.rendering import Page, Renderer
 from reports.serving.server import Server
-from sweep import run as rundir
 from tests.conftest import ROOT
 from tests.reports import fabricate
 

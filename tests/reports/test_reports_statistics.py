@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports import statistics
-from reports.statistics import Difference, Summary, band, differences, holm, paired, summaries, summarize
+from reports.analysis import statistics
+from reports.analysis.statistics import Difference, Summary, band, differences, holm, paired, summaries, summarize
 
 SLEEP_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 SLEEP_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]

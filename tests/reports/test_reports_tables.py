@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import reports
-from reports import formats
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import lay_out
+from reports.analysis.table import Table
 from reports.build import Built, build
-from reports.grid import lay_out
 from reports.plots import layout
-from reports.table import Table
-from reports.tables import headline, tables, unfinished
-from reports.text import byte_unit, clean, listed, number, setting
-from sweep import run as rundir
+from reports.reading.text import byte_unit, clean, listed, number, setting
+from reports.tables import formats
+from reports.tables.sweep_tables import headline, tables, unfinished
 from tests.reports import fabricate
 
 

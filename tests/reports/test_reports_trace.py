@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from gradsweep import run_directory as rundir
 from reports.build import build
-from sweep import run as rundir
 from tests.reports import fabricate
 
 COMPRESSORS, WORKERS, SEEDS = ("none", "qsgd", "svd"), (2, 4), (0, 1, 2, 3, 4)

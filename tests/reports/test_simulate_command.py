@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from gradsweep import units
 from reports.__main__ import main
 from reports.commands import simulate as command
-from reports.scaling import collectives, networks, simulated, simulated_picture, traffic
+from reports.scaling.measured import collectives, traffic
+from reports.scaling.measured import links as networks
+from reports.scaling.output import simulated, simulated_picture
 from reports.scaling.simulator import Cluster, Compute, Link, exchanges, schedules
 from reports.scaling.simulator.exchanges import EXCHANGES, Training
 from reports.scaling.simulator.planning import Planned
-from sweep import units
 
 
 def records(directory: Path, *typed: str) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.scaling import collectives
+from reports.scaling.measured import collectives
 from reports.scaling.simulator import Cluster, Compute, Course, Link, Schedule, Step, graphs, schedules, simulate
 from reports.scaling.simulator.events import Events
 from reports.scaling.simulator.schedules import SCHEDULES

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
+from gradsweep import run_directory
+from gradsweep.sweep_lock import holder
 from sweep.__main__ import main
-from sweep.holding import holder
 from tests.conftest import eventually
 from tests.slurm.test_faults import Night, night
 
@@ -29,7 +29,7 @@ def test_a_sweep_is_left_to_slurm_and_steered_from_another_shell(
     ).end(240)
     assert code == 0 and "3 of 3 runs are with SLURM" in out, out + err
     assert holder(tmp_path / "sweep") is None
-    eventually(lambda: night.statuses() == [names.RUNNING, names.RUNNING, names.PENDING])
+    eventually(lambda: night.statuses() == [run_directory.RUNNING, run_directory.RUNNING, run_directory.PENDING])
     capsys.readouterr()
 
     assert main(["status", "sweep", "--json"]) == 0
@@ -38,7 +38,7 @@ def test_a_sweep_is_left_to_slurm_and_steered_from_another_shell(
     assert [run["job"] for run in found["runs"]] == sorted(night.slurm.queue())
 
     assert main(["cancel", "sweep", "seed=1", "seed=2"]) == 0  # one that runs, one that waits
-    assert night.statuses() == [names.RUNNING, names.CANCELLED, names.CANCELLED]
+    assert night.statuses() == [run_directory.RUNNING, run_directory.CANCELLED, run_directory.CANCELLED]
     assert list(night.slurm.queue()) == [night.job(night.runs[0])]
 
     night.let_end()
@@ -48,7 +48,7 @@ def test_a_sweep_is_left_to_slurm_and_steered_from_another_shell(
     assert "2 runs cancelled by name and left out" in capsys.readouterr().out
     eventually(lambda: not night.slurm.queue())
     assert main(["resume", "sweep", "--all"]) == 0
-    assert night.statuses() == [names.DONE] * 3 and [night.began(run) for run in night.runs] == [1, 2, 1]
+    assert night.statuses() == [run_directory.DONE] * 3 and [night.began(run) for run in night.runs] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("how", ["requeue", "requeuehold"])
@@ -62,7 +62,7 @@ def test_a_job_that_somebody_has_queued_again_goes_on(
     (run,) = night.all_running(1)
     job = night.job(run)
     night.slurm.ask("scontrol", how, job)
-    eventually(lambda: run.status() == names.CANCELLED)
+    eventually(lambda: run.status() == run_directory.CANCELLED)
     capsys.readouterr()
     assert main(["status", "sweep"]) == 0
     assert "run by its scheduler's jobs" in capsys.readouterr().out  # also before SLURM has tidied up
@@ -75,7 +75,7 @@ def test_a_job_that_somebody_has_queued_again_goes_on(
             night.slurm.ask("scontrol", "release", job)
         night.let_end()
         assert watching.result(240) == 0
-    assert run.status() == names.DONE and night.began(run) == 2
+    assert run.status() == run_directory.DONE and night.began(run) == 2
 
 
 def test_a_run_whose_job_was_queued_again_is_cancelled(night: Night, tmp_path: Path) -> None:
@@ -83,6 +83,6 @@ def test_a_run_whose_job_was_queued_again_is_cancelled(night: Night, tmp_path: P
     assert code == 0, out + err
     job = night.job(night.all_running(2)[0])
     night.slurm.ask("scontrol", "requeuehold", job)
-    eventually(lambda: night.slurm.queue()[job] == "PENDING" and night.runs[0].status() == names.CANCELLED)
+    eventually(lambda: night.slurm.queue()[job] == "PENDING" and night.runs[0].status() == run_directory.CANCELLED)
     said = night.slurm.ask(sys.executable, "-m", "sweep", "cancel", str(tmp_path / "sweep"))
     assert "2 runs of 2 cancelled" in said and not night.slurm.queue()

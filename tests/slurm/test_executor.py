@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.run import runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
 from tests.conftest import NO_REPORT, PLAYED, QUICK, Program, eventually
 from tests.slurm.conftest import Slurm
 from tests.slurm.test_cluster import as_root
@@ -29,7 +29,7 @@ def test_a_grid_in_which_resources_depend_on_the_point(night: Night) -> None:
     code, out, err = program.end(240)
     assert code == 0, out + err
     runs = runs_of(night.folder / "sw %j ee%a p")
-    assert [run.status() for run in runs] == [names.DONE] * 4
+    assert [run.status() for run in runs] == [run_directory.DONE] * 4
     last = {run.name.rpartition("-")[0]: run.state()["attempts"][-1] for run in runs}
     assert last["seed=1,workers=2"]["nodes"] == "n[1-2]"
     arrays = [last[f"seed={seed},workers={workers}"]["job"] for workers in (1, 2) for seed in (1, 2)]
@@ -72,7 +72,7 @@ def test_a_module_that_is_not_there_is_the_reason(night: Night) -> None:
     code, out, err = night.begin("workers=1", "hydra.launcher.modules=[mpi/none]").end(240)
     assert code == 1
     (run,) = night.runs
-    assert run.status() == names.FAILED and "module: " in run.state()["reason"]  # command not found, here
+    assert run.status() == run_directory.FAILED and "module: " in run.state()["reason"]  # command not found, here
     assert not run.state()["attempts"] and not night.began(run)
 
 
@@ -102,7 +102,7 @@ def test_a_closed_terminal_leaves_the_jobs_which_a_later_launcher_adopts(
     jobs = slurm.queue()
     program.process.send_signal(signal.SIGHUP)
     assert program.end(240)[0] == 128 + signal.SIGHUP
-    assert slurm.queue() == jobs and night.statuses() == [names.RUNNING] * 2
+    assert slurm.queue() == jobs and night.statuses() == [run_directory.RUNNING] * 2
     # this machine would compute them a second time
     command = f'mpi.command=[sh,{night.script},"{{workers}}"]'
     here = ("experiment=quick", "hydra.sweep.dir=sweep", "sweep.resume=sweep", command)
@@ -113,7 +113,7 @@ def test_a_closed_terminal_leaves_the_jobs_which_a_later_launcher_adopts(
     night.let_end()
     code, out, err = again.end(240)
     assert code == 0, out + err
-    assert night.statuses() == [names.DONE] * 3 and [night.began(run) for run in night.runs] == [1] * 3
+    assert night.statuses() == [run_directory.DONE] * 3 and [night.began(run) for run in night.runs] == [1] * 3
 
 
 @as_root
@@ -138,10 +138,10 @@ def test_ranks_started_by_srun_are_saved_at_a_signal(night: Night, slurm: Slurm)
     slurm.ask("scancel", "--batch", "--signal=USR2", night.job(run))
     # what the ranks have written comes first, then why they were asked to
     eventually(lambda: run.state()["reason"] == "asked by SIGUSR2; saved", 240)
-    assert run.status() == names.PREEMPTED
+    assert run.status() == run_directory.PREEMPTED
     program.process.send_signal(signal.SIGTERM)  # how it goes on is in test_faults.py
     code, out, err = program.end(240)
-    assert (code, run.status()) == (128 + signal.SIGTERM, names.CANCELLED), out + err
+    assert (code, run.status()) == (128 + signal.SIGTERM, run_directory.CANCELLED), out + err
 
 
 def test_ranks_that_srun_does_not_tell_of_each_other_say_so(slurm: Slurm, start: Start, tmp_path: Path) -> None:
@@ -152,6 +152,6 @@ def test_ranks_that_srun_does_not_tell_of_each_other_say_so(slurm: Slurm, start:
     code, out, err = start(*command, without=NO_REPORT).end(240)
     assert code == 1, out + err
     (run,) = runs_of(tmp_path / "sweep")
-    assert run.status() == names.FAILED
+    assert run.status() == run_directory.FAILED
     assert run.state()["reason"].startswith("workers=2: the MPI world has 1 rank(s); valid is an mpi.command that")
-    assert not run.path(names.STEPS).exists() and os.listdir(run.attempt(1)).count("failure-0.json") == 1
+    assert not run.path(run_directory.STEPS).exists() and os.listdir(run.attempt(1)).count("failure-0.json") == 1

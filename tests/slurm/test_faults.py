@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep import plan
-from sweep import run as names
-from sweep.mpirun import MpiRun
-from sweep.run import Run, runs_of
-from sweep.settings import MpiSettings
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import run_layout
+from sweep.settings.sweep import MpiSettings
 from tests.conftest import PLAYED, Program, eventually
 from tests.slurm.conftest import CPUS, MAX_ARRAY, NODES, Slurm
 from tests.slurm.test_cluster import as_root
@@ -95,7 +95,7 @@ class Night:
 
     def is_running(self, run: Run, began: int = 1) -> bool:
         """Whether `began` ranks of a run have begun up to now, and its state tells of the attempt."""
-        return self.began(run) == began and run.status() == names.RUNNING
+        return self.began(run) == began and run.status() == run_directory.RUNNING
 
     def all_running(self, number: int) -> list[Run]:
         """So many runs, once their ranks wait."""
@@ -136,14 +136,14 @@ def test_jobs_cancelled_killed_held_and_requeued_from_outside(night: Night) -> N
     os.kill(job_python(night, orphaned), signal.SIGKILL)
     slurm.ask("scontrol", "requeue", night.job(requeued))
     eventually(lambda: night.began(requeued) == 2, WAIT_S)
-    eventually(lambda: night.began(shot) == 2 and cancelled.status() == names.CANCELLED, WAIT_S)
+    eventually(lambda: night.began(shot) == 2 and cancelled.status() == run_directory.CANCELLED, WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
     assert code == 1, out + err
-    assert [run.status() for run in (untouched, shot, requeued)] == [names.DONE] * 3, out
-    assert cancelled.status() == names.CANCELLED
+    assert [run.status() for run in (untouched, shot, requeued)] == [run_directory.DONE] * 3, out
+    assert cancelled.status() == run_directory.CANCELLED
     assert "SIGKILL" in shot.state()["attempts"][0]["reason"]
-    assert orphaned.status() == names.FAILED, orphaned.state()
+    assert orphaned.status() == run_directory.FAILED, orphaned.state()
     assert [night.began(run) for run in (untouched, cancelled, requeued)] == [1, 1, 2]
 
 
@@ -169,14 +169,14 @@ def test_a_job_held_or_on_nodes_that_are_switched_on_is_waited_for(
     (job,) = [job for job, state in slurm.queue().items() if state == "PENDING"]
     slurm.ask("scontrol", "hold", job)
     night.let_end()
-    eventually(lambda: night.statuses().count(names.DONE) == 1, WAIT_S)
+    eventually(lambda: night.statuses().count(run_directory.DONE) == 1, WAIT_S)
     for _ in range(3):
         (tmp_path / "asked").unlink(missing_ok=True)
         eventually((tmp_path / "asked").exists, WAIT_S)
-    assert sorted(night.statuses()) == [names.DONE, names.PENDING] and program.process.poll() is None
+    assert sorted(night.statuses()) == [run_directory.DONE, run_directory.PENDING] and program.process.poll() is None
     slurm.ask("scontrol", "release", job)
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 2), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 2), out + err
 
 
 @as_root
@@ -188,13 +188,13 @@ def test_kill_of_a_rank_or_of_mpirun_and_scancel_on_two_nodes(night: Night, slur
     os.kill(mpirun_lost.state()["attempts"][-1]["pid"], signal.SIGKILL)
     slurm.ask("scancel", night.job(cancelled))
     ended = [rank_lost, mpirun_lost, cancelled]
-    statuses = [names.FAILED, names.FAILED, names.CANCELLED]
+    statuses = [run_directory.FAILED, run_directory.FAILED, run_directory.CANCELLED]
     eventually(lambda: [run.status() for run in ended] == statuses, WAIT_S)
     for run in ended:
         eventually(lambda run=run: not processes_with(str(run.directory), slurm), WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, well.status()) == (1, names.DONE), out + err
+    assert (code, well.status()) == (1, run_directory.DONE), out + err
     assert "killed by SIGKILL" in rank_lost.state()["reason"]
     assert "the MPI launcher was killed by SIGKILL" in mpirun_lost.state()["reason"]
 
@@ -211,7 +211,7 @@ def test_a_node_lost_under_mpirun_is_no_end_of_the_run(night: Night, slurm: Slur
     eventually(lambda: night.began(run) == 4, WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, run.status()) == (0, names.DONE), out + err
+    assert (code, run.status()) == (0, run_directory.DONE), out + err
     assert run.state()["attempts"][-1]["nodes"] == "n[1,3]"
 
 
@@ -228,7 +228,7 @@ def test_a_lost_node_and_one_set_down_give_their_runs_to_another_one(night: Nigh
         eventually(lambda name=name: night.began(runs[name]) == 2, WAIT_S)
         runs[name].path("go").touch()
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 3), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 3), out + err
     assert [night.began(runs[name]) for name in NODES] == [1, 2, 2]
     assert [attempt["cause"] for attempt in runs["n2"].state()["attempts"]] == ["lost", None]
 
@@ -247,12 +247,12 @@ def test_slurmctld_down_for_a_while(night: Night, slurm: Slurm, seconds: float) 
     eventually(lambda: sum(map(night.began, night.runs)) == 2, WAIT_S)
     kill_slurmctld(slurm)
     night.let_end()
-    eventually(lambda: night.statuses().count(names.DONE) == 2, WAIT_S)
+    eventually(lambda: night.statuses().count(run_directory.DONE) == 2, WAIT_S)
     time.sleep(seconds)  # some questions that nobody answers
     assert program.process.poll() is None
     slurm.cluster("up")
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 4), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 4), out + err
     assert [night.began(run) for run in night.runs] == [1] * 4
 
 
@@ -266,12 +266,12 @@ def test_a_cancel_while_slurmctld_is_down_waits_for_it_and_holds_up_nothing_else
     )
     eventually(lambda: list(sweep.glob("requests/*.json")), WAIT_S)
     other.path("go").touch()
-    eventually(lambda: '"run_ended"' in (sweep / names.EVENTS).read_text(encoding="utf-8"), WAIT_S)
-    assert asking.poll() is None and cancelled.status() == names.RUNNING
+    eventually(lambda: '"run_ended"' in (sweep / run_directory.EVENTS).read_text(encoding="utf-8"), WAIT_S)
+    assert asking.poll() is None and cancelled.status() == run_directory.RUNNING
     slurm.cluster("up")
     assert "1 run of 2 cancelled" in asking.communicate(timeout=WAIT_S)[0]
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (1, [names.CANCELLED, names.DONE]), out + err
+    assert (code, night.statuses()) == (1, [run_directory.CANCELLED, run_directory.DONE]), out + err
     assert [night.began(run) for run in night.runs] == [1, 1]
 
 
@@ -285,7 +285,7 @@ def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: Night, 
     time.sleep(3)
     night.let_end()
     code, out, err = again.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 4), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 4), out + err
     assert [night.began(run) for run in night.runs] == [1] * 4
 
 
@@ -297,7 +297,7 @@ def test_a_launcher_killed_while_it_submits(night: Night, slurm: Slurm) -> None:
     program.end()
     night.let_end()
     code, out, err = night.begin(*grid, "sweep.resume=sweep").end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 3), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 3), out + err
     assert [night.began(run) for run in night.runs] == [1] * 3
 
 
@@ -307,7 +307,7 @@ def test_a_launcher_that_is_asked_to_end_takes_its_jobs_along(night: Night, slur
     program.process.send_signal(signal.SIGTERM)
     code, out, err = program.end(WAIT_S)
     assert code == 128 + signal.SIGTERM, out + err
-    assert night.statuses() == [names.CANCELLED] * 3
+    assert night.statuses() == [run_directory.CANCELLED] * 3
     eventually(lambda: not slurm.queue(), WAIT_S)
 
 
@@ -317,12 +317,13 @@ def test_what_waits_for_its_turn_again_is_cancelled_too(night: Night, slurm: Slu
     sent_away, running = night.all_running(2)
     slurm.ask("scancel", "--batch", "--signal=USR2", night.job(sent_away))
     eventually(
-        lambda: sent_away.status() == names.PREEMPTED and slurm.queue()[night.job(sent_away)] == "PENDING", WAIT_S
+        lambda: sent_away.status() == run_directory.PREEMPTED and slurm.queue()[night.job(sent_away)] == "PENDING",
+        WAIT_S,
     )
     assert "; queued again; job " in slurm.ask(sys.executable, "-m", "sweep", "status", str(night.folder / "sweep"))
     said = slurm.ask(sys.executable, "-m", "sweep", "cancel", str(night.folder / "sweep"))
     assert "2 runs of 2 cancelled" in said
-    assert night.statuses() == [names.CANCELLED] * 2
+    assert night.statuses() == [run_directory.CANCELLED] * 2
     eventually(lambda: not slurm.queue(), WAIT_S)
     assert [night.began(run) for run in night.runs] == [1, 1]
 
@@ -331,7 +332,7 @@ def test_more_runs_than_an_array_may_have(night: Night, slurm: Slurm) -> None:
     night.let_end()
     number = MAX_ARRAY + 5
     code, out, err = night.begin(f"seed=range({number})", "workers=1").end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * number), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * number), out + err
     arrays = {job.partition("_")[0] for run in night.runs for job in [night.job(run)]}
     assert len(arrays) == 2
     assert [night.began(run) for run in night.runs] == [1] * number
@@ -350,7 +351,7 @@ def test_preempted_out_of_time_and_sent_away_too_often(night: Night, slurm: Slur
     for times in (1, 2):
         eventually(lambda times=times: night.began(unlucky) == times, WAIT_S)
         slurm.ask("scancel", "--batch", "--signal=USR2", night.job(unlucky))
-    eventually(lambda: unlucky.status() == names.TIMEOUT, WAIT_S)
+    eventually(lambda: unlucky.status() == run_directory.TIMEOUT, WAIT_S)
     eventually(lambda: night.began(late) == 2, WAIT_S)
     late.path("go").touch()
     eventually(lambda: slurm.queue()[other] == "RUNNING", WAIT_S)
@@ -358,7 +359,7 @@ def test_preempted_out_of_time_and_sent_away_too_often(night: Night, slurm: Slur
     eventually(lambda: night.began(preempted) == 2, WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (1, [names.DONE, names.DONE, names.TIMEOUT]), out + err
+    assert (code, night.statuses()) == (1, [run_directory.DONE, run_directory.DONE, run_directory.TIMEOUT]), out + err
     reasons = [run.state()["attempts"][0]["reason"] for run in (preempted, late)]
     assert reasons == ["preempted by SLURM; saved", "near its time limit of 60 minutes; saved"]
     told = [line for line in out.splitlines() if line.startswith("preempted  ") and line.endswith("; queued again)")]
@@ -384,9 +385,9 @@ def test_preempted_where_jobs_are_ended_and_not_queued_again(night: Night, slurm
         assert night.job(run) != first and slurm.states()[first] == "PREEMPTED"
         night.let_end()
         code, out, err = program.end(WAIT_S)
-        assert (code, run.status()) == (0, names.DONE), out + err
+        assert (code, run.status()) == (0, run_directory.DONE), out + err
         attempt = run.state()["attempts"][0]
-        assert (attempt["status"], attempt["cause"]) == (names.FAILED, "lost")
+        assert (attempt["status"], attempt["cause"]) == (run_directory.FAILED, "lost")
         assert "retry 1 of 1 in 1 s" in out and "SLURM preempted it and did not queue it again" in attempt["reason"]
     finally:
         slurm.ask("scancel", "--user", str(os.geteuid()))
@@ -401,30 +402,30 @@ def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm,
     program = night.begin(
         *training, f"data.root={digits}", "hydra.launcher.nodes=2", "mpi=openmpi", "mpi.command=" + MPIRUN
     )
-    eventually(lambda: night.runs and names.last_row(night.runs[0].path(names.STEPS)), WAIT_S)
+    eventually(lambda: night.runs and run_directory.last_row(night.runs[0].path(run_directory.STEPS)), WAIT_S)
     (run,) = night.runs
     slurm.ask("scancel", "--batch", "--signal=USR2", night.job(run))
     code, out, err = program.end(WAIT_S)
     assert code == 0, out + err
-    assert [attempt["status"] for attempt in run.state()["attempts"]] == [names.PREEMPTED, names.DONE]
+    assert [attempt["status"] for attempt in run.state()["attempts"]] == [run_directory.PREEMPTED, run_directory.DONE]
     result = run.result()
     assert result is not None and 0 < result["resumed_after"][0] < 960
 
-    config = yaml.safe_load(run.path(names.CONFIG).read_text(encoding="utf-8"))
-    (whole,) = plan.lay_out(night.folder / "whole", [plan.Point(config, {})])
+    config = yaml.safe_load(run.path(run_directory.CONFIG).read_text(encoding="utf-8"))
+    (whole,) = run_layout.lay_out(night.folder / "whole", [run_layout.Point(config, {})])
     mpi = config["mpi"]
     attempt = MpiRun(str(whole.directory), 2, 1, MpiSettings(**mpi).program(), mpi["environment"]).start([0])
-    assert eventually(attempt.poll, WAIT_S) == names.DONE, attempt.reason
+    assert eventually(attempt.poll, WAIT_S) == run_directory.DONE, attempt.reason
     assert losses(run) == losses(whole) and len(losses(run)) == 960
     assert parameters(run) == parameters(whole)
 
 
 def losses(run: Run) -> list[tuple[str, str, str]]:
-    with run.path(names.STEPS).open(encoding="utf-8") as file:
+    with run.path(run_directory.STEPS).open(encoding="utf-8") as file:
         return [(row["step"], row["loss"], row["memory_norm"]) for row in csv.DictReader(file)]
 
 
 def parameters(run: Run) -> bytes:
     """The weights of the last checkpoint."""
-    (path,) = run.path(names.CHECKPOINT).glob("*/shared.pt")
+    (path,) = run.path(run_directory.CHECKPOINT).glob("*/shared.pt")
     return path.read_bytes()

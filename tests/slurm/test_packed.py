@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from sweep import run as names
-from sweep.processes import processes_of
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.system.processes import processes_of
 from tests.conftest import PLAYED, QUICK, Program, eventually
 from tests.slurm.conftest import CPUS, NODES, Slurm
 from tests.slurm.test_cluster import as_root
@@ -41,7 +41,7 @@ class PackedNight(Night):
         return super().begin("sweep.pack=true", go, *arguments, without=without)
 
     def running(self) -> list[Run]:
-        return [run for run in self.runs if run.status() == names.RUNNING]
+        return [run for run in self.runs if run.status() == run_directory.RUNNING]
 
     def trains(self, number: int = 1, *others: Run) -> list[Run]:
         """So many runs besides others, once their ranks have begun, for the last attempt of each."""
@@ -81,7 +81,7 @@ def test_runs_are_shared_out_and_trained_one_after_the_other(night: PackedNight,
     assert len(slurm.queue()) == 4
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 12), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 12), out + err
     assert [night.began(run) for run in night.runs] == [1] * 12
     jobs = [run.state()["attempts"][0]["job"] for run in night.runs]
     assert {jobs.count(job) for job in jobs} == {3} and len({job.partition("_")[0] for job in jobs}) == 2
@@ -96,7 +96,7 @@ def test_runs_side_by_side_in_one_allocation(night: PackedNight, slurm: Slurm) -
     assert first.state()["attempts"][0]["world"] == second.state()["attempts"][0]["world"]
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 4), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 4), out + err
 
 
 def test_ranks_jobs_and_runs_that_are_killed(night: PackedNight, slurm: Slurm) -> None:
@@ -109,15 +109,15 @@ def test_ranks_jobs_and_runs_that_are_killed(night: PackedNight, slurm: Slurm) -
     os.kill(night.rank(shot), signal.SIGKILL)
     os.kill(job_python(orphaned), signal.SIGKILL)
     slurm.ask("scancel", night.job(cancelled))
-    eventually(lambda: night.began(shot) == 2 and orphaned.status() == names.FAILED, WAIT_S)
+    eventually(lambda: night.began(shot) == 2 and orphaned.status() == run_directory.FAILED, WAIT_S)
     assert night.job(shot) != first[0]  # another job tries again, while its own goes on with the rest
     assert "SIGKILL" in shot.state()["attempts"][0]["reason"]
     night.let_end()
     code, out, err = program.end(WAIT_S)
     statuses = night.statuses()
-    assert code == 1 and statuses.count(names.CANCELLED) == 2, out + err  # what its job had before it, too
-    assert (shot.status(), orphaned.status()) == (names.DONE, names.FAILED)
-    assert statuses.count(names.DONE) == 3  # among them the one that the killed job had not begun: tried again
+    assert code == 1 and statuses.count(run_directory.CANCELLED) == 2, out + err  # what its job had before it, too
+    assert (shot.status(), orphaned.status()) == (run_directory.DONE, run_directory.FAILED)
+    assert statuses.count(run_directory.DONE) == 3  # among them the one that the killed job had not begun: tried again
     assert max(night.began(run) for run in night.runs if run != shot) == 1
 
 
@@ -131,20 +131,24 @@ def test_sent_away_it_is_queued_again_and_goes_on_with_what_is_missing(night: Pa
     assert first.state()["attempts"][0]["reason"] == "near its time limit of 60 minutes; saved"
     first.path("go").touch()
     (second,) = night.trains(1, first)
-    assert first.status() == names.DONE
+    assert first.status() == run_directory.DONE
     for times in (1, 2):
         eventually(lambda times=times: night.began(second) == times, WAIT_S)
         slurm.ask("scancel", "--batch", "--signal=USR2", job)
         eventually(lambda times=times: len(second.state()["attempts"]) == times, WAIT_S)
-        eventually(lambda: second.state()["attempts"][-1]["status"] == names.PREEMPTED, WAIT_S)
-    eventually(lambda: second.status() == names.TIMEOUT, WAIT_S)
+        eventually(lambda: second.state()["attempts"][-1]["status"] == run_directory.PREEMPTED, WAIT_S)
+    eventually(lambda: second.status() == run_directory.TIMEOUT, WAIT_S)
     (third,) = night.trains(1, first, second)
     slurm.ask("scontrol", "requeue", job)
     eventually(lambda: night.began(third) == 2, WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
     assert code == 1 and "hydra.launcher.requeues=1" in out, out + err
-    assert (first.status(), second.status(), third.status()) == (names.DONE, names.TIMEOUT, names.DONE)
+    assert (first.status(), second.status(), third.status()) == (
+        run_directory.DONE,
+        run_directory.TIMEOUT,
+        run_directory.DONE,
+    )
     assert [night.began(run) for run in (first, second, third)] == [2, 2, 2]
     assert {each["job"] for run in night.runs for each in run.state()["attempts"]} == {job}
 
@@ -163,7 +167,7 @@ def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: PackedN
     night.trains(1, first)
     night.let_end()
     code, out, err = again.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 5), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 5), out + err
     assert [night.began(run) for run in night.runs] == [1] * 5
 
 
@@ -180,17 +184,17 @@ def test_runs_are_cancelled_from_other_shells_while_their_allocation_goes_on(nig
     (first,) = night.trains()
     waiting = [run for run in night.runs if run != first]
     said = cancel(first, waiting[0])
-    assert "2 runs of 6 cancelled" in said and first.status() == waiting[0].status() == names.CANCELLED
+    assert "2 runs of 6 cancelled" in said and first.status() == waiting[0].status() == run_directory.CANCELLED
     eventually(lambda: not processes_of(first.attempt(1)), WAIT_S)
     (second,) = night.trains(1, first)
     again = night.begin("seed=range(6)", "workers=1", "sweep.resume=sweep")
     eventually(lambda: len(night.trains(2)) == 2, WAIT_S)  # what was cancelled is begun in a job of its own
     assert [night.began(run) for run in night.runs].count(2) <= 1
     cancel(second)
-    assert second.status() == names.CANCELLED
+    assert second.status() == run_directory.CANCELLED
     night.let_end()
     code, out, err = again.end(WAIT_S)
-    assert code == 1 and night.statuses().count(names.DONE) == 5, out + err
+    assert code == 1 and night.statuses().count(run_directory.DONE) == 5, out + err
     assert all(night.began(run) == 1 + (run == first) for run in night.runs if night.began(run))
 
 
@@ -200,7 +204,7 @@ def test_a_launcher_that_is_asked_to_end_takes_its_jobs_along(night: PackedNight
     program.process.send_signal(signal.SIGTERM)
     code, out, err = program.end(WAIT_S)
     assert code == 128 + signal.SIGTERM, out + err
-    assert night.statuses() == [names.CANCELLED] * 4
+    assert night.statuses() == [run_directory.CANCELLED] * 4
     eventually(lambda: not slurm.queue() and not processes_with("fake_world", slurm), WAIT_S)
 
 
@@ -209,8 +213,8 @@ def test_a_launcher_that_is_asked_to_stop_leaves_all_saved(night: PackedNight, s
     (first,) = night.trains()
     program.process.send_signal(signal.SIGUSR1)
     code, out, err = program.end(WAIT_S)
-    assert (first.status(), first.state()["reason"]) == (names.PREEMPTED, "asked to stop; saved"), out + err
-    assert sorted(night.statuses()) == [names.CANCELLED] * 2 + [names.PREEMPTED]
+    assert (first.status(), first.state()["reason"]) == (run_directory.PREEMPTED, "asked to stop; saved"), out + err
+    assert sorted(night.statuses()) == [run_directory.CANCELLED] * 2 + [run_directory.PREEMPTED]
     eventually(lambda: not slurm.queue(), WAIT_S)
 
 
@@ -224,7 +228,7 @@ def test_a_lost_node_gives_its_runs_to_another_one(night: PackedNight, slurm: Sl
     eventually(lambda: night.began(first) == 2, WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 2), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 2), out + err
     attempts = first.state()["attempts"]
     assert [each["cause"] for each in attempts] == ["lost", None] and attempts[1]["nodes"] != node
 
@@ -237,13 +241,13 @@ def test_a_second_node_lost_is_no_end_of_the_runs(night: PackedNight, slurm: Slu
     program = night.begin("seed=range(2)", "workers=2", "hydra.launcher.nodes=2", cpus, mpirun)
     (first,) = night.trains()
     assert first.state()["attempts"][0]["nodes"] == "n[1-2]"
-    log = first.attempt(1) / names.STDOUT
+    log = first.attempt(1) / run_directory.STDOUT
     eventually(lambda: log.read_text().count("rank ") == 2, WAIT_S)  # it comes over the connection
     slurm.cluster("fail", "n2")
     eventually(lambda: night.began(first) == 2, WAIT_S)
     night.let_end()
     code, out, err = program.end(WAIT_S)
-    assert (code, night.statuses()) == (0, [names.DONE] * 2), out + err
+    assert (code, night.statuses()) == (0, [run_directory.DONE] * 2), out + err
     attempts = first.state()["attempts"]
     assert attempts[0]["reason"].startswith("lost n2") and attempts[1]["nodes"] == "n[1,3]"
 
@@ -267,6 +271,6 @@ def test_the_numbers_are_those_of_runs_of_their_own(
     assert len({run.state()["attempts"][0]["job"] for run in packed}) == 1
     assert len({run.state()["attempts"][0]["world"] for run in packed}) == 1
     assert len(found["true"]) == 2 and list(found.values())[0] == list(found.values())[-1]
-    assert all((run.attempt(1) / names.STDOUT).read_text().startswith("mlp on digits") for run in packed)
+    assert all((run.attempt(1) / run_directory.STDOUT).read_text().startswith("mlp on digits") for run in packed)
     with contextlib.suppress(AssertionError):
         eventually(lambda: not slurm.queue())

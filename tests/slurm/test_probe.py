@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
+from gradsweep import run_directory
 from tests.conftest import ROOT
 from tests.slurm.conftest import Slurm
 
@@ -29,10 +29,10 @@ def test_what_slurm_gives_is_probed(slurm: Slurm, tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = tmp_path.glob(f"output/*/*-probe/{names.PROBES}/*/{names.NETWORK}")
+    (path,) = tmp_path.glob(f"output/*/*-probe/{run_directory.PROBES}/*/{run_directory.NETWORK}")
     found = json.loads(path.read_text())
     assert found["kind"] == "probe" and found["workers"] == 2 and found["network"] == {"name": "real"}
     assert all(found["collectives"][name]["points"] for name in ("allreduce", "allgather", "alltoall", "bcast"))
-    job = json.loads((path.parent / names.STATE).read_text())["attempts"][-1]["job"]
+    job = json.loads((path.parent / run_directory.STATE).read_text())["attempts"][-1]["job"]
     assert slurm.states()[job] == "COMPLETED"
     assert done.stdout.split() == [str(path.relative_to(tmp_path))]

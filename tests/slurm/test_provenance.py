@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import run as names
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
 from tests.conftest import Program
 from tests.slurm.conftest import NODES, Slurm
 from tests.slurm.test_cluster import as_root
@@ -45,7 +45,7 @@ def test_each_run_tells_of_its_node(night: Night, is_packed: bool) -> None:
     night.let_end()
     code, out, err = night.begin("seed=range(4)", "workers=1", "hydra.launcher.partition=debug", *words).end(WAIT_S)
     assert code == 0, out + err
-    sweep = yaml.safe_load((night.folder / "sweep" / names.SWEEP).read_text(encoding="utf-8"))
+    sweep = yaml.safe_load((night.folder / "sweep" / run_directory.SWEEP).read_text(encoding="utf-8"))
     assert sweep["host"] not in NODES and sweep["calibration"]["host"] == sweep["host"]
     for run in night.runs:
         known = record(run)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sweep import run as names
-from sweep.mpirun import MpiRun
-from sweep.run import write_json
-from sweep.slurm import SlurmJob, SlurmRunExecutor
+from gradsweep import run_directory
+from gradsweep.run_directory import write_json
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from tests.conftest import eventually
 
 Make = Callable[..., MpiRun]
@@ -88,16 +88,16 @@ def read(path: Path) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.slurm.LOOK_S", 0.01)
-    monkeypatch.setattr("sweep.slurm.GONE_S", 0.1)
+    monkeypatch.setattr("sweep.executors.slurm.executor.LOOK_S", 0.01)
+    monkeypatch.setattr("sweep.executors.slurm.executor.GONE_S", 0.1)
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def task(name: str, workers: int = 1, **options: Any) -> MpiRun:
-        directory = tmp_path / "sweep" / names.RUNS / name
+        directory = tmp_path / "sweep" / run_directory.RUNS / name
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / names.CONFIG).touch()
+        (directory / run_directory.CONFIG).touch()
         return MpiRun(str(directory), workers, 1, ["true"], {}, launcher={"cluster": "slurm", **options})
 
     return task
@@ -114,11 +114,11 @@ def submit(executor: SlurmRunExecutor, *tasks: MpiRun) -> list[SlurmJob]:
     return [job for job in jobs if isinstance(job, SlurmJob)]
 
 
-def began(task: MpiRun, job: str, status: str = names.RUNNING, **more: Any) -> None:
+def began(task: MpiRun, job: str, status: str = run_directory.RUNNING, **more: Any) -> None:
     """The run's state as its job writes it."""
     attempt = {"number": 1, "status": status, "reason": None, "job": job, **more}
     state = {"status": status, "reason": more.get("reason"), "attempts": [attempt]}
-    write_json(task.run.path(names.STATE), state)
+    write_json(task.run.path(run_directory.STATE), state)
 
 
 def polled(executor: SlurmRunExecutor, condition: Callable[[], object]) -> None:

@@ -1,4 +1,5 @@
-"""Plays mpirun and the ranks of trainers/pool.py, without MPI and torch: `python fake_world.py RANKS ... POOL_DIR`.
+"""Plays mpirun and the ranks of trainers/packed/worker.py, without MPI and torch: `python fake_world.py RANKS ...
+POOL_DIR`.
 Or one rank that an mpirun has started, with `rank` in place of their number.
 
 What a rank does with a run is the text of the file `does` in the run's directory: `done` leaves a result; `wait` waits

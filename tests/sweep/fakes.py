@@ -11,12 +11,13 @@ from typing import Any
 
 import yaml
 
-from sweep import detached, plan, record, restoring
-from sweep import run as names
-from sweep.directory import Sweep
-from sweep.holding import holder
-from sweep.plan import Point
-from sweep.run import Run
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run
+from gradsweep.sweep_lock import holder
+from sweep.directory import restore_runs, run_layout
+from sweep.directory.run_layout import Point
+from sweep.directory.sweep_directory import Sweep
+from sweep.launch import detached
 from tests.conftest import eventually
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5, "epochs": 1}' > "$4/result.json" """
@@ -46,10 +47,12 @@ def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
     opened = Sweep(directory, fresh=False)
     try:
         points = [Point(config(i, script, **sweep), {"seed": str(i)}) for i, script in enumerate(scripts)]
-        names.write_text(directory / names.SWEEP, yaml.safe_dump({"format": names.FORMAT, "swept": ["seed"]}))
-        places = plan.place(directory, points)
-        record.note(directory, restoring.recorded(places))
-        return plan.create(places)
+        run_directory.write_text(
+            directory / run_directory.SWEEP, yaml.safe_dump({"format": run_directory.FORMAT, "swept": ["seed"]})
+        )
+        places = run_layout.place(directory, points)
+        planned_runs.note(directory, restore_runs.recorded(places))
+        return run_layout.create(places)
     finally:
         opened.close()
 
@@ -58,26 +61,32 @@ def write_run(
     sweep: Path, name: str, state: Mapping[str, Any], result: Mapping[str, Any] | None = None, steps: int = 0
 ) -> Run:
     """A run without a launcher, as files."""
-    run = Run(sweep / names.RUNS / name)
+    run = Run(sweep / run_directory.RUNS / name)
     run.directory.mkdir(parents=True)
-    run.path(names.CONFIG).write_text("workers: 2\nepochs: 10\nmax_steps: null\nloss:\n  epochs: 3\n")
-    run.path(names.STATE).write_text(json.dumps(state))
+    run.path(run_directory.CONFIG).write_text("workers: 2\nepochs: 10\nmax_steps: null\nloss:\n  epochs: 3\n")
+    run.path(run_directory.STATE).write_text(json.dumps(state))
     if result is not None:
-        run.path(names.RESULT).write_text(json.dumps(result))
+        run.path(run_directory.RESULT).write_text(json.dumps(result))
     if steps:
-        header, per_epoch = ",".join(names.STEP_COLUMNS), 10
+        header, per_epoch = ",".join(run_directory.STEP_COLUMNS), 10
         rows = [f"{i},{1 + (i - 1) // per_epoch},{i / 20}" for i in range(1, steps + 1)]
-        run.path(names.STEPS).write_text("\n".join([header, *rows]) + "\n77,9")  # the last one is torn
+        run.path(run_directory.STEPS).write_text("\n".join([header, *rows]) + "\n77,9")  # the last one is torn
         if steps >= per_epoch:
-            names.append_rows(
-                run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": 1, "step": per_epoch, "test_accuracy": 0.75}]
+            run_directory.append_rows(
+                run.path(run_directory.EPOCHS),
+                run_directory.EPOCH_COLUMNS,
+                [{"epoch": 1, "step": per_epoch, "test_accuracy": 0.75}],
             )
     return run
 
 
 def end_launcher(sweep: Path) -> None:
     """End the process that runs a sweep, where there is one besides this; what it did is shown if the test fails."""
-    for path in [sweep / detached.LOG, sweep / names.EVENTS, *sweep.glob(f"{names.RUNS}/*/{names.STATE}")]:
+    for path in [
+        sweep / detached.LOG,
+        sweep / run_directory.EVENTS,
+        *sweep.glob(f"{run_directory.RUNS}/*/{run_directory.STATE}"),
+    ]:
         print(path.relative_to(sweep), path.read_text() if path.exists() else "is missing", sep="\n")
     print(f"cores of this process: {os.sched_getaffinity(0)}")
     if (by := holder(sweep)) is not None and by["pid"] != os.getpid():

@@ -7,19 +7,19 @@ import re
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from sweep import compose
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from sweep.config import schema
 
 
 @pytest.mark.parametrize(("things", "size", "boxes"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (0, 8, 0)])
 def test_ceil(things: int, size: int, boxes: int) -> None:
-    assert compose.ceil(things, size) == boxes
+    assert schema.ceil(things, size) == boxes
 
 
 def test_ceil_of_nonsense_is_refused() -> None:
     for given in ((8, 0), (8, 2.5), (True, 2), (8,), (8, 2, 1), ()):
         with pytest.raises(UsageError, match="valid is two integers"):
-            compose.ceil(*given)  # type: ignore[arg-type]
+            schema.ceil(*given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_ceil_of_nonsense_is_refused() -> None:
     ],
 )
 def test_arguments_as_hydra_wants_them(word: str, quoted: str) -> None:
-    assert compose.for_hydra([word]) == [quoted]
+    assert schema.for_hydra([word]) == [quoted]
 
 
 def test_words_of_a_program_stay_as_they_are_typed() -> None:
     words = ["true", "False", "1e3", "007", "1_0", "-0.50", "inf", "NaN", "1.2.3", "a"]
-    (word,) = compose.for_hydra([f"sweep.on_end=[{','.join(words)}]"])
+    (word,) = schema.for_hydra([f"sweep.on_end=[{','.join(words)}]"])
     value = OverridesParser.create().parse_override(word).value()
     assert isinstance(value, list) and [getattr(each, "text", each) for each in value] == words
 
@@ -58,7 +58,7 @@ def test_words_of_a_program_stay_as_they_are_typed() -> None:
 @pytest.mark.parametrize("typed", ["1_0", "TRUE", "0.10"])
 @pytest.mark.parametrize("key", ["sweep.name", "+mpi.environment.A"])
 def test_texts_that_look_like_something_else_stay_as_they_are_typed(key: str, typed: str) -> None:
-    value = OverridesParser.create().parse_override(compose.for_hydra([f"{key}={typed}"])[0]).value()
+    value = OverridesParser.create().parse_override(schema.for_hydra([f"{key}={typed}"])[0]).value()
     assert getattr(value, "text", value) == typed
 
 
@@ -77,7 +77,7 @@ def test_texts_that_look_like_something_else_stay_as_they_are_typed(key: str, ty
     ],
 )
 def test_flags_may_stand_between_overrides(typed: str, ordered: str) -> None:
-    assert compose.in_order(typed.split()) == ordered.split()
+    assert schema.in_order(typed.split()) == ordered.split()
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_flags_may_stand_between_overrides(typed: str, ordered: str) -> None:
 )
 def test_a_wrong_flag_is_one_line(typed: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError) as error:
-        compose.in_order(typed.split())
+        schema.in_order(typed.split())
     assert re.fullmatch(line, str(error.value)) and capsys.readouterr() == ("", "")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import calibration
-from sweep.calibration import calibrate
-from sweep.slots import Slots
+from sweep.executors.slots import Slots
+from sweep.provenance import calibration
+from sweep.provenance.calibration import calibrate
 from tests.conftest import eventually
 
 RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops")
@@ -63,7 +63,7 @@ def test_it_does_not_outlive_who_has_asked(tmp_path: Path) -> None:
         f"#!/bin/sh\necho $$ > '{tmp_path}/pid.part'; mv '{tmp_path}/pid.part' '{tmp_path}/pid'\nexec sleep 60\n"
     )
     program.chmod(0o755)
-    code = f"import sys; sys.executable = {str(program)!r}; from sweep.calibration import on_own; on_own([])"
+    code = f"import sys; sys.executable = {str(program)!r}; from sweep.provenance.calibration import on_own; on_own([])"
     asking = subprocess.Popen([sys.executable, "-c", code])
     pid = int(str(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())))
     asking.kill()
@@ -80,7 +80,7 @@ def test_its_core_is_free_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_core_and_one_thread_are_measured() -> None:
     code = (
         "import runpy, sys, os\nsys.argv = ['calibration', sys.argv[1]]\n"
-        "runpy.run_module('sweep.calibration', run_name='__main__')\n"
+        "runpy.run_module('sweep.provenance.calibration', run_name='__main__')\n"
         "print(len(os.sched_getaffinity(0)), 'torch' in sys.modules, file=sys.stderr)"
     )
     core = str(min(os.sched_getaffinity(0)))

@@ -17,15 +17,19 @@ from typing import Any
 
 import pytest
 
-from sweep import detached, flags, launch, launchers, plan, record, requests, snapshot
-from sweep import run as names
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run, UsageError, runs_of
+from gradsweep.sweep_lock import LOCK, holder
 from sweep.__main__ import main
-from sweep.directory import Sweep
-from sweep.holding import LOCK, holder
-from sweep.processes import processes_of
-from sweep.requests import CANCEL, RESUME, Inbox, Request
-from sweep.run import Run, UsageError, runs_of
-from sweep.states import write_state
+from sweep.console import flags
+from sweep.directory import requests, run_layout
+from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
+from sweep.directory.run_state import write_state
+from sweep.directory.sweep_directory import Sweep
+from sweep.launch import detached, execute
+from sweep.provenance import code_snapshot
+from sweep.settings import launcher as launchers
+from sweep.system.processes import processes_of
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, SUCCEED, config, end_launcher, lay_out, write_run
 
@@ -54,13 +58,13 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`python -m sweep resume` in this process, without the digits and without a report."""
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr(launch, "_executed", {})
-        monkeypatch.setattr(launch, "_closings", {})
+        monkeypatch.setattr(execute, "_executed", {})
+        monkeypatch.setattr(execute, "_closings", {})
         monkeypatch.setattr(flags, "_typed", set())
         return main(["resume", *map(str, arguments)])
 
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(execute, "conclude", lambda: 0)
     return run
 
 
@@ -85,25 +89,25 @@ def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
 ) -> None:
     one, other = driven(f"trap '' TERM; {SLEEP}", SLEEP)
-    eventually(lambda: one.status() == names.RUNNING and len(left([one])) == 3)
+    eventually(lambda: one.status() == run_directory.RUNNING and len(left([one])) == 3)
     launcher = launcher_of(tmp_path)
     capsys.readouterr()
     assert main(["cancel", str(tmp_path), "seed=0"]) == 0
     assert capsys.readouterr().out == f"{one.name}: cancelled\n1 run of 2 cancelled\n"
-    assert (one.status(), left([one])) == (names.CANCELLED, [])
+    assert (one.status(), left([one])) == (run_directory.CANCELLED, [])
     assert str(one.state()["reason"]) == f"cancelled by pid {os.getpid()} on {os.uname().nodename}"
-    eventually(lambda: other.status() == names.RUNNING)
+    eventually(lambda: other.status() == run_directory.RUNNING)
     assert launcher_of(tmp_path) == launcher and not (tmp_path / requests.FOLDER).exists()
 
     assert resume(tmp_path) == 0  # what was cancelled by its name stays so
-    assert "0 runs taken up again" in capsys.readouterr().out and one.status() == names.CANCELLED
+    assert "0 runs taken up again" in capsys.readouterr().out and one.status() == run_directory.CANCELLED
     assert resume(tmp_path, one.signature) == 0
     assert f"1 run taken up again by pid {launcher}" in capsys.readouterr().out
-    eventually(lambda: one.status() == names.RUNNING)
-    assert [each["status"] for each in one.state()["attempts"]] == [names.CANCELLED, names.RUNNING]
+    eventually(lambda: one.status() == run_directory.RUNNING)
+    assert [each["status"] for each in one.state()["attempts"]] == [run_directory.CANCELLED, run_directory.RUNNING]
 
     assert main(["cancel", str(tmp_path)]) == 0
-    assert statuses([one, other]) == [names.CANCELLED] * 2 and left([one, other]) == []
+    assert statuses([one, other]) == [run_directory.CANCELLED] * 2 and left([one, other]) == []
     assert not any(run.state().get("left_out") for run in (one, other))  # of all of it: a pause
     eventually(lambda: holder(tmp_path) is None)
     log = (tmp_path / detached.LOG).read_text()
@@ -112,49 +116,51 @@ def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
 
 def test_what_a_killed_launcher_has_left_is_ended(driven: Driven, tmp_path: Path) -> None:
     runs = driven(*[f"trap '' TERM; {SLEEP}"] * 3, *["exit 1"])  # more than there are cores, on small machines
-    eventually(lambda: runs[0].status() == names.RUNNING and len(left(runs[:1])) == 3)
+    eventually(lambda: runs[0].status() == run_directory.RUNNING and len(left(runs[:1])) == 3)
     os.kill(launcher_of(tmp_path), signal.SIGKILL)
     eventually(lambda: holder(tmp_path) is None)
     assert left(runs)
     assert main(["cancel", str(tmp_path), "seed=0", "seed=2"]) == 0
-    assert statuses(runs[:3:2]) == [names.CANCELLED] * 2 and left(runs[:3:2]) == []
-    assert runs[0].state()["attempts"][0]["status"] == names.CANCELLED
+    assert statuses(runs[:3:2]) == [run_directory.CANCELLED] * 2 and left(runs[:3:2]) == []
+    assert runs[0].state()["attempts"][0]["status"] == run_directory.CANCELLED
     assert main(["cancel", str(tmp_path)]) == 0
-    assert set(statuses(runs)) <= {names.CANCELLED, names.FAILED} and left(runs) == []
+    assert set(statuses(runs)) <= {run_directory.CANCELLED, run_directory.FAILED} and left(runs) == []
 
 
 def test_a_launcher_takes_up_again_what_has_failed(
     driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
 ) -> None:
     failing, fine, busy = driven(FAIL_FIRST, SUCCEED, SLEEP)
-    eventually(lambda: statuses([failing, fine, busy]) == [names.FAILED, names.DONE, names.RUNNING])
+    eventually(
+        lambda: statuses([failing, fine, busy]) == [run_directory.FAILED, run_directory.DONE, run_directory.RUNNING]
+    )
     assert resume(tmp_path, "--failed") == 0
     assert "1 run taken up again" in capsys.readouterr().out
-    eventually(lambda: failing.status() == names.DONE)
+    eventually(lambda: failing.status() == run_directory.DONE)
     assert [len(run.state()["attempts"]) for run in (failing, fine, busy)] == [2, 1, 1]
     # a run of another grid, which the launcher has not been asked for
     (stray,) = (run for run in add_run(tmp_path, 9))
     assert resume(tmp_path) == 0
-    eventually(lambda: stray.status() == names.DONE)
+    eventually(lambda: stray.status() == run_directory.DONE)
 
 
 def add_run(sweep: Path, seed: int) -> list[Run]:
-    return plan.lay_out(sweep, [plan.Point(config(seed), {"seed": str(seed)})])
+    return run_layout.lay_out(sweep, [run_layout.Point(config(seed), {"seed": str(seed)})])
 
 
 def test_a_changed_config_is_not_run_by_a_launcher_either(
     driven: Driven, tmp_path: Path, resume: Callable[..., int]
 ) -> None:
     failing, busy = driven("exit 1", SLEEP)
-    eventually(lambda: failing.status() == names.FAILED)
+    eventually(lambda: failing.status() == run_directory.FAILED)
     edit(failing, "epochs: 4", "epochs: 5")
     assert resume(tmp_path) == 0
     assert "changed since" in (tmp_path / detached.LOG).read_text()
-    assert failing.status() == names.FAILED and len(failing.state()["attempts"]) == 1
+    assert failing.status() == run_directory.FAILED and len(failing.state()["attempts"]) == 1
 
 
 def edit(run: Run, before: str, after: str) -> None:
-    path = run.path(names.CONFIG)
+    path = run.path(run_directory.CONFIG)
     text = path.read_text()
     assert before in text
     path.write_text(text.replace(before, after))
@@ -180,46 +186,51 @@ def test_a_resume_refuses_what_a_start_would_have_before_anything_starts(
 ) -> None:
     """Also where it stands in one config only."""
     runs = lay_out(tmp_path, [SUCCEED] * 2)
-    described = (tmp_path / names.SWEEP).read_text()
+    described = (tmp_path / run_directory.SWEEP).read_text()
     edit(runs[1], before, after)
     assert resume(tmp_path, *wait) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"{runs[1].path(names.CONFIG)}: {line}") and said.count("\n") == 1 and "abc" not in said
-    assert statuses(runs) == [names.PENDING] * 2 and (tmp_path / names.SWEEP).read_text() == described
+    assert (
+        said.startswith(f"{runs[1].path(run_directory.CONFIG)}: {line}") and said.count("\n") == 1 and "abc" not in said
+    )
+    assert statuses(runs) == [run_directory.PENDING] * 2 and (tmp_path / run_directory.SWEEP).read_text() == described
     edit(runs[1], after, before)
-    assert resume(tmp_path) == 0 and statuses(runs) == [names.DONE] * 2
+    assert resume(tmp_path) == 0 and statuses(runs) == [run_directory.DONE] * 2
 
 
 def test_a_launcher_that_is_asked_for_what_cannot_be_started_goes_on(
     driven: Driven, tmp_path: Path, resume: Callable[..., int]
 ) -> None:
     failing, busy = driven("exit 1", SLEEP)
-    eventually(lambda: statuses([failing, busy]) == [names.FAILED, names.RUNNING])
+    eventually(lambda: statuses([failing, busy]) == [run_directory.FAILED, run_directory.RUNNING])
     launcher = launcher_of(tmp_path)
     edit(failing, "environment: {}", "environment: {X_TOKEN: abc}")
     assert resume(tmp_path) == 0
-    refused = f"{failing.path(names.CONFIG)}: mpi.environment.X_TOKEN=***: a secret"
+    refused = f"{failing.path(run_directory.CONFIG)}: mpi.environment.X_TOKEN=***: a secret"
     assert refused in (tmp_path / detached.LOG).read_text()
-    assert launcher_of(tmp_path) == launcher and statuses([failing, busy]) == [names.FAILED, names.RUNNING]
+    assert launcher_of(tmp_path) == launcher and statuses([failing, busy]) == [
+        run_directory.FAILED,
+        run_directory.RUNNING,
+    ]
 
 
 def test_resume_computes_what_is_missing(tmp_path: Path, resume: Callable[..., int]) -> None:
     runs = lay_out(tmp_path, [SUCCEED, FAIL_FIRST, SUCCEED])
     assert resume(tmp_path) == 1
-    assert statuses(runs) == [names.DONE, names.FAILED, names.DONE]
-    finished = runs[0].path(names.RESULT).stat().st_mtime_ns
-    runs[2].path(names.RESULT).unlink()
+    assert statuses(runs) == [run_directory.DONE, run_directory.FAILED, run_directory.DONE]
+    finished = runs[0].path(run_directory.RESULT).stat().st_mtime_ns
+    runs[2].path(run_directory.RESULT).unlink()
     assert resume(tmp_path) == 0
-    assert statuses(runs) == [names.DONE] * 3
+    assert statuses(runs) == [run_directory.DONE] * 3
     assert [len(run.state()["attempts"]) for run in runs] == [1, 2, 2]
-    assert runs[0].path(names.RESULT).stat().st_mtime_ns == finished
-    assert (tmp_path / names.SWEEP).read_text().count("command:") == 2  # sweep.yaml tells of both
+    assert runs[0].path(run_directory.RESULT).stat().st_mtime_ns == finished
+    assert (tmp_path / run_directory.SWEEP).read_text().count("command:") == 2  # sweep.yaml tells of both
     assert resume(tmp_path) == 0
 
 
 def copy_of(sweep: Path) -> Path:
     """The code that the runs of a sweep have started from."""
-    (copy,) = (path for path in (sweep / snapshot.STORE).iterdir() if not path.name.startswith("."))
+    (copy,) = (path for path in (sweep / code_snapshot.STORE).iterdir() if not path.name.startswith("."))
     return copy
 
 
@@ -233,12 +244,12 @@ def test_a_resume_starts_from_no_code_that_somebody_has_changed(
     assert resume(tmp_path) == 0
     with (copy_of(tmp_path) / "trainers/__init__.py").open("a") as file:
         file.write("import strangers\n")
-    (copy_of(tmp_path) / "sweep/units.py").unlink()
-    run.path(names.RESULT).unlink()
+    (copy_of(tmp_path) / "gradsweep/units.py").unlink()
+    run.path(run_directory.RESULT).unlink()
     assert resume(tmp_path, *wait) == 0
-    eventually(lambda: run.status() == names.DONE and holder(tmp_path) is None)
+    eventually(lambda: run.status() == run_directory.DONE and holder(tmp_path) is None)
     assert "strangers" not in (run.directory / "seen").read_text()
-    assert snapshot.read(copy_of(tmp_path)).version == run.state()["attempts"][-1]["code_version"]
+    assert code_snapshot.read(copy_of(tmp_path)).version == run.state()["attempts"][-1]["code_version"]
 
 
 def test_code_that_changes_while_a_sweep_waits_is_mended_before_the_next_run(
@@ -253,20 +264,20 @@ def test_code_that_changes_while_a_sweep_waits_is_mended_before_the_next_run(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize("wait", [[], ["--no-wait"]])
-@pytest.mark.parametrize("what", [".", names.SWEEP, "{run}", "{run}/config.yaml", snapshot.STORE])
+@pytest.mark.parametrize("what", [".", run_directory.SWEEP, "{run}", "{run}/config.yaml", code_snapshot.STORE])
 def test_a_strangers_sweep_is_gone_on_with_only_if_it_is_trusted(
     tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str], what: str, wait: list[str]
 ) -> None:
     (run,) = lay_out(tmp_path, [SUCCEED])
-    (tmp_path / snapshot.STORE).mkdir()
+    (tmp_path / code_snapshot.STORE).mkdir()
     os.chown(tmp_path / what.format(run=run.directory), 12345, -1)
     assert resume(tmp_path, *wait) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "belongs to uid 12345" in said and "--trust" in said
-    assert run.status() == names.PENDING and not run.attempt_numbers()
+    assert run.status() == run_directory.PENDING and not run.attempt_numbers()
     assert resume(tmp_path, "--trust", *wait) == 0
-    eventually(lambda: run.status() == names.DONE and holder(tmp_path) is None)
-    assert "trust" not in run.path(names.CONFIG).read_text()
+    eventually(lambda: run.status() == run_directory.DONE and holder(tmp_path) is None)
+    assert "trust" not in run.path(run_directory.CONFIG).read_text()
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -287,7 +298,7 @@ def test_resume_talks_to_machines_or_not_at_all(
     assert resume(tmp_path, "--json", "--all") == 1
     told = [line["event"] for line in lines(capsys)]
     assert told == ["sweep_started", "runs_planned", "run_started", "run_ended"]
-    assert statuses(runs) == [names.FAILED, names.DONE]
+    assert statuses(runs) == [run_directory.FAILED, run_directory.DONE]
 
 
 def test_what_is_left_is_told_to_machines(
@@ -299,8 +310,8 @@ def test_what_is_left_is_told_to_machines(
         (left,) = lines(capsys)
         expected = {"event": "sweep_left", "launcher": "local", "runs": 2, "missing": 2, "directory": str(tmp_path)}
         assert expected.items() <= left.items() and left["pid"] == launcher_of(tmp_path)
-        assert any(json.loads(line) == left for line in (tmp_path / names.EVENTS).read_text().splitlines())
-        eventually(lambda: runs[1].status() == names.DONE)
+        assert any(json.loads(line) == left for line in (tmp_path / run_directory.EVENTS).read_text().splitlines())
+        eventually(lambda: runs[1].status() == run_directory.DONE)
         assert resume(tmp_path, "--json") == 0
         (told,) = lines(capsys)
         assert (told["event"], told["runs"], told["pid"]) == ("runs_taken_up", 0, left["pid"])
@@ -323,25 +334,25 @@ def test_resume_of_some(tmp_path: Path, resume: Callable[..., int], capsys: pyte
     assert unwanted.state()["left_out"]
     assert resume(tmp_path, "--failed") == 1 and "nothing to resume of 3 runs" in capsys.readouterr().out
     assert resume(tmp_path, "seed=0") == 1
-    assert statuses(runs) == [names.FAILED, names.PENDING, names.CANCELLED]
+    assert statuses(runs) == [run_directory.FAILED, run_directory.PENDING, run_directory.CANCELLED]
     assert resume(tmp_path, "--failed") == 1
-    assert statuses(runs) == [names.DONE, names.PENDING, names.CANCELLED]
+    assert statuses(runs) == [run_directory.DONE, run_directory.PENDING, run_directory.CANCELLED]
     assert resume(tmp_path) == 1
     assert "1 run cancelled by name and left out; --all takes" in capsys.readouterr().out
-    assert statuses(runs) == [names.DONE, names.DONE, names.CANCELLED]
+    assert statuses(runs) == [run_directory.DONE, run_directory.DONE, run_directory.CANCELLED]
     assert resume(tmp_path, "--all") == 0
-    assert statuses(runs) == [names.DONE] * 3 and not unwanted.state()["left_out"]
+    assert statuses(runs) == [run_directory.DONE] * 3 and not unwanted.state()["left_out"]
 
 
 def test_what_waits_for_its_turn_again_says_so(
     tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = lay_out(tmp_path, [SLEEP, SLEEP], max_parallel=1)
-    assert main(["cancel", str(tmp_path)]) == 0 and statuses(runs) == [names.CANCELLED] * 2
+    assert main(["cancel", str(tmp_path)]) == 0 and statuses(runs) == [run_directory.CANCELLED] * 2
     assert resume(tmp_path, "--no-wait") == 0
     try:
-        eventually(lambda: sorted(statuses(runs)) == [names.PENDING, names.RUNNING])
-        (waiting,) = (run for run in runs if run.status() == names.PENDING)
+        eventually(lambda: sorted(statuses(runs)) == [run_directory.PENDING, run_directory.RUNNING])
+        (waiting,) = (run for run in runs if run.status() == run_directory.PENDING)
         assert waiting.state()["reason"] is None
         capsys.readouterr()
         assert main(["cancel", str(tmp_path), waiting.name]) == 0
@@ -352,19 +363,21 @@ def test_what_waits_for_its_turn_again_says_so(
 
 def test_what_had_failed_and_never_had_its_turn_again_has_failed(tmp_path: Path, resume: Callable[..., int]) -> None:
     runs = lay_out(tmp_path, [FAIL_FIRST, SUCCEED])
-    assert resume(tmp_path, "seed=0") == 1 and statuses(runs) == [names.FAILED, names.PENDING]
-    write_state(runs[0], status=names.PENDING)  # as a launcher leaves it that is killed before its turn
+    assert resume(tmp_path, "seed=0") == 1 and statuses(runs) == [run_directory.FAILED, run_directory.PENDING]
+    write_state(runs[0], status=run_directory.PENDING)  # as a launcher leaves it that is killed before its turn
     assert resume(tmp_path, "--failed") == 1
-    assert statuses(runs) == [names.DONE, names.PENDING]
+    assert statuses(runs) == [run_directory.DONE, run_directory.PENDING]
 
 
 def test_resume_leaves_out_what_is_damaged_and_says_so(
     tmp_path: Path, resume: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = lay_out(tmp_path, [SUCCEED] * 4)
-    runs[0].path(names.CONFIG).write_text("workers: [1")
-    runs[1].path(names.CONFIG).write_text(runs[1].path(names.CONFIG).read_text().replace("workers: 1", "workers: 2"))
-    runs[2].path(names.CONFIG).write_text("!!python/object/apply:os.system ['touch /tmp/no']\n")
+    runs[0].path(run_directory.CONFIG).write_text("workers: [1")
+    runs[1].path(run_directory.CONFIG).write_text(
+        runs[1].path(run_directory.CONFIG).read_text().replace("workers: 1", "workers: 2")
+    )
+    runs[2].path(run_directory.CONFIG).write_text("!!python/object/apply:os.system ['touch /tmp/no']\n")
     assert resume(tmp_path) == 1
     err = capsys.readouterr().err.splitlines()
     assert [line.split(";")[0].rpartition("config.yaml: ")[2][:16] for line in err] == [
@@ -372,7 +385,7 @@ def test_resume_leaves_out_what_is_damaged_and_says_so(
         "changed since, i",
         "cannot be read (",
     ]
-    assert statuses(runs) == [names.PENDING] * 3 + [names.DONE]
+    assert statuses(runs) == [run_directory.PENDING] * 3 + [run_directory.DONE]
 
 
 @pytest.mark.parametrize("how", ["moved", "removed", "without config.yaml"])
@@ -382,16 +395,16 @@ def test_a_run_whose_directory_is_gone_is_missing_and_laid_out_again(
     sweep = tmp_path / "sweep"
     kept, gone, _ = runs = lay_out(sweep, [SUCCEED] * 3)
     assert resume(sweep) == 0
-    finished = kept.path(names.RESULT).stat().st_mtime_ns
-    config = gone.path(names.CONFIG).read_text()
+    finished = kept.path(run_directory.RESULT).stat().st_mtime_ns
+    config = gone.path(run_directory.CONFIG).read_text()
     if how == "moved":
         gone.directory.rename(tmp_path / "elsewhere")
     elif how == "removed":
         shutil.rmtree(gone.directory)
     else:
-        gone.path(names.CONFIG).unlink()
+        gone.path(run_directory.CONFIG).unlink()
     sweep = sweep.rename(tmp_path / "renamed")  # a sweep may be moved as a whole
-    kept, gone, _ = runs = [Run(sweep / names.RUNS / run.name) for run in runs]
+    kept, gone, _ = runs = [Run(sweep / run_directory.RUNS / run.name) for run in runs]
     capsys.readouterr()
     assert main(["status", str(sweep)]) == 0
     assert re.search(rf"3 runs: 2 done, 1 missing(.|\n)*{gone.name} +missing .*a resume lays", capsys.readouterr().out)
@@ -399,8 +412,8 @@ def test_a_run_whose_directory_is_gone_is_missing_and_laid_out_again(
     assert "python -m sweep resume" in capsys.readouterr().out
     assert resume(sweep, gone.name) == 0
     assert "1 run laid out again" in capsys.readouterr().out
-    assert statuses(runs) == [names.DONE] * 3 and gone.path(names.CONFIG).read_text() == config
-    assert kept.path(names.RESULT).stat().st_mtime_ns == finished
+    assert statuses(runs) == [run_directory.DONE] * 3 and gone.path(run_directory.CONFIG).read_text() == config
+    assert kept.path(run_directory.RESULT).stat().st_mtime_ns == finished
     assert len(gone.state()["attempts"]) == 1  # what only lacked its config is done already
     assert resume(sweep) == 0 and "nothing to resume of 3 runs" in capsys.readouterr().out
 
@@ -409,10 +422,10 @@ def test_a_launcher_lays_out_again_what_was_removed_meanwhile(
     driven: Driven, tmp_path: Path, resume: Callable[..., int]
 ) -> None:
     gone, busy = driven(SUCCEED, SLEEP)
-    eventually(lambda: statuses([gone, busy]) == [names.DONE, names.RUNNING])
+    eventually(lambda: statuses([gone, busy]) == [run_directory.DONE, run_directory.RUNNING])
     shutil.rmtree(gone.directory)
     assert resume(tmp_path) == 0
-    eventually(lambda: statuses([gone, busy]) == [names.DONE, names.RUNNING])
+    eventually(lambda: statuses([gone, busy]) == [run_directory.DONE, run_directory.RUNNING])
 
 
 def test_a_run_that_has_another_name_is_not_missing(
@@ -442,11 +455,11 @@ def test_a_damaged_record_is_as_none(
 ) -> None:
     runs = lay_out(tmp_path / "sweep", [SUCCEED] * 2)
     shutil.rmtree(runs[1].directory)
-    known = names.read_json(tmp_path / "sweep" / record.FILE)
+    known = run_directory.read_json(tmp_path / "sweep" / planned_runs.FILE)
     damage(known)
-    names.write_json(tmp_path / "sweep" / record.FILE, known)
+    run_directory.write_json(tmp_path / "sweep" / planned_runs.FILE, known)
     assert main(["status", str(tmp_path / "sweep")]) == 0
-    assert resume(tmp_path / "sweep") in (0, 1) and runs[0].status() == names.DONE
+    assert resume(tmp_path / "sweep") in (0, 1) and runs[0].status() == run_directory.DONE
     assert not runs[1].directory.exists() and [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
@@ -472,14 +485,14 @@ def test_runs_of_a_scheduler(
     monkeypatch.setattr(Scheduler, "ended", [])
     queued, gone, unreachable = runs = lay_out(tmp_path, [SUCCEED] * 3)
     for run, job in zip(runs, ("8", "7", "9"), strict=True):
-        names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": job})
-        names.write_json(run.path(names.STATE), {**run.state(), "status": names.RUNNING})
+        run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
+        run_directory.write_json(run.path(run_directory.STATE), {**run.state(), "status": run_directory.RUNNING})
     assert resume(tmp_path, "--failed", "seed=0", "seed=1") == 1  # what has a job is not lost
-    assert statuses(runs) == [names.RUNNING, names.DONE, names.RUNNING]
+    assert statuses(runs) == [run_directory.RUNNING, run_directory.DONE, run_directory.RUNNING]
     assert main(["cancel", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "scancel: no answer\n" and queued.status() == names.RUNNING
+    assert capsys.readouterr().err == "scancel: no answer\n" and queued.status() == run_directory.RUNNING
     assert main(["cancel", str(tmp_path), "seed=0"]) == 0
-    assert Scheduler.ended == [["8", "9"], ["8"]] and queued.status() == names.CANCELLED
+    assert Scheduler.ended == [["8", "9"], ["8"]] and queued.status() == run_directory.CANCELLED
 
 
 def test_a_run_whose_job_was_queued_again_is_cancelled_too(
@@ -490,9 +503,9 @@ def test_a_run_whose_job_was_queued_again_is_cancelled_too(
     monkeypatch.setattr(Scheduler, "ended", [])
     runs = lay_out(tmp_path, [SUCCEED] * 2)
     for run, job in zip(runs, ("8", "7"), strict=True):
-        names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": job})
-        state = {"status": names.CANCELLED, "reason": "SLURM ended it", "attempts": [{"number": 1, "job": job}]}
-        names.write_json(run.path(names.STATE), {**run.state(), **state})
+        run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
+        state = {"status": run_directory.CANCELLED, "reason": "SLURM ended it", "attempts": [{"number": 1, "job": job}]}
+        run_directory.write_json(run.path(run_directory.STATE), {**run.state(), **state})
     assert main(["cancel", str(tmp_path)]) == 0
     assert Scheduler.ended == [["8"]] and "1 run of 2 cancelled" in capsys.readouterr().out
     assert [str(run.state()["reason"]).split()[0] for run in runs] == ["cancelled", "SLURM"]
@@ -521,16 +534,18 @@ def test_to_end_watching_does_not_end_the_sweep(driven: Driven, tmp_path: Path) 
     command = [sys.executable, "-m", "sweep", "watch", str(tmp_path)]
     watching = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout is not None and "run by pid" in watching.stdout.readline()
-    eventually(lambda: run.status() == names.RUNNING)
+    eventually(lambda: run.status() == run_directory.RUNNING)
     time.sleep(1)  # it waits for its next look: a moment earlier one SIGINT of many was not heeded
     watching.send_signal(signal.SIGINT)
     out, err = watching.communicate(timeout=120)
     assert watching.returncode == 130 and err == ""
     assert out.endswith(f"the sweep goes on; to end it: python -m sweep cancel {os.path.relpath(tmp_path, ROOT)}\n")
-    assert run.status() == names.RUNNING and len(left([run])) >= 2
+    assert run.status() == run_directory.RUNNING and len(left([run])) >= 2
 
 
-@pytest.mark.parametrize(("status", "code"), [(names.DONE, 0), (names.DIVERGED, 1), (names.PENDING, 1)])
+@pytest.mark.parametrize(
+    ("status", "code"), [(run_directory.DONE, 0), (run_directory.DIVERGED, 1), (run_directory.PENDING, 1)]
+)
 def test_watch_of_a_sweep_that_is_over(tmp_path: Path, status: str, code: int) -> None:
     write_run(tmp_path, "a=1-11111111", {"status": status}, {"status": status})
     assert main(["watch", str(tmp_path)]) == code
@@ -538,10 +553,13 @@ def test_watch_of_a_sweep_that_is_over(tmp_path: Path, status: str, code: int) -
 
 def test_watch_on_a_terminal_shows_what_runs_first() -> None:
     from sweep.commands.watch import visible
-    from sweep.overview import View
+    from sweep.status.overview import View
 
-    views = [View(f"{i}", names.DONE) for i in range(5)] + [View("f", names.FAILED), View("r", names.RUNNING)]
-    views += [View("p", names.PENDING)]
+    views = [View(f"{i}", run_directory.DONE) for i in range(5)] + [
+        View("f", run_directory.FAILED),
+        View("r", run_directory.RUNNING),
+    ]
+    views += [View("p", run_directory.PENDING)]
     assert [view.name for view in visible(views, 3)] == ["0", "f", "r"]
     assert visible(views, 100) == views
 
@@ -563,7 +581,7 @@ def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
     pushing.start()
     detached.leave(sweep, runs)
     sweep.close()
-    eventually(lambda: runs[0].status() == names.RUNNING)
+    eventually(lambda: runs[0].status() == run_directory.RUNNING)
     over.set()
     pushing.join()
     launcher = launcher_of(tmp_path)
@@ -572,7 +590,7 @@ def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
     assert not any(os.readlink(f"/proc/{pid}/fd/{fd}").endswith(LOCK) for pid in left(runs) for fd in descriptors(pid))
     os.kill(launcher, signal.SIGTERM)
     eventually(lambda: holder(tmp_path) is None)
-    assert runs[0].status() == names.CANCELLED and left(runs) == []
+    assert runs[0].status() == run_directory.CANCELLED and left(runs) == []
 
 
 def descriptors(pid: int) -> list[str]:
@@ -589,7 +607,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
     sweep.close()
     out = capsys.readouterr().out
     assert ended.value.code == 1 and "could not begin" in out and "not what descriptor" in out
-    assert runs[0].status() == names.PENDING
+    assert runs[0].status() == run_directory.PENDING
 
 
 def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
@@ -598,7 +616,7 @@ def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
     detached.leave(sweep, runs[1:])
     sweep.close()
     eventually(lambda: holder(tmp_path) is None)
-    assert statuses(runs) == [names.PENDING, names.DONE]
+    assert statuses(runs) == [run_directory.PENDING, run_directory.DONE]
 
 
 # Requests
@@ -679,8 +697,8 @@ def test_a_request_reaches_nothing_outside_of_the_sweep(driven: Driven, tmp_path
     (run,) = driven(SLEEP)
     path = requests.send(tmp_path, Request(CANCEL, (f"../other/runs/{elsewhere.name}", "/etc", "nobody"), "me"))
     eventually(lambda: not path.exists())
-    assert elsewhere.status() == names.PENDING
-    eventually(lambda: run.status() == names.RUNNING)
+    assert elsewhere.status() == run_directory.PENDING
+    eventually(lambda: run.status() == run_directory.RUNNING)
     assert runs_of(tmp_path) == [run]
 
 
@@ -692,14 +710,14 @@ def test_who_asks_waits_for_no_launcher_that_has_gone(driven: Driven, tmp_path: 
     eventually(lambda: list((tmp_path / requests.FOLDER).glob("*.json")))
     os.kill(launcher, signal.SIGKILL)
     assert asking.wait(30) == 0
-    assert run.status() == names.CANCELLED and left([run]) == []
+    assert run.status() == run_directory.CANCELLED and left([run]) == []
     assert not (tmp_path / requests.FOLDER).exists()
 
 
 def test_settings_travel_in_the_configs(tmp_path: Path) -> None:
     (run,) = lay_out(tmp_path, [SUCCEED], wait=False, max_parallel=1)
-    assert plan.load_config(run)["sweep"] == {"wait": False, "max_parallel": 1}
-    assert json.loads(json.dumps(plan.load_config(run))) == plan.load_config(run)
+    assert run_layout.load_config(run)["sweep"] == {"wait": False, "max_parallel": 1}
+    assert json.loads(json.dumps(run_layout.load_config(run))) == run_layout.load_config(run)
 
 
 @pytest.mark.parametrize("content", ["[1]", "", "{", '{"format": 1, "base": {}, "runs": {"a": 5}}'])
@@ -709,7 +727,7 @@ def test_a_damaged_record_is_named(
     """A run whose directory is gone as well cannot be known."""
     lay_out(tmp_path, [SUCCEED])
     assert resume(tmp_path) == 0
-    (tmp_path / record.FILE).write_text(content)
+    (tmp_path / planned_runs.FILE).write_text(content)
     capsys.readouterr()
     assert resume(tmp_path) == 1
     assert "runs.json is damaged: " in capsys.readouterr().err
@@ -734,11 +752,11 @@ def test_a_finished_run_whose_files_are_damaged_is_named(
 ) -> None:
     damaged, cut, whole = runs = lay_out(tmp_path, [SUCCEED] * 3)
     assert resume(tmp_path) == 0
-    damaged.path(names.CONFIG).write_text("workers: 2\n")
-    names.write_json(cut.path(names.RESULT), {**(cut.result() or {}), "steps": 3})
+    damaged.path(run_directory.CONFIG).write_text("workers: 2\n")
+    run_directory.write_json(cut.path(run_directory.RESULT), {**(cut.result() or {}), "steps": 3})
     capsys.readouterr()
     assert resume(tmp_path) == 1
     err = capsys.readouterr().err
     assert f"{damaged.name}: done, but config.yaml has been removed or changed\n" in err
     assert f"{cut.name}: done, but steps.csv has been removed\n" in err and whole.name not in err
-    assert statuses(runs) == [names.DONE] * 3 and [len(run.state()["attempts"]) for run in runs] == [1] * 3
+    assert statuses(runs) == [run_directory.DONE] * 3 and [len(run.state()["attempts"]) for run in runs] == [1] * 3

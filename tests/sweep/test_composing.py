@@ -18,19 +18,19 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from sweep import compose
-from sweep.composing import Composer, plain
-from sweep.explain import explain
-from sweep.repository import Remembering, remembering
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from sweep.config import schema
+from sweep.config.cached_repository import Remembering, remembering
+from sweep.config.composer import Composer, plain
+from sweep.config.error_messages import explain
 from tests.conftest import ROOT
-from trainers.config import GROUPS, RunConfig, resolve
+from trainers.config.run_config import GROUPS, RunConfig, resolve
 
 
 @pytest.fixture(scope="module")
 def loader() -> Iterator[ConfigLoaderImpl]:
-    compose.register(RunConfig, GROUPS)
-    compose.register_resolvers()
+    schema.register(RunConfig, GROUPS)
+    schema.register_resolvers()
     OmegaConf.register_new_resolver("half", lambda number: -(-number // 2), replace=True)
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun"):
         loader = GlobalHydra.instance().config_loader()

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import corners, launch, plan
-from sweep.points import Points, check
-from sweep.run import UsageError
-from sweep.settings import SweepSettings
+from gradsweep.run_directory import UsageError
+from sweep.directory import run_layout
+from sweep.launch import execute
+from sweep.planning import invalid_points
+from sweep.planning.points import Points, check
+from sweep.settings.sweep import SweepSettings
 from tests.trainers.test_config import composed
-from trainers.config import resolve
+from trainers.config.run_config import resolve
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
 
@@ -48,11 +50,11 @@ def test_the_grid_of_centralised_and_decentralised_algorithms() -> None:
     of = {name: {one["compressor"] for one in found.overrides if one["algorithm"] == name} for name in algorithms}
     assert of.pop("sgd") == {"sign", "topk", "qsgd"} and of.pop("ecd") == {"qsgd"}
     assert list(of.values()) == [{"topk", "qsgd"}] * 4
-    assert [each["points"] for each in corners.summary(found.taken_out)] == [36, 9, 9]
+    assert [each["points"] for each in invalid_points.summary(found.taken_out)] == [36, 9, 9]
     assert [points[number] for number in found.numbers] == [
         point for point in points if {key: str(value) for key, value in point.items()} in found.overrides
     ]
-    assert len({plan.signature(config) for config in found.configs}) == 90  # sgd has no topology
+    assert len({run_layout.signature(config) for config in found.configs}) == 90  # sgd has no topology
 
 
 def test_a_corner_is_left_out_with_its_reason() -> None:
@@ -121,36 +123,36 @@ def test_a_search_goes_on_where_it_has_tried_what_cannot_work() -> None:
 def test_a_batch_of_a_search_without_a_point_that_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sweep.yaml").write_text("format: 1\n")
     config = {**composed(algorithm="ecd", compressor="topk"), "sweep": {}, **SETTINGS}
-    launch._opened[tmp_path] = tmp_path
+    execute._opened[tmp_path] = tmp_path
     try:
         for _ in range(2):
             typed = {"algorithm": "ecd", "compressor": "topk"}
-            assert launch.execute([config], [typed], tmp_path, resolve, fresh=True, whole=False) == [None]
+            assert execute.execute([config], [typed], tmp_path, resolve, fresh=True, whole=False) == [None]
     finally:
-        del launch._opened[tmp_path], launch._left_out[tmp_path]
+        del execute._opened[tmp_path], execute._left_out[tmp_path]
     (why,) = yaml.safe_load((tmp_path / "sweep.yaml").read_text())["points_left_out"]
     assert why["points"] == 2 and why["why"].startswith("compressor=topk with algorithm=ecd: ")
     assert "1 of 1 point cannot work" in capsys.readouterr().out
 
 
 def test_what_is_left_out_is_said_in_a_line_a_reason() -> None:
-    out = [corners.TakenOut({}, f"reason {number % 3}", impossible=True) for number in range(60)]
-    out.append(corners.TakenOut({}, "sweep.exclude: workers == 8"))
-    assert corners.lines(out, 100, most=2) == [
+    out = [invalid_points.TakenOut({}, f"reason {number % 3}", impossible=True) for number in range(60)]
+    out.append(invalid_points.TakenOut({}, "sweep.exclude: workers == 8"))
+    assert invalid_points.lines(out, 100, most=2) == [
         "1 of 100 points are taken out by sweep.exclude or sweep.include",
         "60 of 100 points cannot work and are left out (sweep.invalid):",
         "  20: reason 0",
         "  20: reason 1",
         "  and for 1 other reason: sweep.yaml has them",
     ]
-    assert corners.lines(out, 100)[-1] == "  20: reason 2"
-    assert corners.lines(out[-1:], 2) == ["1 of 2 points are taken out by sweep.exclude or sweep.include"]
-    assert corners.lines([], 2) == []
+    assert invalid_points.lines(out, 100)[-1] == "  20: reason 2"
+    assert invalid_points.lines(out[-1:], 2) == ["1 of 2 points are taken out by sweep.exclude or sweep.include"]
+    assert invalid_points.lines([], 2) == []
 
 
 def test_a_run_without_neighbours_has_no_topology_in_its_name(tmp_path: Path) -> None:
     points = checked(grid(algorithm=["sgd", "choco"], topology=["ring", "complete"]))
-    places = plan.place(tmp_path, plan.points_of(points.configs, points.overrides))
+    places = run_layout.place(tmp_path, run_layout.points_of(points.configs, points.overrides))
     assert [place.run.name.rpartition("-")[0] for place in places] == [
         "algorithm=sgd,topology=none",
         "algorithm=sgd,topology=none",
@@ -164,5 +166,5 @@ def test_a_run_without_neighbours_has_no_topology_in_its_name(tmp_path: Path) ->
 def test_options_that_were_settled_away_are_not_in_a_name() -> None:
     configs = [{"topology": {"name": "none"}}, {"topology": {"name": "ring", "lazy": True}}]
     typed = [{"seed": "1", "topology.lazy": "true"}, {"seed": "2", "topology.lazy": "false"}]
-    first, second = plan.points_of(configs, typed)
+    first, second = run_layout.points_of(configs, typed)
     assert first.swept == {"seed": "1"} and second.swept == {"seed": "2", "topology.lazy": "false"}

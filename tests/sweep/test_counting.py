@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sweep import counting, flags
+from sweep.console import flags, step_counter
 
 
 class Terminal(io.StringIO):
@@ -24,14 +24,14 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += step[0]
         return now[0]
 
-    monkeypatch.setattr(counting.time, "monotonic", look)
+    monkeypatch.setattr(step_counter.time, "monotonic", look)
     monkeypatch.setattr(flags, "_typed", set())
     return step
 
 
 def said(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, count: int) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
-    assert list(counting.counted("points checked", range(count))) == list(range(count))
+    assert list(step_counter.counted("points checked", range(count))) == list(range(count))
     return stream.getvalue()
 
 
@@ -67,7 +67,7 @@ def test_a_step_goes_on_where_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_step_that_fails_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
     with pytest.raises(ZeroDivisionError):
-        for number in (items := counting.counted("points checked", range(9))):
+        for number in (items := step_counter.counted("points checked", range(9))):
             1 // (number - 8)
     items.close()
     assert stream.getvalue().endswith("\r\x1b[K")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.holding import holder
-from sweep.run import runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
+from gradsweep.sweep_lock import holder
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, end_launcher
 
@@ -58,7 +58,7 @@ def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     text = said.decode().replace("\r\n", "\n")
     assert "2 of 2 runs to do" in text and "python -m sweep watch sweep" in text
     runs = runs_of(tmp_path / "sweep")
-    eventually(lambda: runs[0].status() == names.RUNNING)
+    eventually(lambda: runs[0].status() == run_directory.RUNNING)
     by = holder(tmp_path / "sweep")
     assert by is not None and f"pid {by['pid']}" in text and by["pid"] != program.pid
 
@@ -66,12 +66,12 @@ def test_a_sweep_outlives_its_terminal(tmp_path: Path) -> None:
     assert again.returncode == 2 and "another process is running this sweep" in again.stderr
     cancelled = commands(tmp_path, "cancel", "sweep")
     assert (cancelled.returncode, cancelled.stderr) == (0, "")
-    assert [run.status() for run in runs] == [names.CANCELLED] * 2
+    assert [run.status() for run in runs] == [run_directory.CANCELLED] * 2
     eventually(lambda: holder(tmp_path / "sweep") is None)
     assert "To compute only what is missing" in (tmp_path / "sweep/launcher.log").read_text()
 
     (tmp_path / "rank.sh").write_text("""echo '{"status": "done"}' > "$5/result.json"\n""")
     resumed = commands(tmp_path, "resume", "sweep")
     assert (resumed.returncode, resumed.stderr) == (0, "")
-    assert [run.status() for run in runs] == [names.DONE] * 2
+    assert [run.status() for run in runs] == [run_directory.DONE] * 2
     assert (tmp_path / "sweep/report.html").is_file()

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import launch, plan, provenance, record, signals
-from sweep import run as names
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run, UsageError, runs_of
 from sweep.__main__ import main
-from sweep.closing import Closing
-from sweep.directory import LOCK, Sweep, add_to_description, described, torn
-from sweep.ending import show_failures, tell_interrupted
-from sweep.output import Output
-from sweep.run import Run, UsageError, runs_of
-from sweep.settings import SweepSettings
-from sweep.signals import Interrupted
+from sweep.console.console import Output
+from sweep.console.messages import show_failures, tell_interrupted
+from sweep.directory import run_layout
+from sweep.directory.sweep_directory import LOCK, Sweep, add_to_description, described, torn
+from sweep.launch import execute
+from sweep.launch.session import Closing
+from sweep.provenance import record as provenance
+from sweep.settings.sweep import SweepSettings
+from sweep.system import signals
+from sweep.system.signals import Interrupted
 from tests.sweep.fakes import SUCCEED, config, lay_out, write_run
 
 MPI = ["sh", "-c", "exit 0", "{workers}"]
@@ -54,22 +57,22 @@ def test_a_lock_that_was_taken_away_meanwhile_is_none(tmp_path: Path, monkeypatc
 
 def interrupted_when(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Ctrl-C comes while points are laid out: at a step of that, or when the first run is there."""
-    create = plan.create
+    create = run_layout.create
 
-    def one(places: list[plan.Place]) -> list[Run]:
+    def one(places: list[run_layout.Place]) -> list[Run]:
         create(places[:1])
         raise Interrupted(130)
 
     def at_once(*_: object) -> None:
         raise Interrupted(130)
 
-    where = {"place": plan, "note": record, "describe": provenance}
+    where = {"place": run_layout, "note": planned_runs, "describe": provenance}
     if step == "create":
-        monkeypatch.setattr(plan, "create", one)
+        monkeypatch.setattr(run_layout, "create", one)
     else:
         monkeypatch.setattr(where[step], step, at_once)
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(launch, "_opened", {})
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(execute, "_opened", {})
 
 
 CONFIGS = [config(seed) for seed in range(3)]
@@ -80,8 +83,8 @@ def interrupted(directory: Path, capsys: pytest.CaptureFixture[str], **sweep: An
     """What a command says that is interrupted while it lays out a sweep."""
     configs = [config(seed, **sweep) for seed in range(3)]
     with pytest.raises(Interrupted) as found:
-        launch.execute(configs, TYPED, directory, dict, fresh=False)
-    tell_interrupted(found.value, launch.opened())
+        execute.execute(configs, TYPED, directory, dict, fresh=False)
+    tell_interrupted(found.value, execute.opened())
     return capsys.readouterr().err
 
 
@@ -95,8 +98,8 @@ def test_a_sweep_that_is_interrupted_while_it_is_laid_out_goes_on_from_its_recor
     monkeypatch.undo()
     assert main(["status", str(directory)]) == 0
     assert "3 runs: 1 pending, 2 missing" in capsys.readouterr().out
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(execute, "conclude", lambda: 0)
     assert main(["resume", str(directory)]) == 0
     assert [run.status() for run in runs_of(directory)] == ["done"] * 3
 
@@ -126,7 +129,7 @@ def test_a_report_that_is_interrupted_is_all_that_is_left_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path, "a=1-11111111", {"status": "done"}, {"status": "done"})
-    (tmp_path / names.SWEEP).touch()
+    (tmp_path / run_directory.SWEEP).touch()
     tell_interrupted(Interrupted(143), [tmp_path])
     assert capsys.readouterr().err.endswith(f"To report on them:\n  python -m reports {os.path.relpath(tmp_path)}\n")
 
@@ -142,8 +145,8 @@ def test_so_it_is_where_the_last_run_has_just_ended(
 
     monkeypatch.setattr(signals, "check", check)
     with pytest.raises(Interrupted) as found:
-        launch.take_to_end(tmp_path, {runs[0]: config(0)})
-    assert runs[0].status() == names.DONE and not found.value.told and "To go on" not in capsys.readouterr().out
+        execute.take_to_end(tmp_path, {runs[0]: config(0)})
+    assert runs[0].status() == run_directory.DONE and not found.value.told and "To go on" not in capsys.readouterr().out
 
 
 def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
@@ -151,15 +154,15 @@ def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
 ) -> None:
     """It has no record of its runs."""
     directory = tmp_path / "sweep"
-    plan.lay_out(directory, plan.points_of(CONFIGS[:1], TYPED[:1]))
-    (directory / names.SWEEP).write_text("format: 1\nlaying_out: 3\n")
+    run_layout.lay_out(directory, run_layout.points_of(CONFIGS[:1], TYPED[:1]))
+    (directory / run_directory.SWEEP).write_text("format: 1\nlaying_out: 3\n")
     lacks = "it was ended while its 3 points were laid out, and some are not there; its own command, with sweep.resume="
     assert lacks in str(torn(directory))
     assert main(["status", str(directory)]) == 0
     assert lacks in capsys.readouterr().out
-    monkeypatch.setattr(launch, "prepare_data", lambda configs: None)
-    monkeypatch.setattr(launch, "take_to_end", lambda directory, configs: None)
-    monkeypatch.setattr(launch, "conclude", lambda: 0)
+    monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
+    monkeypatch.setattr(execute, "take_to_end", lambda directory, configs: None)
+    monkeypatch.setattr(execute, "conclude", lambda: 0)
     assert main(["resume", str(directory)]) == 1
     assert lacks in capsys.readouterr().err and torn(directory) is not None
     sweep = Sweep(directory, fresh=False)
@@ -174,7 +177,7 @@ def test_a_report_does_not_hear_ctrl_c_itself(tmp_path: Path, monkeypatch: pytes
     python.write_text(f"#!/bin/sh\ncut -d' ' -f6 /proc/$$/stat > '{tmp_path}/session'\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert launch._show(tmp_path, [], Closing(tmp_path, SweepSettings(quiet=True)))
+    assert execute._show(tmp_path, [], Closing(tmp_path, SweepSettings(quiet=True)))
     assert int((tmp_path / "session").read_text()) != os.getsid(0)
 
 
@@ -198,13 +201,13 @@ def test_a_run_whose_end_could_not_be_written_is_not_said_to_run(
     ],
 )
 def test_a_description_whose_values_are_odd_is_added_to(content: str, tmp_path: Path) -> None:
-    (tmp_path / names.SWEEP).write_text(content)
+    (tmp_path / run_directory.SWEEP).write_text(content)
     sweep = Sweep(tmp_path, fresh=False)
     sweep.note_resumed(MPI)
     add_to_description(tmp_path, calibration={"s": 1})
     sweep.lay_out([config(1), config(2)], [{"seed": "1"}, {"seed": "2"}], MPI, again=True)
     sweep.close()
-    known = yaml.safe_load((tmp_path / names.SWEEP).read_text())
+    known = yaml.safe_load((tmp_path / run_directory.SWEEP).read_text())
     assert (known["format"], known["created"], known["command"]) == (1, "then", "typed")
     assert known["swept"] == ["seed"] and known["resumed"][-1]["calibration"] == {"s": 1}
     assert known["resumed"][-1]["overrides"] == ["seed=1", "seed=2"]
@@ -213,7 +216,7 @@ def test_a_description_whose_values_are_odd_is_added_to(content: str, tmp_path: 
 
 @pytest.mark.parametrize("content", ["[]", "", "5", "a: [", "\0", "swept: [lr]", "a: &a [1]\nb: *a", None])
 def test_a_description_that_is_none_is_set_aside_and_begun_anew(content: str | None, tmp_path: Path) -> None:
-    path = tmp_path / names.SWEEP
+    path = tmp_path / run_directory.SWEEP
     path.mkdir() if content is None else path.write_text(content)
     assert described(tmp_path) in ({}, {"swept": ["lr"]}) and torn(tmp_path) is None
     for number in (1, 2):

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sweep import costs, dry, estimate, plan, yaml_files
-from sweep import run as names
-from sweep.estimate import Crew, Estimator
-from sweep.points import Points, TakenOut
-from sweep.run import Run
-from sweep.settings import MpiSettings, SweepSettings
-from sweep.states import write_state
+from gradsweep import run_directory, yaml_files
+from gradsweep.run_directory import Run
+from sweep.directory import run_layout
+from sweep.directory.run_state import write_state
+from sweep.planning import cost, dry_run, estimate
+from sweep.planning.estimate import Crew, Estimator
+from sweep.planning.points import Points, TakenOut
+from sweep.settings.sweep import MpiSettings, SweepSettings
 
 Multirun = Callable[..., tuple[int, str, str]]
 
@@ -57,15 +58,23 @@ def finish(run: Run, of: dict[str, Any], seconds: float = 8.0, overhead: float =
     ended = f"2026-11-20T10:00:{seconds + overhead:06.3f}+00:00"
     cores = [0, 1][: of["workers"] * of["threads_per_worker"]]
     attempt = {"number": 1, "started": "2026-11-20T10:00:00.000+00:00", "ended": ended, "cores": cores}
-    write_state(run, status=names.DONE, attempts=[attempt])
-    result = {"status": names.DONE, "steps": 100, "epochs": of["epochs"], "time_s": seconds - 1, "evaluate_s": 1}
-    names.append_rows(run.path(names.STEPS), ("step",), ({"step": step} for step in range(1, 101)))
-    names.append_rows(run.path(names.EPOCHS), ("epoch",), ({"epoch": epoch + 1} for epoch in range(of["epochs"])))
-    names.write_json(run.path(names.RESULT), result)
+    write_state(run, status=run_directory.DONE, attempts=[attempt])
+    result = {
+        "status": run_directory.DONE,
+        "steps": 100,
+        "epochs": of["epochs"],
+        "time_s": seconds - 1,
+        "evaluate_s": 1,
+    }
+    run_directory.append_rows(run.path(run_directory.STEPS), ("step",), ({"step": step} for step in range(1, 101)))
+    run_directory.append_rows(
+        run.path(run_directory.EPOCHS), ("epoch",), ({"epoch": epoch + 1} for epoch in range(of["epochs"]))
+    )
+    run_directory.write_json(run.path(run_directory.RESULT), result)
 
 
 def finished(root: Path, sweep: str, of: dict[str, Any], seconds: float = 8.0, overhead: float = 2.0) -> Run:
-    (run,) = plan.lay_out(root / "2026-11-20" / sweep, [plan.Point(of, {})])
+    (run,) = run_layout.lay_out(root / "2026-11-20" / sweep, [run_layout.Point(of, {})])
     finish(run, of, seconds, overhead)
     return run
 
@@ -159,7 +168,7 @@ def test_without_a_gpu_auto_is_the_cpu_and_workers_share_its_cores(tmp_path: Pat
     estimator = Estimator(tmp_path / "2026-11-21" / "new")
     found = estimator.estimate(config(device="auto", workers=64))
     assert found is not None and found.seconds == 8 + 2 * 32  # 32 ranks a core begin one after the other
-    names.write_json(run.path(names.RESULT), {**(run.result() or {}), "device": "cuda:0"})
+    run_directory.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "device": "cuda:0"})
     found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(device="auto", workers=64))
     assert found is not None and found.seconds == 8 / 32 + 2 and not found.least
 
@@ -190,7 +199,7 @@ def test_what_is_only_a_bound_is_marked_everywhere(sweep: Path, capsys: pytest.C
     assert out[-2].startswith("estimated: at least 1:22 with 2 cores, ")
     assert "similar to it (≥), with other workers or cores, " in out[-1]
     assert out[-1].endswith(", none with so many to a core")
-    dry.tell(points(config(), config(workers=64)), sweep)
+    dry_run.tell(points(config(), config(workers=64)), sweep)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["least"] for each in told] == [True, False, True]
 
@@ -222,7 +231,7 @@ def test_runs_that_were_cut_short_do_not_hide_whole_ones_of_other_workers(tmp_pa
 def test_only_the_latest_runs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         run = finished(tmp_path, str(number), config(seed=number), 8.0 + number)
-        os.utime(run.path(names.RESULT), (number, number))
+        os.utime(run.path(run_directory.RESULT), (number, number))
     monkeypatch.setattr(estimate, "MOST", 1)
     monkeypatch.chdir(tmp_path)  # where there is no output/ with more of them
     found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config())
@@ -232,7 +241,7 @@ def test_only_the_latest_runs_are_read(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_sweep_elsewhere_counts_too_and_damaged_runs_do_not(tmp_path: Path) -> None:
     run = finished(tmp_path / "output", "a", config())
     assert Estimator(run.directory.parent.parent).seconds(config()) == 10
-    state, result = run.path(names.STATE), run.path(names.RESULT)
+    state, result = run.path(run_directory.STATE), run.path(run_directory.RESULT)
     state.write_text("[")
     assert seconds(tmp_path / "output") == 8  # the time around the training is not known
     endless = '{"status": "done", "steps": 1, "epochs": 1e999, "time_s": 1}'
@@ -243,13 +252,13 @@ def test_a_sweep_elsewhere_counts_too_and_damaged_runs_do_not(tmp_path: Path) ->
         assert seconds(tmp_path / "output") is None
     finish(run, config())
     for text in ("- a", "a: [", "\x00", "workers: 0\n", "a: " + "[" * 9999):
-        run.path(names.CONFIG).write_text(text)
+        run.path(run_directory.CONFIG).write_text(text)
         assert seconds(tmp_path / "output") is None
 
 
 def test_a_config_is_read_in_parts(tmp_path: Path) -> None:
     run = finished(tmp_path, "a", config(phases=[{"epoch": 0, "size": 32}], sweep={"exclude": ["a\nb: c\n\nd", "é"]}))
-    assert yaml_files.read_sections(run.path(names.CONFIG)) == config(
+    assert yaml_files.read_sections(run.path(run_directory.CONFIG)) == config(
         phases=[{"epoch": 0, "size": 32}], sweep={"exclude": ["a\nb: c\n\nd", "é"]}
     )
 
@@ -265,7 +274,7 @@ def test_a_config_is_read_in_parts(tmp_path: Path) -> None:
     ],
 )
 def test_when_the_last_run_ends(runs: list[tuple[int, float]], cores: int, most: int | None, wall: float) -> None:
-    assert costs.wall_s(runs, cores, most) == wall
+    assert cost.wall_s(runs, cores, most) == wall
 
 
 def points(*configs: dict[str, Any], taken_out: list[TakenOut] | None = None) -> Points:
@@ -275,7 +284,7 @@ def points(*configs: dict[str, Any], taken_out: list[TakenOut] | None = None) ->
 
 
 def shown(of: Points, directory: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    dry.show(of, directory, Console(width=200))
+    dry_run.show(of, directory, Console(width=200))
     return capsys.readouterr().out.splitlines()
 
 
@@ -286,7 +295,9 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = plan.lay_out(sweep, plan.points_of([config(seed=seed) for seed in (1, 2)], [{"seed": "1"}, {"seed": "2"}]))
+    runs = run_layout.lay_out(
+        sweep, run_layout.points_of([config(seed=seed) for seed in (1, 2)], [{"seed": "1"}, {"seed": "2"}])
+    )
     finish(runs[0], config(seed=1))
     before = sorted(sweep.rglob("*"))
     left = [config(seed=1), config(seed=2), config(seed=3, workers=4), config(seed=3, workers=4), config(seed=3)]
@@ -298,7 +309,7 @@ def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[
         "nothing is written or started (sweep.dry_run)"
     )
     known = [run.name for run in runs]
-    new = [f"workers={n},seed=3-{plan.signature(config(seed=3, workers=n))[:8]}" for n in (4, 2)]
+    new = [f"workers={n},seed=3-{run_layout.signature(config(seed=3, workers=n))[:8]}" for n in (4, 2)]
     assert [re.split("  +", line.rstrip()) for line in out[1:8]] == [
         ["#", "run", "workers", "cores", "time", "skipped"],
         ["1", new[0], "4", "4", "~12.0 s"],
@@ -314,13 +325,13 @@ def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[
         "1 from 1 run similar to it (~), with other workers or cores, scaled by how many have a core",
     ]
     assert sorted(sweep.rglob("*")) == before
-    again = plan.lay_out(sweep, plan.points_of(left, points(*left).overrides))
+    again = run_layout.lay_out(sweep, run_layout.points_of(left, points(*left).overrides))
     assert [run.name for run in again] == [known[0], known[1], new[0], new[0], new[1]]  # as it was shown
 
 
 def test_what_all_runs_ask_for_is_said_once(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launcher = {"cluster": "slurm", "nodes": 2, "partition": "gpu", "qos": None}
-    finish(plan.lay_out(sweep, plan.points_of([config()], [{}]))[0], config(), 34.0, 2.0)
+    finish(run_layout.lay_out(sweep, run_layout.points_of([config()], [{}]))[0], config(), 34.0, 2.0)
     configs = [
         config(seed=1, launcher=launcher, device="cuda", exchange={"name": "star", "placement": "dedicated"}),
         config(
@@ -357,10 +368,10 @@ def test_an_option_of_the_launcher_does_not_hide_what_a_run_asks_for(
 
 
 def test_machines_are_told_the_same_in_lines(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (done,) = plan.lay_out(sweep, plan.points_of([config(seed=1)], [{"workers": "2", "seed": "1"}]))
+    (done,) = run_layout.lay_out(sweep, run_layout.points_of([config(seed=1)], [{"workers": "2", "seed": "1"}]))
     finish(done, config(seed=1))
     of = [config(seed=1), config(seed=2), config(seed=2), config(seed=3, dataset={"name": "other"})]
-    dry.tell(points(*of, taken_out=[TakenOut({"seed": "9"}, "sweep.exclude: seed == 9")]), sweep)
+    dry_run.tell(points(*of, taken_out=[TakenOut({"seed": "9"}, "sweep.exclude: seed == 9")]), sweep)
     *told, ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["event"], line["number"], line["standing"]) for line in told] == [
         *(("point", 1, "run"), ("point", 2, "run")),
@@ -385,7 +396,7 @@ def test_machines_are_told_the_same_in_lines(sweep: Path, capsys: pytest.Capture
 
 def test_cores_of_a_run_and_those_to_share_out_are_two_things(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launcher = {"cluster": "local", "cores": None, "gpus": None}
-    finish(plan.lay_out(sweep, plan.points_of([config(workers=1)], [{}]))[0], config(workers=1), 8.0, 2.0)
+    finish(run_layout.lay_out(sweep, run_layout.points_of([config(workers=1)], [{}]))[0], config(workers=1), 8.0, 2.0)
     both = [config(workers=1, launcher=launcher, seed=seed) for seed in (1, 2)]
     out = shown(points(*both, config(workers=2, launcher=launcher)), sweep, capsys)
     assert re.split("  +", out[1])[:4] == ["#", "run", "workers", "cores"]
@@ -399,14 +410,14 @@ def test_one_run_and_none(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
     one = Points([config()], [{"compressor": "qsgd", "sweep.dry_run": "true"}], [0], [], SweepSettings(), MpiSettings())
     out = shown(one, sweep, capsys)
     assert out[0].startswith("2026-11-21/s: 1 point, 1 run to do, launcher local; ")
-    assert f"1  compressor=qsgd-{plan.signature(config())[:8]}" in out[3]
-    finish(plan.lay_out(sweep, plan.points_of(one.configs, one.overrides))[0], config())
+    assert f"1  compressor=qsgd-{run_layout.signature(config())[:8]}" in out[3]
+    finish(run_layout.lay_out(sweep, run_layout.points_of(one.configs, one.overrides))[0], config())
     assert shown(one, sweep, capsys)[-1] == "estimated: nothing to do"
 
 
 def test_a_terminal_gets_a_table(sweep: Path) -> None:
     with Console(width=100, force_terminal=True, record=True, file=open(os.devnull, "w")) as console:
-        dry.show(points(config(seed=1), config(seed=2), config(seed=3, gpus=[7])), sweep, console)
+        dry_run.show(points(config(seed=1), config(seed=2), config(seed=3, gpus=[7])), sweep, console)
     text = console.export_text()
     assert "│" in text and all(f"seed={seed}-" in text for seed in (1, 2, 3))
 
@@ -440,11 +451,11 @@ def test_what_a_dry_run_shows_is_what_is_run_and_a_report_that_stands_stays(mult
     assert code == 0 and not (tmp_path / "s").exists(), err
     code, out, err = multirun(*grid, without=["data"])
     assert code == 0 and "1 of 3 points are taken out" in out and "2 of 2 runs to do" in out, out + err
-    assert [run.name.rpartition("-")[0] for run in names.runs_of(tmp_path / "s")] == [
+    assert [run.name.rpartition("-")[0] for run in run_directory.runs_of(tmp_path / "s")] == [
         "seed=1,workers=1",
         "seed=3,workers=3",
     ]
-    assert all(run.name in planned for run in names.runs_of(tmp_path / "s"))
+    assert all(run.name in planned for run in run_directory.runs_of(tmp_path / "s"))
     report = tmp_path / "s" / "report.html"
     before = report.stat().st_mtime_ns
     code, out, err = multirun(*grid, "sweep.resume=s", without=["data"])
@@ -459,14 +470,14 @@ def test_the_longest_run_stands_first_and_what_is_reused_is_named(
 ) -> None:
     asked = [config(seed=1, epochs=1), config(seed=2, epochs=9), config(seed=3)]
     earlier = Run(sweep.parent / "earlier" / "runs" / "seed=3-abc")
-    wanted = plan.signature(asked[2])
-    monkeypatch.setattr(dry, "reusable", lambda points, directory, signatures: {wanted: earlier})
+    wanted = run_layout.signature(asked[2])
+    monkeypatch.setattr(dry_run, "reusable", lambda points, directory, signatures: {wanted: earlier})
     out = shown(points(*asked), sweep, capsys)
     assert "2 runs to do (1 reused)" in out[0]
     heading = next(number for number, line in enumerate(out) if line.startswith("#"))
     cells = [re.split("  +", line.rstrip()) for line in out[heading + 1 : heading + 4]]
     assert [line[:2] for line in cells[:2]] == [
-        ["1", f"seed=2-{plan.signature(asked[1])[:8]}"],
-        ["2", f"seed=1-{plan.signature(asked[0])[:8]}"],
+        ["1", f"seed=2-{run_layout.signature(asked[1])[:8]}"],
+        ["2", f"seed=1-{run_layout.signature(asked[0])[:8]}"],
     ]
     assert cells[2][-1] == "from 2026-11-21/earlier/runs/seed=3-abc"

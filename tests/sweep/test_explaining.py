@@ -13,17 +13,17 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from sweep import compose
-from sweep.composing import plain
-from sweep.explain import explain
-from sweep.grammar import refuse_misread
-from sweep.grid import refuse_duplicates
-from sweep.keys import paths
-from sweep.launchers import options_of
-from sweep.misprints import find
-from sweep.settings import settings_of
+from gradsweep.config_keys import paths
+from sweep.config import schema
+from sweep.config.composer import plain
+from sweep.config.error_messages import explain
+from sweep.config.grid import refuse_duplicates
+from sweep.config.override_grammar import refuse_misread
+from sweep.config.syntax_errors import find
+from sweep.settings.launcher import options_of
+from sweep.settings.sweep import settings_of
 from tests.conftest import ROOT
-from trainers.config import GROUPS, RunConfig, resolve
+from trainers.config.run_config import GROUPS, RunConfig, resolve
 
 Typed = Callable[..., str | None]
 
@@ -63,15 +63,15 @@ OPEN = ("mpi.environment", "hydra.launcher")
 @pytest.fixture(scope="module")
 def typed() -> Iterator[Typed]:
     """What a command line is told: None where it is accepted."""
-    compose.register(RunConfig, GROUPS)
-    compose.register_resolvers()
+    schema.register(RunConfig, GROUPS)
+    schema.register_resolvers()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3", job_name="multirun"):
         loader = GlobalHydra.instance().config_loader()
 
         def check(*words: str) -> str | None:
             ordered: Sequence[str] = words
             try:
-                ordered = compose.in_order(compose.for_hydra(words))
+                ordered = schema.in_order(schema.for_hydra(words))
                 refuse_duplicates(ordered)
                 refuse_misread(ordered)
                 config = loader.load_configuration("config", list(ordered), RunMode.RUN)

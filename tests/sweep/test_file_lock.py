@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from sweep import file_lock, soft_lock
-from sweep import run as names
-from sweep.directory import LOCK, Sweep
-from sweep.holding import holder, unheld
-from sweep.run import UsageError
-from sweep.slots import Slots
-from sweep.text import who
+from gradsweep import file_lock, run_directory, soft_lock
+from gradsweep.run_directory import UsageError
+from gradsweep.sweep_lock import holder, unheld
+from gradsweep.text import who
+from sweep.directory.sweep_directory import LOCK, Sweep
+from sweep.executors.slots import Slots
 from tests.conftest import ROOT
 
 BROKEN = ROOT / "tests/faults/broken"
@@ -62,7 +61,7 @@ def python(*lines: str, **environment: str) -> subprocess.Popen[str]:
 
 
 TAKES = (
-    "import sys; from pathlib import Path; from sweep import file_lock",
+    "import sys; from pathlib import Path; from gradsweep import file_lock",
     "lock = file_lock.take(Path(sys.stdin.readline().strip()))",
     "print('has it', flush=True)",
     "sys.stdin.readline()",
@@ -149,8 +148,8 @@ def test_an_owner_is_known_by_boot_and_start_and_one_that_cannot_be_seen_is_neve
     tmp_path: Path, changed: dict[str, object], is_gone: bool
 ) -> None:
     path, soft = tmp_path / LOCK, tmp_path / f".soft-{LOCK}"
-    names.write_json(path, {"host": "x", "pid": 1})
-    names.write_json(soft, {**soft_lock.this_process(), **changed})
+    run_directory.write_json(path, {"host": "x", "pid": 1})
+    run_directory.write_json(soft, {**soft_lock.this_process(), **changed})
     if is_gone:
         assert holder(tmp_path) is None
         Sweep(tmp_path, fresh=False).close()
@@ -179,7 +178,7 @@ def test_of_many_that_take_over_from_the_dead_one_has_it(tmp_path: Path) -> None
     dead.kill()
     dead.wait()
     writes = (
-        "import os, sys; from pathlib import Path; from sweep import file_lock",
+        "import os, sys; from pathlib import Path; from gradsweep import file_lock",
         f"path = Path({str(path)!r})",
         "print('ready', flush=True); sys.stdin.readline()",
         "for _ in range(25):",
@@ -203,14 +202,14 @@ def test_who_takes_over_and_is_killed_over_it_stands_in_nobodys_way(tmp_path: Pa
     """It has left the lock that it took to take over."""
     path, soft = tmp_path / "file", tmp_path / ".soft-file"
     gone = {**soft_lock.this_process(), "started": 1}
-    names.write_json(soft, gone)
-    names.write_json(tmp_path / f".soft-file-{gone['token']}", {**soft_lock.this_process(), "started": 2})
+    run_directory.write_json(soft, gone)
+    run_directory.write_json(tmp_path / f".soft-file-{gone['token']}", {**soft_lock.this_process(), "started": 2})
     file_lock.take(path).close()
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 ADOPTS = (
-    "import sys; from pathlib import Path; from sweep import file_lock",
+    "import sys; from pathlib import Path; from gradsweep import file_lock",
     "path, descriptor, wait = sys.argv[1:]",
     "if wait: sys.stdin.readline()",
     "lock = file_lock.adopt(Path(path), int(descriptor))",
@@ -242,7 +241,7 @@ def test_a_child_whose_parent_was_killed_does_not_adopt_what_others_may_have(tmp
     path = tmp_path / "file"
     adopts = "\n".join(ADOPTS)
     parent = python(
-        "import subprocess, sys; from pathlib import Path; from sweep import file_lock",
+        "import subprocess, sys; from pathlib import Path; from gradsweep import file_lock",
         f"path = Path({str(path)!r})",
         "lock = file_lock.take(path)",
         f"words = [sys.executable, '-c', {adopts!r}, str(path), str(lock.descriptor), 'wait']",
@@ -291,7 +290,7 @@ def test_a_sweep_has_one_launcher(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("locks")
 def test_a_sweep_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", fresh=False)
-    (sweep.directory / names.SWEEP).touch()
+    (sweep.directory / run_directory.SWEEP).touch()
     sweep.forget()
     sweep.close()
     assert list(tmp_path.iterdir()) == []

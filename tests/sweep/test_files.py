@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import files, yaml_files
-from sweep import run as names
+from gradsweep import files, run_directory, yaml_files
 
 
 def make_socket(path: Path) -> None:
@@ -46,11 +45,11 @@ def test_what_is_no_file_is_not_read(what: str, tmp_path: Path) -> None:
     with pytest.raises(files.NotRegular, match=why) as raised:
         files.read_bytes(path)
     assert raised.value.filename == str(path)
-    assert names.read_json(path) is None and not names.tail(tmp_path / "none")
+    assert run_directory.read_json(path) is None and not run_directory.tail(tmp_path / "none")
     if what != "sparse":
-        assert names.complete_text(path) == "" and names.tail(path) == []
+        assert run_directory.complete_text(path) == "" and run_directory.tail(path) == []
         with pytest.raises(OSError, match=why if what != "directory" else "directory"):
-            names.append_json(path, {})
+            run_directory.append_json(path, {})
     assert not files.is_regular(path) or what == "sparse"
 
 
@@ -70,15 +69,15 @@ def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_limit(tmp_path: Pa
 
 def test_runs_are_directories_and_no_links_to_any(tmp_path: Path) -> None:
     for folder in ("a", "b", "c"):
-        (tmp_path / names.RUNS / folder).mkdir(parents=True)
-    (tmp_path / names.RUNS / "a" / names.CONFIG).touch()
-    (tmp_path / names.RUNS / "b" / names.CONFIG).symlink_to("/dev/null")
-    (tmp_path / names.RUNS / "linked").symlink_to("a")
-    assert [run.name for run in names.runs_of(tmp_path)] == ["a"]
-    (tmp_path / names.RUNS / "a" / "attempt-²").mkdir()
-    (tmp_path / names.RUNS / "a" / "attempt-2").mkdir()
-    (tmp_path / names.RUNS / "a" / "attempt-3").symlink_to("attempt-2")
-    assert names.runs_of(tmp_path)[0].attempt_numbers() == [2]
+        (tmp_path / run_directory.RUNS / folder).mkdir(parents=True)
+    (tmp_path / run_directory.RUNS / "a" / run_directory.CONFIG).touch()
+    (tmp_path / run_directory.RUNS / "b" / run_directory.CONFIG).symlink_to("/dev/null")
+    (tmp_path / run_directory.RUNS / "linked").symlink_to("a")
+    assert [run.name for run in run_directory.runs_of(tmp_path)] == ["a"]
+    (tmp_path / run_directory.RUNS / "a" / "attempt-²").mkdir()
+    (tmp_path / run_directory.RUNS / "a" / "attempt-2").mkdir()
+    (tmp_path / run_directory.RUNS / "a" / "attempt-3").symlink_to("attempt-2")
+    assert run_directory.runs_of(tmp_path)[0].attempt_numbers() == [2]
 
 
 @pytest.mark.parametrize(

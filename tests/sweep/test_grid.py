@@ -14,13 +14,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import grid
-from sweep.expressions import Choice, Condition
-from sweep.points import check
-from sweep.run import UsageError
-from sweep.settings import SweepSettings
+from gradsweep.run_directory import UsageError
+from sweep.config import grid
+from sweep.planning.conditions import Choice, Condition
+from sweep.planning.points import check
+from sweep.settings.sweep import SweepSettings
 from tests.conftest import ROOT
-from trainers.config import GROUPS
+from trainers.config.run_config import GROUPS
 
 Multirun = Callable[..., tuple[int, str, str]]
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from sweep import idle as idling
-from sweep import launch, plan
-from sweep import run as names
-from sweep.points import Points, check
-from sweep.run import UsageError
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.config import idle_options as idling
+from sweep.directory import run_layout
+from sweep.launch import execute as launch
+from sweep.planning.points import Points, check
 from tests.trainers.test_config import composed
-from trainers.config import resolve
-from trainers.idle_rules import idle
+from trainers.config.run_config import resolve
+from trainers.rules.idle_options import idle
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
 NO_TOPOLOGY = "valid is together with algorithm=dpsgd,choco,deep_squeeze,dcd,ecd,sgp; here algorithm="
@@ -52,7 +53,7 @@ def test_a_topology_that_no_algorithm_uses_is_refused() -> None:
 def test_in_a_grid_a_value_that_decides_something_at_one_point_stays_at_the_others() -> None:
     found = checked({"algorithm": ["sgd", "choco"], "topology": ["ring", "torus"], "workers": [4]})
     assert len(found.configs) == 4 and found.taken_out == []
-    assert len({plan.signature(config) for config in found.configs}) == 3  # that of sgd is computed once
+    assert len({run_layout.signature(config) for config in found.configs}) == 3  # that of sgd is computed once
     found = checked({"partition": [{"scheme": "iid"}, {"scheme": "dirichlet"}]}, {"partition.alpha": "0.1"})
     assert len(found.configs) == 2
 
@@ -143,7 +144,7 @@ def execute(directory: Path, typed: Mapping[str, str] | None = None, **sweep: An
 def test_a_directory_with_a_sweep_is_joined_only_where_that_is_asked_for(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
-    (here / names.SWEEP).write_text("format: 1\n")
+    (here / run_directory.SWEEP).write_text("format: 1\n")
     assert line(lambda: execute(here)) == (
         f"hydra.sweep.dir={here}: valid is a directory without a sweep, or with sweep.resume={here} to go on with the "
         "one that is there"
@@ -155,7 +156,7 @@ def test_a_directory_with_a_sweep_is_joined_only_where_that_is_asked_for(tmp_pat
 def test_two_places_for_one_sweep_are_refused(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / names.SWEEP).write_text("format: 1\n")
+        (tmp_path / name / run_directory.SWEEP).write_text("format: 1\n")
     one, other = tmp_path / "one", tmp_path / "other"
     said = line(lambda: execute(one, resume=str(other)))
     assert said == f"sweep.resume={other}: valid is {one} with hydra.sweep.dir={one}"

@@ -1,4 +1,5 @@
-"""What runs in an allocation of SLURM (sweep/job.py), started as SLURM does; its commands are played by scripts."""
+"""What runs in an allocation of SLURM (sweep/executors/slurm_job/single_run.py), started as SLURM does; its commands
+are played by scripts."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from typing import Any
 
 import pytest
 
-from sweep import failures, sent_away
-from sweep import run as names
-from sweep.allocation import Allocation, _physical, cpus_of, preempted, seconds_left
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, write_json
+from sweep.attempts import failures
+from sweep.attempts.mpirun import MpiRun
 from sweep.commands.resume import is_wanted
-from sweep.environment import clean_environment
-from sweep.mpirun import MpiRun
-from sweep.processes import kill_processes_of, processes_of
-from sweep.run import Run, write_json
+from sweep.executors.slurm_job import preemption
+from sweep.system.job_environment import clean_environment
+from sweep.system.processes import kill_processes_of, processes_of
+from sweep.system.slurm_allocation import Allocation, _physical, cpus_of, preempted, seconds_left
 from tests.conftest import ROOT, eventually
 from tests.sweep.fake_slurm import FakeSlurm, fake
 
@@ -42,7 +44,7 @@ class Job:
     """One run in a batch, and the processes that play its jobs."""
 
     def __init__(self, folder: Path) -> None:
-        self.run = Run(folder / "sweep" / names.RUNS / "a")
+        self.run = Run(folder / "sweep" / run_directory.RUNS / "a")
         self.batch = folder / "sweep" / "slurm" / "batch-0001.json"
         self.run.directory.mkdir(parents=True)
         self.batch.parent.mkdir()
@@ -70,7 +72,7 @@ class Job:
             **{"SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_CPUS_PER_NODE": cpus, "SLURM_JOB_NUM_NODES": "1"},
             "SLURMD_NODENAME": "n1",
         }
-        command = [sys.executable, "-m", "sweep.job", str(self.batch)]
+        command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(self.batch)]
         self.processes.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
@@ -108,7 +110,7 @@ def job(tmp_path: Path, fake: FakeSlurm) -> Iterator[Job]:
 def test_a_run_is_computed_and_its_job_noted(job: Job) -> None:
     assert job.end(job.start(SUCCEED)) == 0
     state = job.run.state()
-    assert state["status"] == names.DONE
+    assert state["status"] == run_directory.DONE
     assert state["attempts"][0]["job"] == "100_0" and state["attempts"][0]["restarts"] == 0
 
 
@@ -129,7 +131,7 @@ def test_a_failed_run_fails_for_slurm_too(job: Job) -> None:
 
 def test_an_mpirun_that_lost_a_node_and_exits_with_0_has_failed(job: Job) -> None:
     assert job.end(job.start("exit 0")) == 1
-    assert job.run.status() == names.FAILED
+    assert job.run.status() == run_directory.FAILED
 
 
 def test_near_its_time_limit_a_run_is_saved_and_queued_again(job: Job, fake: FakeSlurm) -> None:
@@ -138,25 +140,25 @@ def test_near_its_time_limit_a_run_is_saved_and_queued_again(job: Job, fake: Fak
     process.send_signal(signal.SIGUSR2)
     assert job.end(process) == 0
     assert job.run.state()["reason"] == "near its time limit of 5 minutes; saved"
-    assert job.run.status() == names.PREEMPTED
+    assert job.run.status() == run_directory.PREEMPTED
     assert "requeue 100_0" in fake.asked("scontrol")
     assert job.end(job.start(SUCCEED, restarts=1)) == 0
-    assert job.attempts() == [names.PREEMPTED, names.DONE]
+    assert job.attempts() == [run_directory.PREEMPTED, run_directory.DONE]
 
 
 def test_how_often_is_limited(job: Job, fake: FakeSlurm) -> None:
-    for restarts, status in ((0, names.PREEMPTED), (1, names.TIMEOUT)):
+    for restarts, status in ((0, run_directory.PREEMPTED), (1, run_directory.TIMEOUT)):
         job.run.path("began").unlink(missing_ok=True)
         process = job.start(SAVES, restarts, requeues=1)
         job.began(process)
         process.send_signal(signal.SIGUSR2)
-        assert job.end(process) == (status == names.TIMEOUT)
+        assert job.end(process) == (status == run_directory.TIMEOUT)
         assert job.run.status() == status
     assert fake.asked("scontrol").count("requeue 100_0") == 1
     assert "out of time 2 times; hydra.launcher.requeues=1" in job.run.state()["reason"]
-    assert job.attempts() == [names.PREEMPTED, names.PREEMPTED]
+    assert job.attempts() == [run_directory.PREEMPTED, run_directory.PREEMPTED]
     assert job.end(job.start(SUCCEED, restarts=2, requeues=1)) == 1  # somebody has queued it once more
-    assert job.run.status() == names.TIMEOUT
+    assert job.run.status() == run_directory.TIMEOUT
 
 
 def test_a_preemption_is_told_from_a_time_limit(job: Job, fake: FakeSlurm) -> None:
@@ -177,7 +179,7 @@ def test_a_run_that_slurm_does_not_queue_again_has_failed_and_may_be_tried_again
     assert job.end(process) == 1
     state = job.run.state()
     refused = "SLURM did not queue it again: Requested operation is presently disabled"
-    assert (state["status"], state["attempts"][0]["cause"]) == (names.FAILED, failures.LOST)
+    assert (state["status"], state["attempts"][0]["cause"]) == (run_directory.FAILED, failures.LOST)
     assert state["reason"] == f"near its time limit of 5 minutes; saved; {refused}"
     assert is_wanted(job.run, everything=False, failed=True)
 
@@ -191,13 +193,16 @@ def test_what_a_preemption_without_notice_has_ended_was_ended_by_a_fault(
     (fake.here / "job").write_text(f"JobState=COMPLETING PreemptTime={when} EndTime=x", encoding="utf-8")
     process = job.start(SLEEPS)
     job.began(process)
-    eventually(lambda: job.run.status() == names.RUNNING)
+    eventually(lambda: job.run.status() == run_directory.RUNNING)
     process.send_signal(signal.SIGTERM)
     if also_mpirun:  # which may then have ended before the job has heard of it
         os.kill(job.run.state()["attempts"][0]["pid"], signal.SIGTERM)
     assert job.end(process) == 1
     state = job.run.state()
-    assert (state["status"], state["attempts"][0]["cause"]) == (names.CANCELLED, failures.LOST if preempted else None)
+    assert (state["status"], state["attempts"][0]["cause"]) == (
+        run_directory.CANCELLED,
+        failures.LOST if preempted else None,
+    )
     assert state["reason"].startswith("SLURM preempted it" if preempted else "SLURM ended it")
     assert is_wanted(job.run, everything=False, failed=True) == preempted
     assert len([asked for asked in fake.asked("scontrol") if asked.startswith("show job")]) == 1
@@ -206,12 +211,12 @@ def test_what_a_preemption_without_notice_has_ended_was_ended_by_a_fault(
 def test_an_mpirun_that_hears_of_scancel_first_has_not_failed(job: Job, fake: FakeSlurm) -> None:
     process = job.start(SLEEPS)
     job.began(process)
-    eventually(lambda: job.run.status() == names.RUNNING)
+    eventually(lambda: job.run.status() == run_directory.RUNNING)
     os.kill(job.run.state()["attempts"][0]["pid"], signal.SIGTERM)
     time.sleep(0.4)  # in which the job has seen that it is gone
     process.send_signal(signal.SIGTERM)
     assert job.end(process) == 1
-    assert (job.run.status(), job.run.state()["reason"]) == (names.CANCELLED, sent_away.ENDED)
+    assert (job.run.status(), job.run.state()["reason"]) == (run_directory.CANCELLED, preemption.ENDED)
 
 
 def test_asked_by_the_launcher_a_run_stops_and_stays(job: Job, fake: FakeSlurm) -> None:
@@ -219,7 +224,7 @@ def test_asked_by_the_launcher_a_run_stops_and_stays(job: Job, fake: FakeSlurm) 
     job.began(process)
     process.send_signal(signal.SIGUSR1)
     assert job.end(process) == 0
-    assert (job.run.status(), job.run.state()["reason"]) == (names.PREEMPTED, "asked to stop; saved")
+    assert (job.run.status(), job.run.state()["reason"]) == (run_directory.PREEMPTED, "asked to stop; saved")
     assert not [asked for asked in fake.asked("scontrol") if "requeue" in asked]
 
 
@@ -237,33 +242,35 @@ def test_scancel_leaves_nothing(job: Job) -> None:
     job.began(process)
     process.send_signal(signal.SIGTERM)
     assert job.end(process) == 1
-    assert job.run.status() == names.CANCELLED
+    assert job.run.status() == run_directory.CANCELLED
     assert not processes_of(job.run.attempt(1).absolute())
 
 
-@pytest.mark.parametrize("left", ["nothing", names.RESULT, names.STOPPED])
+@pytest.mark.parametrize("left", ["nothing", run_directory.RESULT, run_directory.STOPPED])
 def test_a_job_that_slurm_restarts_settles_what_was_left(job: Job, left: str) -> None:
     job.run.attempt(1).mkdir()
-    attempt = {"number": 1, "status": names.RUNNING, "job": "100_0"}
-    write_json(job.run.path(names.STATE), {"status": names.RUNNING, "attempts": [attempt]})
-    if left == names.RESULT:
-        write_json(job.run.path(names.RESULT), {"status": "done"})
-    elif left == names.STOPPED:
-        write_json(job.run.attempt(1) / names.STOPPED, {"reason": "saved"})
+    attempt = {"number": 1, "status": run_directory.RUNNING, "job": "100_0"}
+    write_json(job.run.path(run_directory.STATE), {"status": run_directory.RUNNING, "attempts": [attempt]})
+    if left == run_directory.RESULT:
+        write_json(job.run.path(run_directory.RESULT), {"status": "done"})
+    elif left == run_directory.STOPPED:
+        write_json(job.run.attempt(1) / run_directory.STOPPED, {"reason": "saved"})
     assert job.end(job.start(SUCCEED + '; touch "$3/began"', restarts=1)) == 0
-    assert job.run.status() == names.DONE
-    assert job.attempts() == ([names.DONE] if left == names.RESULT else [names.PREEMPTED, names.DONE])
-    assert job.run.path("began").exists() == (left != names.RESULT)
+    assert job.run.status() == run_directory.DONE
+    assert job.attempts() == (
+        [run_directory.DONE] if left == run_directory.RESULT else [run_directory.PREEMPTED, run_directory.DONE]
+    )
+    assert job.run.path("began").exists() == (left != run_directory.RESULT)
     first = job.run.state()["attempts"][0]
     assert first.get("cause") == (failures.LOST if left == "nothing" else None)
 
 
 def test_what_was_cancelled_and_runs_again_was_preempted(job: Job) -> None:
     job.run.attempt(1).mkdir()
-    attempt = {"number": 1, "status": names.CANCELLED, "job": "100_0"}
-    write_json(job.run.path(names.STATE), {"status": names.CANCELLED, "attempts": [attempt]})
+    attempt = {"number": 1, "status": run_directory.CANCELLED, "job": "100_0"}
+    write_json(job.run.path(run_directory.STATE), {"status": run_directory.CANCELLED, "attempts": [attempt]})
     assert job.end(job.start(SUCCEED, restarts=1)) == 0
-    assert job.attempts() == [names.PREEMPTED, names.DONE]
+    assert job.attempts() == [run_directory.PREEMPTED, run_directory.DONE]
 
 
 def test_a_run_that_another_job_computes_is_left_alone(job: Job) -> None:
@@ -276,29 +283,29 @@ def test_a_run_that_another_job_computes_is_left_alone(job: Job) -> None:
         process.send_signal(signal.SIGTERM)
         assert job.end(process) == 1
     assert "another job computes it" in job.said[1]
-    assert job.run.status() == names.PENDING and not job.run.path(names.RESULT).exists()
+    assert job.run.status() == run_directory.PENDING and not job.run.path(run_directory.RESULT).exists()
 
 
 def test_a_job_whose_run_was_submitted_anew_does_nothing(job: Job) -> None:
     process = job.start(SUCCEED)
     job.end(process)
-    job.run.path(names.RESULT).unlink()
-    known = names.read_json(job.run.path("job.json")) or {}
+    job.run.path(run_directory.RESULT).unlink()
+    known = run_directory.read_json(job.run.path("job.json")) or {}
     write_json(job.run.path("job.json"), {**known, "batch": "batch-0002"})
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_ID": "1"}
-    command = [sys.executable, "-m", "sweep.job", str(job.batch)]
+    command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(job.batch)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "submitted anew" in done.stderr
-    assert not job.run.path(names.RESULT).exists()
+    assert not job.run.path(run_directory.RESULT).exists()
 
 
 def test_a_job_shows_that_it_is_alive(job: Job) -> None:
     process = job.start(SLEEPS)
     job.began(process)
-    eventually(lambda: job.run.status() == names.RUNNING)
-    before = job.run.path(names.STATE).stat()
-    eventually(lambda: job.run.path(names.STATE).stat().st_mtime_ns > before.st_mtime_ns)
-    assert job.run.path(names.STATE).stat().st_ino == before.st_ino
+    eventually(lambda: job.run.status() == run_directory.RUNNING)
+    before = job.run.path(run_directory.STATE).stat()
+    eventually(lambda: job.run.path(run_directory.STATE).stat().st_mtime_ns > before.st_mtime_ns)
+    assert job.run.path(run_directory.STATE).stat().st_ino == before.st_ino
 
 
 def test_mpirun_and_srun_see_the_allocation_and_no_mpi_around_it() -> None:
@@ -346,7 +353,7 @@ def test_whether_other_jobs_may_be_on_our_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(usable)))
     monkeypatch.setattr(os, "cpu_count", lambda: there)
-    monkeypatch.setattr("sweep.allocation._physical", lambda numbers: cores)
+    monkeypatch.setattr("sweep.system.slurm_allocation._physical", lambda numbers: cores)
     assert Allocation.of({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": str(given)}).shared == shared
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sweep import cgroups, cores, gpus
-from sweep.launchers import LocalOptions, options_of
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from sweep.settings.launcher import LocalOptions, options_of
+from sweep.system import cgroups, cores, gpus
 
 WHOLE = "GPU 0: NVIDIA H200 (UUID: GPU-8f1b1c2d-aaaa-bbbb-cccc-1234567890ab)\n"
 PARTS = """  MIG 3g.71gb     Device  0: (UUID: MIG-5a2f0a3e-1111-2222-3333-444444444444)
@@ -116,7 +116,7 @@ def test_no_more_cores_than_the_quota_is_worth(time: float | None, most: int, mo
 
 def test_a_number_of_cores_is_how_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which, the sweeps of the machine settle among themselves."""
-    from sweep.settings import SweepSettings
+    from sweep.settings.sweep import SweepSettings
 
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
     executor: Any = LocalOptions(cores=3).executor(tmp_path, SweepSettings())

@@ -18,15 +18,15 @@ import pytest
 from submitit import AutoExecutor
 from submitit.core.utils import FailedJobError
 
-from sweep import run as names
-from sweep.environment import clean_environment
-from sweep.failures import explain
-from sweep.local import SlotExecutor, SlotJob
-from sweep.mpirun import MpiRun, RunFailed
-from sweep.processes import in_child, processes_of
-from sweep.run import UsageError
-from sweep.slots import Lease, Slots
-from sweep.states import settle_abandoned
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.attempts.failures import explain
+from sweep.attempts.mpirun import MpiRun, RunFailed
+from sweep.directory.run_state import settle_abandoned
+from sweep.executors.local import SlotExecutor, SlotJob
+from sweep.executors.slots import Lease, Slots
+from sweep.system.job_environment import clean_environment
+from sweep.system.processes import in_child, processes_of
 from tests.conftest import eventually
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"
@@ -49,7 +49,7 @@ def make(tmp_path: Path) -> Make:
 def a_machine_of_four_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slots").mkdir(mode=0o700)
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
-    monkeypatch.setattr("sweep.mpirun.in_child", lambda cores, parent: in_child([0], parent))
+    monkeypatch.setattr("sweep.attempts.mpirun.in_child", lambda cores, parent: in_child([0], parent))
 
 
 @pytest.fixture
@@ -68,6 +68,14 @@ def build(tmp_path: Path) -> Iterator[Build]:
 @pytest.fixture
 def executor(build: Build) -> SlotExecutor:
     return build()
+
+
+LEASE = """import sys
+from sweep.executors.slots import Slots
+lease = Slots([0, 1, 2, 3], sweep='/their/sweep').lease(1)
+print('ready', flush=True)
+sys.stdin.read()
+"""
 
 
 def submit(executor: SlotExecutor, task: MpiRun) -> SlotJob:
@@ -105,8 +113,8 @@ def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make
     sizes = {"a": 3, "b": 4, "c": 1, "d": 1}
     wait = f"until [ -e '{tmp_path}/go' ]; do sleep 0.05; done\n"
     jobs = [submit(executor, make(name, wait + SUCCEED, cores)) for name, cores in sizes.items()]
-    assert jobs[0].status == names.RUNNING
-    assert [job.status for job in jobs[1:]] == [names.PENDING] * 3  # c would fit beside a, but b is first
+    assert jobs[0].status == run_directory.RUNNING
+    assert [job.status for job in jobs[1:]] == [run_directory.PENDING] * 3  # c would fit beside a, but b is first
     (tmp_path / "go").touch()
     for job in jobs:
         job.wait()
@@ -118,17 +126,19 @@ def test_the_longest_first(build: Build, make: Make) -> None:
     executor = build(max_parallel=1)
     executor.estimate = lambda task: {"a": 5.0, "b": 50.0, "c": 30.0}[task.run.name]
     jobs = executor.submit_runs([make("a", SLEEP), make("b", SLEEP), make("c", SLEEP, 2)])
-    assert [job.status for job in jobs] == [names.PENDING, names.PENDING, names.RUNNING], "c: most core seconds"
+    assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.PENDING, run_directory.RUNNING], (
+        "c: most core seconds"
+    )
     jobs[2].cancel()
     executor.poll()
-    assert [job.status for job in jobs[:2]] == [names.PENDING, names.RUNNING]
+    assert [job.status for job in jobs[:2]] == [run_directory.PENDING, run_directory.RUNNING]
 
 
 def test_without_estimates_gangs_first_and_then_the_weightier(build: Build, make: Make) -> None:
     executor = build(max_parallel=2)
     executor.weigh = lambda task: (float(len(task.run.name)),)
     jobs = executor.submit_runs([make("a", SLEEP), make("bbb", SLEEP), make("cc", SLEEP, 2)])
-    assert [job.status for job in jobs] == [names.PENDING, names.RUNNING, names.RUNNING]
+    assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.RUNNING, run_directory.RUNNING]
 
 
 def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(executor: SlotExecutor, make: Make) -> None:
@@ -136,7 +146,7 @@ def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(executor: Slo
     executor.estimate = lambda task: seconds[task.run.name]
     sizes = {"long": 3, "head": 4, "short": 1, "longer": 1}
     jobs = {name: submit(executor, make(name, SLEEP, cores)) for name, cores in sizes.items()}
-    assert {name: job.status == names.RUNNING for name, job in jobs.items()} == {
+    assert {name: job.status == run_directory.RUNNING for name, job in jobs.items()} == {
         "long": True,
         "head": False,
         "short": True,
@@ -144,20 +154,20 @@ def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(executor: Slo
     }
     jobs["short"].cancel()
     executor.poll()
-    assert jobs["longer"].status == names.PENDING, "it would end when the head could long have run"
+    assert jobs["longer"].status == run_directory.PENDING, "it would end when the head could long have run"
     jobs["long"].cancel()
     executor.poll()
-    assert [jobs["head"].status, jobs["longer"].status] == [names.RUNNING, names.PENDING]
+    assert [jobs["head"].status, jobs["longer"].status] == [run_directory.RUNNING, run_directory.PENDING]
 
 
 def test_a_run_that_is_to_be_alone_waits_for_all_others_and_they_for_it(executor: SlotExecutor, make: Make) -> None:
     beside, alone, after = make("beside", SLEEP), make("alone", SLEEP), make("after", SLEEP)
     alone.alone = True
     jobs = [submit(executor, task) for task in (beside, alone, after)]
-    assert [job.status for job in jobs] == [names.RUNNING, names.PENDING, names.PENDING]
+    assert [job.status for job in jobs] == [run_directory.RUNNING, run_directory.PENDING, run_directory.PENDING]
     jobs[0].cancel()
     executor.poll()
-    assert [job.status for job in jobs[1:]] == [names.RUNNING, names.PENDING]
+    assert [job.status for job in jobs[1:]] == [run_directory.RUNNING, run_directory.PENDING]
 
 
 def test_gpus_are_leased_to_one_run_at_a_time(build: Build, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +176,12 @@ def test_gpus_are_leased_to_one_run_at_a_time(build: Build, make: Make, monkeypa
     executor = build(gpus=lambda: ["0", "1", "3"])
     tell = f'env | grep CUDA_ > "$3/cuda"; {SLEEP}'
     jobs = [submit(executor, make(name, tell, 1, gpus)) for name, gpus in (("a", 2), ("b", 1), ("c", 1), ("d", 0))]
-    assert [job.status for job in jobs] == [names.RUNNING, names.RUNNING, names.PENDING, names.PENDING]
+    assert [job.status for job in jobs] == [
+        run_directory.RUNNING,
+        run_directory.RUNNING,
+        run_directory.PENDING,
+        run_directory.PENDING,
+    ]
     for job, ids in zip(jobs, ("0,1", "3"), strict=False):
         told = job.mpi_run.run.path("cuda")
         eventually(lambda told=told: told.exists() and told.read_text().count("\n") == 2)  # type: ignore[misc]
@@ -174,7 +189,7 @@ def test_gpus_are_leased_to_one_run_at_a_time(build: Build, make: Make, monkeypa
         assert job.mpi_run.run.state()["attempts"][-1]["gpus"] == ids.split(",")
     jobs[0].cancel()
     executor.poll()
-    assert [job.status for job in jobs[2:]] == [names.RUNNING, names.RUNNING]
+    assert [job.status for job in jobs[2:]] == [run_directory.RUNNING, run_directory.RUNNING]
     assert jobs[3].mpi_run.run.state()["attempts"][-1]["gpus"] == []
 
 
@@ -189,11 +204,11 @@ def test_another_sweep_has_the_cores(build: Build, make: Make) -> None:
     one, other = build(), build()
     first = submit(one, make("first", SLEEP, 3))
     job = submit(other, make("second", SLEEP, 2))
-    assert job.status == names.PENDING
+    assert job.status == run_directory.PENDING
     assert first.waits_for is None
     first.cancel()
-    eventually(lambda: job.done() or job.status == names.RUNNING)
-    assert job.status == names.RUNNING and job.attempt is not None
+    eventually(lambda: job.done() or job.status == run_directory.RUNNING)
+    assert job.status == run_directory.RUNNING and job.attempt is not None
     assert job.mpi_run.run.state()["attempts"][-1]["cores"] == [0, 1]
 
 
@@ -202,28 +217,26 @@ def test_a_cancelled_run_keeps_no_core_from_other_sweeps(build: Build, make: Mak
     submit(one, make("first", SLEEP, 2))
     large = submit(two, make("large", SLEEP, 4))
     small = submit(three, make("small", SLEEP, 1))
-    assert [large.status, small.status] == [names.PENDING] * 2, "two are free, for the large one"
+    assert [large.status, small.status] == [run_directory.PENDING] * 2, "two are free, for the large one"
     large.cancel()
-    eventually(lambda: small.done() or small.status == names.RUNNING)
+    eventually(lambda: small.done() or small.status == run_directory.RUNNING)
 
 
 def test_who_has_the_cores_is_named(executor: SlotExecutor, make: Make, tmp_path: Path) -> None:
-    code = "import sys; from sweep.slots import Slots; lease = Slots([0, 1, 2, 3], sweep='/their/sweep').lease(1)"
-    command = [sys.executable, "-c", f"{code}; print('ready', flush=True); sys.stdin.read()"]
+    command = [sys.executable, "-c", LEASE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == "ready\n"
         job = submit(executor, make("run", SUCCEED, 4))
-        assert job.status == names.PENDING
+        assert job.status == run_directory.PENDING
         assert job.waits_for == f"pid {other.pid} (/their/sweep)"
         other.stdin.close()
-        assert job.result()["status"] == names.DONE
+        assert job.result()["status"] == run_directory.DONE
         assert job.waits_for is None
 
 
 def test_who_waits_for_a_run_of_its_own_sweep_names_no_other(build: Build, make: Make) -> None:
     """As many run as may run at a time: another sweep, which has a core, is not what it waits for."""
-    code = "import sys; from sweep.slots import Slots; lease = Slots([0, 1, 2, 3], sweep='/their/sweep').lease(1)"
-    command = [sys.executable, "-c", f"{code}; print('ready', flush=True); sys.stdin.read()"]
+    command = [sys.executable, "-c", LEASE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == "ready\n"
         for executor in (build(max_parallel=1), build(max_parallel=1, share_cores=True)):
@@ -231,7 +244,7 @@ def test_who_waits_for_a_run_of_its_own_sweep_names_no_other(build: Build, make:
             second = submit(executor, make("second", SLEEP, 1))
             executor._looked_at = 0.0
             executor.poll()
-            assert [first.status, second.status] == [names.RUNNING, names.PENDING]
+            assert [first.status, second.status] == [run_directory.RUNNING, run_directory.PENDING]
             assert second.waits_for is None
             executor.cancel_all("enough")
         other.stdin.close()
@@ -262,7 +275,9 @@ def test_shared_cores_are_not_waited_for_nor_pinned_to(build: Build, make: Make)
     assert not alone.shared_cores
     script = "env > $3/environment; " + SLEEP
     jobs = [submit(sharing, make(str(number), script, 2)) for number in range(5)]
-    assert [job.status for job in jobs] == [names.RUNNING] * 4 + [names.PENDING], "as many as there are cores"
+    assert [job.status for job in jobs] == [run_directory.RUNNING] * 4 + [run_directory.PENDING], (
+        "as many as there are cores"
+    )
     assert all(job.shared_cores for job in jobs[:4])
     for job in jobs[:4]:
         told = job.mpi_run.run.path("environment")
@@ -271,7 +286,7 @@ def test_shared_cores_are_not_waited_for_nor_pinned_to(build: Build, make: Make)
         assert job.mpi_run.run.state()["shared_cores"] is True
     alone.mpi_run.run.path("go").touch()
     assert alone.result() and alone.shared_cores, "it had its cores for itself no more"
-    assert alone.mpi_run.run.state()["shared_cores"] is True and alone.mpi_run.run.status() == names.DONE
+    assert alone.mpi_run.run.state()["shared_cores"] is True and alone.mpi_run.run.status() == run_directory.DONE
     sharing.cancel_all("enough")
     again = submit(fair, make("again"))
     assert again.result() and not again.shared_cores
@@ -281,16 +296,16 @@ def test_shared_cores_are_not_waited_for_nor_pinned_to(build: Build, make: Make)
 def test_max_parallel_decides_where_cores_are_shared(build: Build, make: Make) -> None:
     executor = build(share_cores=True, max_parallel=6)
     jobs = [submit(executor, make(str(number), SLEEP, 4)) for number in range(7)]
-    assert [job.status for job in jobs] == [names.RUNNING] * 6 + [names.PENDING]
+    assert [job.status for job in jobs] == [run_directory.RUNNING] * 6 + [run_directory.PENDING]
 
 
 def test_what_goes_on_from_a_checkpoint_of_shared_cores_stays_marked(build: Build, make: Make) -> None:
     task = make("run", "exit 1")
     submit(build(share_cores=True), task).wait()
-    task.run.path(names.CHECKPOINT).mkdir()
+    task.run.path(run_directory.CHECKPOINT).mkdir()
     submit(build(), task).wait()
     assert task.run.state()["shared_cores"] is True, "times of the first attempt are in its figures"
-    task.run.path(names.CHECKPOINT).rmdir()
+    task.run.path(run_directory.CHECKPOINT).rmdir()
     submit(build(), task).wait()
     assert task.run.state()["shared_cores"] is False
 
@@ -311,7 +326,7 @@ def test_what_fails_by_itself_while_it_is_ended_says_why(executor: SlotExecutor,
     os.waitid(os.P_PID, job.attempt.process.pid, os.WEXITED | os.WNOWAIT)
     executor.cancel([job], "the test wants it")
     state = job.mpi_run.run.state()
-    told = (names.FAILED, "the MPI launcher exited with 3", "unknown")
+    told = (run_directory.FAILED, "the MPI launcher exited with 3", "unknown")
     assert (job.status, job.reason, job.cause) == told
     assert (state["status"], state["reason"], state["attempts"][-1]["cause"]) == told
 
@@ -336,7 +351,7 @@ def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -
 def test_a_result_counts_whatever_the_exit_code(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", SUCCEED + "; exit 9"))
     assert job.result()["accuracy"] == 0.5
-    assert job.mpi_run.run.status() == names.DONE
+    assert job.mpi_run.run.status() == run_directory.DONE
 
 
 def test_exit_code_0_without_a_result_is_a_failure(executor: SlotExecutor, make: Make) -> None:
@@ -361,8 +376,11 @@ def test_a_retry_is_another_attempt(executor: SlotExecutor, make: Make) -> None:
     submit(executor, make("run", "exit 1")).wait()
     job = submit(executor, make("run"))
     job.wait()
-    assert [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]] == [names.FAILED, names.DONE]
-    assert (job.mpi_run.run.directory / "attempt-2" / names.STDERR).exists()
+    assert [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]] == [
+        run_directory.FAILED,
+        run_directory.DONE,
+    ]
+    assert (job.mpi_run.run.directory / "attempt-2" / run_directory.STDERR).exists()
 
 
 def test_the_environment_of_a_run(executor: SlotExecutor, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +430,9 @@ def test_reasons_from_exit_codes(tmp_path: Path, code: int, reason: str) -> None
 
 def test_the_first_rank_that_raised_gives_the_reason(tmp_path: Path) -> None:
     for rank, when in ((0, "2026-01-01T00:00:02"), (3, "2026-01-01T00:00:01")):
-        names.write_json(tmp_path / f"failure-{rank}.json", {"rank": rank, "reason": f"rank {rank} fell", "time": when})
+        run_directory.write_json(
+            tmp_path / f"failure-{rank}.json", {"rank": rank, "reason": f"rank {rank} fell", "time": when}
+        )
     assert explain(tmp_path, 1)[0] == "rank 3 fell"
 
 
@@ -423,27 +443,27 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
         task.start([0])
         time.sleep(1000)
     attempt = Path(task.directory) / "attempt-1"
-    eventually(lambda: task.run.status() == names.RUNNING)
+    eventually(lambda: task.run.status() == run_directory.RUNNING)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     # the shell gets SIGTERM; mpirun would end its ranks, which here a resume does
     eventually(lambda: len(processes_of(attempt)) <= 2)
     settle_abandoned(task.run)
     eventually(lambda: not processes_of(attempt))
-    assert task.run.status() == names.FAILED
+    assert task.run.status() == run_directory.FAILED
 
 
 def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> None:
     """The launcher was killed between starting it and writing that it had."""
     attempt = make("run", SLEEP).start([0])
     try:
-        attempt.run.path(names.STATE).unlink()
+        attempt.run.path(run_directory.STATE).unlink()
         eventually(lambda: len(processes_of(attempt.directory)) == 3)
         settle_abandoned(attempt.run)
         attempt.process.wait(60)
-        assert processes_of(attempt.directory) == [] and attempt.run.status() == names.PENDING
+        assert processes_of(attempt.directory) == [] and attempt.run.status() == run_directory.PENDING
     finally:
-        attempt.stop(names.CANCELLED, "the test has ended")
+        attempt.stop(run_directory.CANCELLED, "the test has ended")
 
 
 def test_nothing_runs_that_no_state_tells_of(
@@ -454,8 +474,8 @@ def test_nothing_runs_that_no_state_tells_of(
     def full(*arguments: object, **changes: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sweep.attempt.write_state", full)
-    monkeypatch.setattr("sweep.executor.write_state", full)
+    monkeypatch.setattr("sweep.attempts.attempt.write_state", full)
+    monkeypatch.setattr("sweep.executors.base.write_state", full)
     job = submit(executor, make("run", SLEEP))
     job.wait()
     assert job.state == "FAILED" and "No space left" in str(job.reason)
@@ -468,7 +488,7 @@ def test_a_state_that_is_deleted_meanwhile_does_not_stop_the_queue(executor: Slo
     job = submit(executor, make("run", 'rm "$3/state.json"; exit 1'))
     job.wait()
     assert job.state == "FAILED" and job.reason == "the MPI launcher exited with 1"
-    assert job.mpi_run.run.status() == names.FAILED
+    assert job.mpi_run.run.status() == run_directory.FAILED
 
 
 def test_the_users_files_do_not_shadow_ours(
@@ -488,28 +508,28 @@ def test_a_request_to_save_before_anybody_listens_is_no_failure(
 ) -> None:
     """It kills mpirun before it has begun, or a rank that is only starting."""
     job = submit(executor, make("early", script))
-    eventually(lambda: job.mpi_run.run.status() == names.RUNNING)
+    eventually(lambda: job.mpi_run.run.status() == run_directory.RUNNING)
     executor.preempt_all()
     job.wait()
-    assert (job.status, job.reason, job.cause) == (names.PREEMPTED, "SIGUSR1 came before it had begun", None)
-    assert job.mpi_run.run.state()["attempts"][0]["status"] == names.PREEMPTED
+    assert (job.status, job.reason, job.cause) == (run_directory.PREEMPTED, "SIGUSR1 came before it had begun", None)
+    assert job.mpi_run.run.state()["attempts"][0]["status"] == run_directory.PREEMPTED
 
 
 def test_a_rank_that_kills_itself_with_that_signal_has_failed(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("itself", "kill -USR1 $$"))
     job.wait()
-    assert (job.status, job.cause) == (names.FAILED, "killed")
+    assert (job.status, job.cause) == (run_directory.FAILED, "killed")
 
 
 def test_a_request_to_save_that_got_lost_is_made_again(
     executor: SlotExecutor, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An mpirun that has no ranks yet passes it on to nobody."""
-    monkeypatch.setattr("sweep.mpirun.AGAIN_S", 0.1)
+    monkeypatch.setattr("sweep.attempts.mpirun.AGAIN_S", 0.1)
     saved = """echo '{"status": "preempted", "reason": "saved"}' > "$GRADSWEEP_ATTEMPT/stopped.json" """
     script = f"n=0; trap 'n=$((n + 1))' USR1; touch '{tmp_path}/deaf'; while [ $n -lt 2 ]; do sleep 0.05; done; {saved}"
     job = submit(executor, make("lost", script))
     eventually((tmp_path / "deaf").exists)
     executor.preempt_all()
     job.wait()
-    assert (job.status, job.reason) == (names.PREEMPTED, "saved")
+    assert (job.status, job.reason) == (run_directory.PREEMPTED, "saved")

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import run as names
+from gradsweep import run_directory
+from gradsweep.run_directory import Run
+from gradsweep.text import harmless
 from sweep.__main__ import main
 from sweep.commands.logs import last_lines
-from sweep.directory import Sweep
-from sweep.run import Run
-from sweep.text import harmless
+from sweep.directory.sweep_directory import Sweep
 from tests.conftest import ROOT
 from tests.sweep.fakes import write_run
 
@@ -26,7 +26,7 @@ from tests.sweep.fakes import write_run
 def write(run: Run, attempt: int, out: str | bytes = "", err: str = "") -> None:
     """Append to the logs of an attempt."""
     run.attempt(attempt).mkdir(exist_ok=True)
-    for name, text in ((names.STDOUT, out), (names.STDERR, err)):
+    for name, text in ((run_directory.STDOUT, out), (run_directory.STDERR, err)):
         with (run.attempt(attempt) / name).open("ab") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
 
@@ -90,7 +90,7 @@ def test_following_goes_on_with_later_attempts(run: Run, tmp_path: Path) -> None
         write(run, 2, "and the rest\n")
         assert following.stdout.readline() == "more, and the rest\n"
         write(run, 3, "again\n" * 30)
-        names.write_json(run.path(names.STATE), {"status": "done", "attempts": []})
+        run_directory.write_json(run.path(run_directory.STATE), {"status": "done", "attempts": []})
         out, err = following.communicate(timeout=120)
         assert out == "\n==> attempt-3/stdout.log <==\n" + "again\n" * 30 and err == ""  # all of it
         assert following.returncode == 0
@@ -107,8 +107,8 @@ def test_following_ends_when_nobody_runs_the_sweep(
 
 def test_following_a_failed_run_ends_where_no_scheduler_answers(run: Run, tmp_path: Path) -> None:
     """What has failed is not believed to run, as what says so is."""
-    names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
-    names.write_json(run.path(names.STATE), {**run.state(), "status": names.FAILED})
+    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
+    run_directory.write_json(run.path(run_directory.STATE), {**run.state(), "status": run_directory.FAILED})
     command = [sys.executable, "-m", "sweep", "logs", "-f", str(tmp_path), "a=1", "--stderr"]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": "/nowhere"}, capture_output=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, b"err 2\n")
@@ -178,7 +178,7 @@ def test_a_log_that_is_cut_meanwhile(run: Run, tmp_path: Path) -> None:
     following = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert following.stdout is not None and following.stdout.readline() == "err 2\n"
-        os.truncate(run.attempt(2) / names.STDERR, 0)
+        os.truncate(run.attempt(2) / run_directory.STDERR, 0)
         write(run, 3, err="next\n")
         assert [following.stdout.readline() for _ in range(3)][-1] == "next\n"
     finally:

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from sweep import launch, nursery
-from sweep.mpirun import MpiRun
-from sweep.nursery import Nurseries, Nursery
-from sweep.processes import WORLD_VARIABLE, kill_processes_of, processes_of
-from sweep.settings import SweepSettings
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.packed import fork_server
+from sweep.executors.packed.fork_server import Nurseries, Nursery
+from sweep.launch import execute
+from sweep.settings.sweep import SweepSettings
+from sweep.system.processes import WORLD_VARIABLE, kill_processes_of, processes_of
 from tests.conftest import ROOT, eventually
 
 POOL = '''
@@ -61,10 +62,10 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for package in ("trainers", "compressors", "compressors/kernels", "compressors/kernels/cpu"):
         (code / package).mkdir(parents=True)
         (code / package / "__init__.py").touch()
-    (code / "trainers/pool.py").write_text(POOL)
-    for name in ("trainers/isolation.py", "trainers/loop.py", "compressors/kernels/cpu/sums.py"):
+    (code / "trainers/packed/worker.py").write_text(POOL)
+    for name in ("trainers/packed/isolation.py", "trainers/training/loop.py", "compressors/kernels/cpu/sums.py"):
         (code / name).touch()
-    shutil.copy(ROOT / "trainers/standin.py", code / "trainers")
+    shutil.copy(ROOT / "trainers/packed/rank_proxy.py", code / "trainers")
     (libraries / "scipy").mkdir(parents=True)
     for name in ("torch.py", "yaml.py", "numba.py", "scipy/__init__.py", "scipy/linalg.py"):
         (libraries / name).touch()
@@ -182,8 +183,8 @@ TELLS += (
 def test_what_runs_need_is_loaded_before_ranks_are_forked(
     code: Path, forks: Nursery, tmp_path: Path, runs: list[str], preloaded: list[str] | None
 ) -> None:
-    (code / "trainers/pool.py").write_text(TELLS)
-    (code / "trainers/preloading.py").write_text(PRELOADING)
+    (code / "trainers/packed/worker.py").write_text(TELLS)
+    (code / "trainers/packed/preload.py").write_text(PRELOADING)
     (tmp_path / "scratch").mkdir()
     program = forks.serve(task(code), str(tmp_path / "scratch"), 1, runs)
     environment = {**os.environ, "PYTHONPATH": str(code), "PMIX_RANK": "0"}
@@ -205,7 +206,7 @@ def test_a_rank_that_is_killed_is_seen_to_be(world: Any, number: int) -> None:
 
 def test_who_hands_over_nothing_gets_no_rank(world: Any, forks: Nursery, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(tmp_path / "scratch" / nursery.SOCKET))
+        link.connect(str(tmp_path / "scratch" / fork_server.SOCKET))
         link.send(b".")
         assert link.recv(1) == b""
     process = world("0")
@@ -283,7 +284,7 @@ def test_without_a_nursery_it_is_an_ordinary_rank(world: Any, forks: Nursery, tm
         forks.close()
     if why == "forgotten":
         forks.forget(str(tmp_path / "scratch"))
-        eventually(lambda: refused(tmp_path / "scratch" / nursery.SOCKET))
+        eventually(lambda: refused(tmp_path / "scratch" / fork_server.SOCKET))
     process = world("3", cwd=tmp_path, variables={"PMIX_RANK": None} if why == "another MPI" else {})
     about = told(process)
     process.communicate(timeout=120)
@@ -317,15 +318,15 @@ def test_one_nursery_serves_all_that_is_started_alike(code: Path) -> None:
 
 def test_one_that_was_started_early_is_taken_or_ends(code: Path) -> None:
     nurseries = Nurseries()
-    with nursery.early(["mpirun"], {}, 1):
-        (waiting,) = nursery._early
-    assert nurseries.of(task(code)) is waiting and not nursery._early
+    with fork_server.early(["mpirun"], {}, 1):
+        (waiting,) = fork_server._early
+    assert nurseries.of(task(code)) is waiting and not fork_server._early
     nurseries.close()
     assert waiting.process.returncode is not None
-    with pytest.raises(KeyError), nursery.early(["mpirun"], {}, 1):
-        (waiting,) = nursery._early
+    with pytest.raises(KeyError), fork_server.early(["mpirun"], {}, 1):
+        (waiting,) = fork_server._early
         raise KeyError
-    assert waiting.process.returncode is not None and not nursery._early
+    assert waiting.process.returncode is not None and not fork_server._early
 
 
 @pytest.mark.parametrize(
@@ -340,10 +341,10 @@ def test_one_that_was_started_early_is_taken_or_ends(code: Path) -> None:
 def test_who_may_fork(
     command: list[str], environment: dict[str, str], suits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(nursery, "DRIVERS", ())
-    assert nursery.suits(command, environment) is suits
-    monkeypatch.setattr(nursery, "DRIVERS", (str(tmp_path),))
-    assert not nursery.suits(command, environment)
+    monkeypatch.setattr(fork_server, "DRIVERS", ())
+    assert fork_server.suits(command, environment) is suits
+    monkeypatch.setattr(fork_server, "DRIVERS", (str(tmp_path),))
+    assert not fork_server.suits(command, environment)
 
 
 @pytest.mark.parametrize(
@@ -359,9 +360,9 @@ def test_packed_sweeps_of_this_machine_load_while_data_is_prepared(
     settings: dict[str, bool], cluster: str, loads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(nursery, "early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
+    monkeypatch.setattr(fork_server, "early", lambda *wanted: asked.append(wanted) or contextlib.nullcontext())
     mpi = SimpleNamespace(program=lambda: ["/there/mpirun"], environment={"A": "1"})
     config = {"launcher": {"cluster": cluster}, "threads_per_worker": 2}
     points: Any = SimpleNamespace(settings=SweepSettings(**settings), configs=[config], mpi=mpi)
-    with launch._loading(points):
+    with execute._loading(points):
         assert asked == ([(["/there/mpirun"], {"A": "1"}, 2)] if loads else [])

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from sweep import dry, packing
-from sweep import run as names
-from sweep.costs import SURE
-from sweep.dry import Row
-from sweep.estimate import Estimate
-from sweep.mpirun import MpiRun
-from sweep.packing import Pack, packs
-from sweep.points import Points
-from sweep.pool import PackedExecutor
-from sweep.settings import MpiSettings, SweepSettings
-from sweep.slurm import SlurmRunExecutor
-from sweep.slurm_batch import read
+from gradsweep import run_directory
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.packed.executor import PackedExecutor
+from sweep.executors.slurm.batch import read
+from sweep.executors.slurm.executor import SlurmRunExecutor
+from sweep.planning import dry_run, packing_forecast
+from sweep.planning.cost import SURE
+from sweep.planning.dry_run import Row
+from sweep.planning.estimate import Estimate
+from sweep.planning.packing_forecast import Pack, packs
+from sweep.planning.points import Points
+from sweep.settings.sweep import MpiSettings, SweepSettings
 from tests.emulation.conftest import described
 from tests.sweep.fake_slurm import FakeSlurm, fake
 from tests.sweep.test_dry import config, shown
@@ -34,7 +34,7 @@ def row(directory: Path, workers: int, threads: int = 1, seconds: float | None =
     likely = None if seconds is None else Estimate(seconds, 1, SURE, False)
     launcher = {"cluster": "local", **launcher}
     of = config(workers=workers, threads_per_worker=threads, launcher=launcher)
-    return Row(1, dry.RUN, directory.name, of, directory, estimate=likely)
+    return Row(1, dry_run.RUN, directory.name, of, directory, estimate=likely)
 
 
 def task(of: Row) -> MpiRun:
@@ -63,7 +63,7 @@ def test_worlds_are_as_large_as_it_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    rows = [row(tmp_path / names.RUNS / str(number), *run) for number, run in enumerate(runs)]
+    rows = [row(tmp_path / run_directory.RUNS / str(number), *run) for number, run in enumerate(runs)]
     assert packs(rows, SweepSettings(pack=True, **options), MPI) == expected
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3], **options)
     made: dict[int, int] = {}  # the first one of each kind, when all runs are queued
@@ -81,7 +81,7 @@ def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlur
     options = {"cluster": "slurm", "time": 5, "allocations": 3, "side_by_side": 2}
     lengths = [(2, 90.0), (2, 30.0), (2, 20.0), (2, 10.0), (2, None), (4, 5.0)]
     rows = [
-        row(tmp_path / names.RUNS / str(number), workers, seconds=seconds, **options)
+        row(tmp_path / run_directory.RUNS / str(number), workers, seconds=seconds, **options)
         for number, (workers, seconds) in enumerate(lengths)
     ]
     found = packs(rows, SweepSettings(pack=True), MPI)
@@ -105,11 +105,11 @@ def test_it_is_said_in_a_line_and_to_machines(
     typed = [{"seed": str(each["seed"])} for each in of]
     points = Points(of, [*typed], [0, 1, 2], [], SweepSettings(pack=True), MPI)
     assert "packed: 1 MPI world of 2 ranks for 2 runs" in shown(points, tmp_path / "s", capsys)
-    dry.tell(points, tmp_path / "s")
+    dry_run.tell(points, tmp_path / "s")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["packed"] == [{"ranks": 2, "runs": 2}]
     points = dataclasses.replace(points, settings=SweepSettings())
     assert not any("packed" in line for line in shown(points, tmp_path / "s", capsys))
-    dry.tell(points, tmp_path / "s")
+    dry_run.tell(points, tmp_path / "s")
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["packed"] is None
 
 
@@ -134,7 +134,7 @@ def test_runs_with_hosts_of_their_own_are_in_no_world(
 
 def test_what_is_alike_is_said_once() -> None:
     found = [Pack(4, 3), Pack(4, 3), Pack(2, 1)]
-    assert packing.line(found, "slurm") == (
+    assert packing_forecast.line(found, "slurm") == (
         "packed: 2 allocations of 4 ranks for 3 runs each, 1 allocation of 2 ranks for 1 run"
     )
-    assert packing.line(found[2:], "local") == "packed: 1 MPI world of 2 ranks for 1 run"
+    assert packing_forecast.line(found[2:], "local") == "packed: 1 MPI world of 2 ranks for 1 run"

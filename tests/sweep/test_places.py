@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sweep import places, plan, reuse, snapshot
-from sweep import run as names
-from sweep.estimate import Estimator
-from sweep.places import last_sweep
-from sweep.plan import Point
-from sweep.run import Run
+from gradsweep import run_directory, sweep_locations
+from gradsweep.run_directory import Run
+from gradsweep.sweep_locations import last_sweep
+from sweep.directory import run_layout
+from sweep.directory.run_layout import Point
+from sweep.planning import reuse
+from sweep.planning.estimate import Estimator
+from sweep.provenance import code_snapshot
 from tests.sweep.test_dry import config, finish
 
 DATED = "output/2026-11-20/14-03-22"
@@ -35,26 +37,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_root_of_a_sweep(sweep: str, root: str, store: str, absolute: bool, tmp_path: Path) -> None:
     base = tmp_path if absolute else Path()
-    assert places.root_of(base / sweep) == base / root
-    assert snapshot.store_for(base / sweep) == base / store
+    assert sweep_locations.root_of(base / sweep) == base / root
+    assert code_snapshot.store_for(base / sweep) == base / store
 
 
 def test_a_name_alone_is_understood_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "output/2026-11-20").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "output/2026-11-20")
-    assert places.root_of(Path("14-03-22")) == Path("..")
+    assert sweep_locations.root_of(Path("14-03-22")) == Path("..")
 
 
 def make(sweep: str, version: str | None = None) -> Run:
     """A sweep with one run, finished by code of a version."""
-    (run,) = plan.lay_out(Path(sweep), [Point(config(), {})])
-    (Path(sweep) / names.SWEEP).write_text("format: 1\n")
+    (run,) = run_layout.lay_out(Path(sweep), [Point(config(), {})])
+    (Path(sweep) / run_directory.SWEEP).write_text("format: 1\n")
     if version is not None:
         finish(run, config())
         run.attempt(1).mkdir()
-        names.write_json(run.attempt(1) / names.PROVENANCE, {})
+        run_directory.write_json(run.attempt(1) / run_directory.PROVENANCE, {})
         state = run.state()
-        names.write_json(run.path(names.STATE), {**state, "attempts": [{**state["attempts"][0], "code_version": "v"}]})
+        run_directory.write_json(
+            run.path(run_directory.STATE), {**state, "attempts": [{**state["attempts"][0], "code_version": "v"}]}
+        )
     return run
 
 
@@ -83,7 +87,7 @@ def test_the_last_sweep_may_have_a_name_of_its_own() -> None:
     sweeps = [DATED, "output/mine", "output/.hidden/mine"]
     for when, sweep in enumerate(sweeps):
         make(sweep)
-        os.utime(Path(sweep) / names.SWEEP, (when, when))
-    assert last_sweep(places.OUTPUT) == Path("output/mine")
-    os.utime(Path(DATED) / names.SWEEP, (9, 9))
-    assert last_sweep(places.OUTPUT) == Path(DATED)
+        os.utime(Path(sweep) / run_directory.SWEEP, (when, when))
+    assert last_sweep(sweep_locations.OUTPUT) == Path("output/mine")
+    os.utime(Path(DATED) / run_directory.SWEEP, (9, 9))
+    assert last_sweep(sweep_locations.OUTPUT) == Path(DATED)

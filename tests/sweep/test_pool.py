@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import plan
-from sweep import run as names
-from sweep.local import SlotJob
-from sweep.mpirun import MpiRun
-from sweep.nursery import Nurseries
-from sweep.pool import PackedAttempt, PackedExecutor
-from sweep.processes import WORLD_VARIABLE, processes_of
-from sweep.run import Run, runs_of
-from sweep.settings import MpiSettings
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import run_layout
+from sweep.executors.local import SlotJob
+from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
+from sweep.executors.packed.fork_server import Nurseries
+from sweep.settings.sweep import MpiSettings
+from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.trainers.test_config import composed
-from trainers.config import resolve
+from trainers.config.run_config import resolve
 
 pytestmark = pytest.mark.mpi
 
 Make = Callable[..., MpiRun]
 ENDLESS = {"epochs": 1000000, "checkpoint": {"every_steps": 20}}
-MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in names.PHASES))
+MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in run_directory.PHASES))
 """Columns that no two runs have alike."""
 
 
@@ -41,8 +41,8 @@ def make(tmp_path: Path, digits: Path) -> Make:
 
     def task(folder: str = "sweep", **changes: Any) -> MpiRun:
         config = {**resolve(composed(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
-        (run,) = plan.lay_out(tmp_path / folder, [plan.Point(config, {})])
-        return MpiRun(str(run.directory), names.ranks(config), 1, mpi.program(), mpi.environment)
+        (run,) = run_layout.lay_out(tmp_path / folder, [run_layout.Point(config, {})])
+        return MpiRun(str(run.directory), run_directory.ranks(config), 1, mpi.program(), mpi.environment)
 
     return task
 
@@ -89,7 +89,7 @@ def ended(*jobs: SlotJob) -> Callable[[], bool]:
 
 
 def steps(job: SlotJob) -> int:
-    row = names.last_row(job.mpi_run.run.path(names.STEPS))
+    row = run_directory.last_row(job.mpi_run.run.path(run_directory.STEPS))
     return int(row["step"]) if row else 0
 
 
@@ -112,7 +112,7 @@ def parent_of(pid: int) -> int:
 def numbers(run: Run) -> Any:
     """All of a run's results that are neither measured times nor the hosts it happened to get."""
     tables = []
-    for name in (names.STEPS, names.EPOCHS):
+    for name in (run_directory.STEPS, run_directory.EPOCHS):
         with run.path(name).open() as file:
             tables.append([{k: v for k, v in row.items() if k not in MEASURED} for row in csv.DictReader(file)])
     result = run.result()
@@ -142,7 +142,7 @@ def test_the_numbers_are_those_of_runs_of_their_own(executor: PackedExecutor, ma
     for job, point in zip(jobs, points, strict=True):
         alone = make("alone", **point).start(executor.slots.cores[: job.mpi_run.workers])
         eventually(alone.poll, 120)
-        assert alone.status == names.DONE, alone.reason
+        assert alone.status == run_directory.DONE, alone.reason
         assert numbers(job.mpi_run.run) == numbers(alone.run), point
 
 
@@ -156,18 +156,20 @@ def test_a_killed_rank_takes_its_world_down_and_its_own_run_only(executor: Packe
     (pid,) = ranks_of(bad)
     os.kill(pid, signal.SIGKILL)
     until(executor, ended(bad))
-    assert (bad.status, bad.reason, bad.cause) == (names.FAILED, "a rank was killed by SIGKILL", "killed")
+    assert (bad.status, bad.reason, bad.cause) == (run_directory.FAILED, "a rank was killed by SIGKILL", "killed")
     until(executor, lambda: first.gone)
     assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
     until(executor, lambda: len(beside.mpi_run.run.attempt_numbers()) == 2 and steps(beside) > 40)
-    assert attempts(beside) == [names.PREEMPTED, names.RUNNING] and attempts(bad) == [names.FAILED]
+    assert attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING] and attempts(bad) == [
+        run_directory.FAILED
+    ]
     assert "a run beside it failed" in beside.mpi_run.run.state()["attempts"][0]["reason"]
     restarted = steps(beside)
     assert restarted > 20  # not from its beginning
     executor.cancel([beside], "the test has seen enough")
-    assert beside.status == names.CANCELLED
+    assert beside.status == run_directory.CANCELLED
     until(executor, ended(later))
-    assert later.status == names.DONE and attempts(later) == [names.DONE]
+    assert later.status == run_directory.DONE and attempts(later) == [run_directory.DONE]
 
 
 def test_where_what_forks_the_ranks_is_killed_all_begin_again(executor: PackedExecutor, make: Make) -> None:
@@ -177,7 +179,7 @@ def test_where_what_forks_the_ranks_is_killed_all_begin_again(executor: PackedEx
     ((first,), forks) = executor.worlds, {parent_of(pid) for job in jobs for pid in ranks_of(job)}
     assert forks.isdisjoint(processes_of(first.directory.absolute(), WORLD_VARIABLE)) and len(forks) == 1
     os.kill(*forks, signal.SIGKILL)
-    until(executor, lambda: [attempts(job) for job in jobs] == [[names.PREEMPTED, names.RUNNING]] * 2)
+    until(executor, lambda: [attempts(job) for job in jobs] == [[run_directory.PREEMPTED, run_directory.RUNNING]] * 2)
     assert all("nobody knows why" in job.mpi_run.run.state()["attempts"][0]["reason"] for job in jobs)
     assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
 
@@ -195,21 +197,24 @@ def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
     beside, bad = submit(executor, *tasks)
     until(executor, lambda: steps(beside) and steps(bad))
     assert {parent_of(pid) for pid in ranks_of(bad)} == {executor.worlds[0].process.pid}
-    bad.mpi_run.run.path(names.STEPS).unlink()
-    bad.mpi_run.run.path(names.STEPS).mkdir()  # where rank 0 wants to append a line
+    bad.mpi_run.run.path(run_directory.STEPS).unlink()
+    bad.mpi_run.run.path(run_directory.STEPS).mkdir()  # where rank 0 wants to append a line
     until(executor, ended(bad))
-    assert bad.status == names.FAILED and str(bad.reason).startswith("rank 0: IsADirectoryError")
+    assert bad.status == run_directory.FAILED and str(bad.reason).startswith("rank 0: IsADirectoryError")
     assert "Traceback" in (bad.stderr() or "")
-    until(executor, lambda: attempts(beside) == [names.PREEMPTED, names.RUNNING])
+    until(executor, lambda: attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING])
     assert beside.mpi_run.run.state()["attempts"][0]["reason"].startswith("a run beside it failed")
-    assert "SIGUSR1: saved" in (names.read_json(beside.mpi_run.run.attempt(1) / names.STOPPED) or {})["reason"]
+    assert (
+        "SIGUSR1: saved"
+        in (run_directory.read_json(beside.mpi_run.run.attempt(1) / run_directory.STOPPED) or {})["reason"]
+    )
 
 
 def test_what_all_ranks_refuse_costs_no_world(executor: PackedExecutor, make: Make) -> None:
     jobs = submit(executor, make(workers=2, dataset="cifar10"), make(epochs=1, workers=2))
     (world,) = executor.worlds
     until(executor, ended(*jobs))
-    assert [job.status for job in jobs] == [names.FAILED, names.DONE]
+    assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.DONE]
     assert str(jobs[0].reason).startswith("dataset=cifar10: ") and world.size == 2
     said = (jobs[0].stderr() or "").replace("\n", "")  # one rank may come between another's words and its newline
     assert said == 2 * str(jobs[0].reason)
@@ -224,13 +229,17 @@ def test_a_cancelled_run_leaves_its_ranks_to_the_next(executor: PackedExecutor, 
     executor.cancel([one], "the test wants it", grace_s=60)
     saved = steps(one)
     reason = f"the test wants it; SIGUSR1: saved at step {saved}; a resume goes on from there"
-    assert (one.status, one.mpi_run.run.state()["reason"]) == (names.CANCELLED, reason)
+    assert (one.status, one.mpi_run.run.state()["reason"]) == (run_directory.CANCELLED, reason)
     (again,) = submit(executor, one.mpi_run)
     until(executor, lambda: steps(again) > saved)
-    assert ranks_of(again) == pids and attempts(other) == [names.RUNNING] and attempts(again)[0] == names.CANCELLED
+    assert (
+        ranks_of(again) == pids
+        and attempts(other) == [run_directory.RUNNING]
+        and attempts(again)[0] == run_directory.CANCELLED
+    )
     executor.preempt_all()
     until(executor, ended(again, other))
-    assert [again.status, other.status] == [names.PREEMPTED] * 2
+    assert [again.status, other.status] == [run_directory.PREEMPTED] * 2
     assert f"saved at step {steps(other)}" in str(other.reason)
 
 
@@ -249,13 +258,13 @@ def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Ma
     until(executor, lambda: steps(job))
     executor.preempt_all()
     until(executor, ended(job))
-    assert job.status == names.PREEMPTED, job.reason
+    assert job.status == run_directory.PREEMPTED, job.reason
     saved = steps(job)
     executor.worlds.pop().close()
     (again,) = submit(executor, job.mpi_run)
     until(executor, ended(again))
     tables, result = numbers(again.mpi_run.run)
-    assert (again.status, result["resumed_after"]) == (names.DONE, [saved])
+    assert (again.status, result["resumed_after"]) == (run_directory.DONE, [saved])
     alone = make("alone", **point).start(executor.slots.cores)
     eventually(alone.poll, 120)
     assert tables == numbers(alone.run)[0]
@@ -293,7 +302,7 @@ def test_a_killed_launcher_leaves_no_process_and_resume_continues(
     def runs() -> list[Run]:
         return runs_of(tmp_path / "sweep")
 
-    eventually(lambda: any(run.status() == names.DONE for run in runs()), 120)
+    eventually(lambda: any(run.status() == run_directory.DONE for run in runs()), 120)
     world = (tmp_path / "sweep/worlds/world-1").absolute()
     processes = processes_of(world, WORLD_VARIABLE)
     assert len(processes) == 5  # mpirun, what it has started as two ranks, and these, forked by somebody else
@@ -305,18 +314,24 @@ def test_a_killed_launcher_leaves_no_process_and_resume_continues(
     again = start(*grid, "checkpoint.every_steps=50", "sweep.resume=sweep", without=PLAYED)
     code, out, err = again.end(200)
     assert code == 0, out + err
-    assert all(run.status() == names.DONE for run in runs())
+    assert all(run.status() == run_directory.DONE for run in runs())
     for run in runs():
         last = [attempt["status"] for attempt in run.state()["attempts"]]
-        assert last == ([names.DONE] if before[run.name] != names.RUNNING else [names.FAILED, names.DONE])
+        assert last == (
+            [run_directory.DONE]
+            if before[run.name] != run_directory.RUNNING
+            else [run_directory.FAILED, run_directory.DONE]
+        )
 
 
 def test_an_interrupted_sweep_leaves_no_process(start: Callable[..., Program], tmp_path: Path, digits: Path) -> None:
     grid = ("-m", "hydra.sweep.dir=sweep", "sweep.pack=true", "experiment=quick", "epochs=1000000", "seed=1,2")
     program = start(*grid, "workers=2", f"data.root={digits}", without=PLAYED)
-    eventually(lambda: any(names.last_row(run.path(names.STEPS)) for run in runs_of(tmp_path / "sweep")))
+    eventually(
+        lambda: any(run_directory.last_row(run.path(run_directory.STEPS)) for run in runs_of(tmp_path / "sweep"))
+    )
     program.process.send_signal(signal.SIGINT)
     code, out, err = program.end()
     assert code == 128 + signal.SIGINT and "Traceback" not in err
-    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [names.CANCELLED] * 2
+    assert [run.status() for run in runs_of(tmp_path / "sweep")] == [run_directory.CANCELLED] * 2
     assert not processes_of((tmp_path / "sweep/worlds/world-1").absolute(), WORLD_VARIABLE)

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from sweep import run as names
-from sweep.processes import processes_of
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.system.processes import processes_of
 from tests.conftest import ROOT, eventually
 
 Probe = Callable[..., "subprocess.Popen[str]"]
 
 PLAYED = """#!/bin/sh
-# mpirun -n WORKERS python -m trainers.probe SECONDS DIRECTORY
+# mpirun -n WORKERS python -m trainers.training.probe SECONDS DIRECTORY
 [ "$1" = --version ] && exit
 echo "$1 $4 $5" >> "$PLAYED/told"
 for last; do :; done
@@ -62,7 +62,7 @@ def played(probe: Probe, tmp_path: Path) -> Probe:
     (tmp_path / "ranks.sh").write_text(PLAYED)
     os.chmod(tmp_path / "ranks.sh", 0o755)
     found = {"format": 1, "kind": "probe", "network": {"name": "none"}, "workers": 2, "hosts": ["a"], "collectives": {}}
-    (tmp_path / names.NETWORK).write_text(json.dumps(found))
+    (tmp_path / run_directory.NETWORK).write_text(json.dumps(found))
     return lambda *words: probe(f"mpi.command=[{tmp_path}/ranks.sh,'{{workers}}']", *words)
 
 
@@ -72,11 +72,11 @@ def end(program: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def probes(tmp_path: Path) -> list[Run]:
-    return [run for path in sorted(tmp_path.glob("output/*/*-probe")) for run in runs_of(path, names.PROBES)]
+    return [run for path in sorted(tmp_path.glob("output/*/*-probe")) for run in runs_of(path, run_directory.PROBES)]
 
 
 def found(run: Run) -> dict[str, Any]:
-    network = names.read_json(run.path(names.NETWORK))
+    network = run_directory.read_json(run.path(run_directory.NETWORK))
     assert network is not None
     return network
 
@@ -94,18 +94,23 @@ def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
         assert network["collectives"][name]["points"] and name in out
     assert {fit["algorithm"] for fit in network["collectives"]["allreduce"]["fits"]} <= {"ring"}
     assert run.path("network.png").read_bytes().startswith(b"\x89PNG")
-    assert "network=none, 2 workers on 1 host" in out and str(run.path(names.NETWORK).relative_to(tmp_path)) in out
-    record = names.read_json(run.attempt(1) / names.PROVENANCE)
+    assert (
+        "network=none, 2 workers on 1 host" in out and str(run.path(run_directory.NETWORK).relative_to(tmp_path)) in out
+    )
+    record = run_directory.read_json(run.attempt(1) / run_directory.PROVENANCE)
     assert record is not None and record["git"] is not None and record["overrides"] == ["workers=2"]
 
 
 def test_several_values_are_several_probes_one_after_the_other(played: Probe, tmp_path: Path) -> None:
     code, out, err = end(played("workers=2,3", "network=real", "sweep.name=lab", "--seconds", "7", "--quiet"))
     assert (code, err) == (0, "")
-    assert (tmp_path / "told").read_text().splitlines() == ["2 trainers.probe 7", "3 trainers.probe 7"]
+    assert (tmp_path / "told").read_text().splitlines() == [
+        "2 trainers.training.probe 7",
+        "3 trainers.training.probe 7",
+    ]
     assert [run.state()["workers"] for run in probes(tmp_path)] == [2, 3]
     assert [run.directory.parent.parent.name.endswith("-lab-probe") for run in probes(tmp_path)] == [True, True]
-    assert out.splitlines() == [str(run.path(names.NETWORK).relative_to(tmp_path)) for run in probes(tmp_path)]
+    assert out.splitlines() == [str(run.path(run_directory.NETWORK).relative_to(tmp_path)) for run in probes(tmp_path)]
 
 
 def test_who_looks_at_sweeps_sees_no_probe(played: Probe, tmp_path: Path) -> None:
@@ -130,7 +135,7 @@ def test_who_looks_at_sweeps_sees_no_probe(played: Probe, tmp_path: Path) -> Non
     assert code == 2 and "there is no sweep in it" in said
     code, said = ask("reports", "output")
     assert code == 2 and "no runs here" in said
-    assert {path.name for path in directory.iterdir()} == {names.PROBES}
+    assert {path.name for path in directory.iterdir()} == {run_directory.PROBES}
 
 
 def test_what_failed_is_told_and_the_others_are_probed(played: Probe, tmp_path: Path) -> None:
@@ -139,20 +144,20 @@ def test_what_failed_is_told_and_the_others_are_probed(played: Probe, tmp_path: 
     lines = out.splitlines()
     assert lines[0].startswith("failed: output/") and "seed=9" in lines[0]
     assert "  | no such cable" in lines
-    assert lines[-1].endswith(f"/{names.NETWORK}") and "seed=1" in lines[-1]
-    assert [run.status() for run in probes(tmp_path)] == [names.DONE, names.FAILED]
+    assert lines[-1].endswith(f"/{run_directory.NETWORK}") and "seed=1" in lines[-1]
+    assert [run.status() for run in probes(tmp_path)] == [run_directory.DONE, run_directory.FAILED]
 
 
 def test_ctrl_c_ends_it(played: Probe, tmp_path: Path) -> None:
     program = played("seed=8,1")
-    eventually(lambda: [run.status() for run in probes(tmp_path)] == [names.PENDING, names.RUNNING])
+    eventually(lambda: [run.status() for run in probes(tmp_path)] == [run_directory.PENDING, run_directory.RUNNING])
     (_, running) = probes(tmp_path)
     attempt = running.attempt(1).absolute()
     eventually(lambda: processes_of(attempt))
     program.send_signal(signal.SIGINT)
     code, out, err = end(program)
     assert code == 130 and "interrupted; the probe has been ended" in out and err == ""
-    assert running.status() == names.CANCELLED and not processes_of(attempt)
+    assert running.status() == run_directory.CANCELLED and not processes_of(attempt)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_a_directory_that_has_something_in_it_is_refused(played: Probe, tmp_path
     assert end(played("hydra.sweep.dir=here"))[0] == 0
     code, _, err = end(played("hydra.sweep.dir=here"))
     assert (code, err) == (2, "hydra.sweep.dir=here: valid is a directory without a sweep or probes\n")
-    assert len(runs_of(tmp_path / "here", names.PROBES)) == 1
+    assert len(runs_of(tmp_path / "here", run_directory.PROBES)) == 1
 
 
 def test_what_goes_together_in_training_makes_no_difference(played: Probe) -> None:

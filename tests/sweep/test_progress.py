@@ -11,16 +11,16 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from sweep import run as names
-from sweep.events import Events
-from sweep.live import cropped, picture
-from sweep.local import SlotExecutor, SlotJob
-from sweep.mpirun import MpiRun
-from sweep.output import Output
-from sweep.progress import Progress
-from sweep.run import Run
-from sweep.text import duration
-from sweep.tracking import Row, Tracker
+from gradsweep import run_directory
+from gradsweep.run_directory import Run
+from gradsweep.text import duration
+from sweep.attempts.mpirun import MpiRun
+from sweep.console.console import Output
+from sweep.console.events import Events
+from sweep.driver.live_display import cropped, picture
+from sweep.driver.progress import Progress
+from sweep.driver.progress_tracker import Row, Tracker
+from sweep.executors.local import SlotExecutor, SlotJob
 
 Make = Callable[..., list[SlotJob]]
 
@@ -38,15 +38,15 @@ NASTY = "rank 1: [bold]no[/bold] \x1b[2J\nsecond line " + "long " * 20
 
 def write(run: Run, steps: int, per_epoch: int, epochs: int = 1) -> None:
     run.directory.mkdir(exist_ok=True)
-    names.append_rows(
-        run.path(names.STEPS),
-        names.STEP_COLUMNS,
+    run_directory.append_rows(
+        run.path(run_directory.STEPS),
+        run_directory.STEP_COLUMNS,
         [{"step": steps, "epoch": 1 + steps // per_epoch, "loss": 0.25, "time_s": steps / 20}],
     )
     if epochs:
-        names.append_rows(
-            run.path(names.EPOCHS),
-            names.EPOCH_COLUMNS,
+        run_directory.append_rows(
+            run.path(run_directory.EPOCHS),
+            run_directory.EPOCH_COLUMNS,
             [{"epoch": epochs, "step": per_epoch * epochs, "test_accuracy": 0.5, "evaluate_s": 0.5}],
         )
 
@@ -67,7 +67,7 @@ def test_a_row_reads_how_far_a_run_is(tmp_path: Path) -> None:
     row.read()
     assert row.share == 0.5
     row.ended = 1.0
-    names.write_json(row.run.path(names.RESULT), {"iterations_per_second": 22.0})
+    run_directory.write_json(row.run.path(run_directory.RESULT), {"iterations_per_second": 22.0})
     row.read()
     assert row.iterations_per_second == 22  # as in the report: without the warm-up
     assert row.timed_steps is None
@@ -90,10 +90,10 @@ def test_a_line_for_each_run_that_ends(make: Make) -> None:
     jobs = make(3)
     with Progress(jobs, [CONFIG] * 3, 3, Console(file=out, width=40)) as progress:
         write(jobs[0].mpi_run.run, 25, 10)
-        jobs[0].status = names.DONE
+        jobs[0].status = run_directory.DONE
         progress.refresh()
-        jobs[1].status, jobs[1].reason, jobs[1].cause = names.FAILED, NASTY, "error"
-        jobs[2].status = names.DONE
+        jobs[1].status, jobs[1].reason, jobs[1].cause = run_directory.FAILED, NASTY, "error"
+        jobs[2].status = run_directory.DONE
         progress.refresh()
     lines = out.getvalue().splitlines()
     assert len(lines) == 3  # nothing is wrapped
@@ -110,9 +110,9 @@ def test_a_throughput_of_few_steps_is_told_as_one(timed: int, words: str, make: 
     with Progress([job], [CONFIG], 0, Console(file=out, width=40)) as progress:
         write(job.mpi_run.run, 25, 10)
         result = {"iterations_per_second": 22.0, "steps": timed + 10, "warmup_steps": 10}
-        names.write_json(job.mpi_run.run.path(names.RESULT), result)
+        run_directory.write_json(job.mpi_run.run.path(run_directory.RESULT), result)
         progress.refresh()
-        job.status = names.DONE
+        job.status = run_directory.DONE
         progress.refresh()
     assert words in f"{out.getvalue().splitlines()[-1]}  "
 
@@ -122,7 +122,7 @@ def test_quiet_is_failures_only(make: Make) -> None:
     jobs = make(3)
     console = Console(file=out, force_terminal=True, force_interactive=True, width=90, height=20)
     with Progress(jobs, [CONFIG] * 3, 0, console, quiet=True) as progress:
-        for job, status in zip(jobs, (names.DONE, names.FAILED, names.CANCELLED), strict=True):
+        for job, status in zip(jobs, (run_directory.DONE, run_directory.FAILED, run_directory.CANCELLED), strict=True):
             job.status = status
         progress.event("retried", jobs[1].mpi_run.run, "in a minute")
     assert len(out.getvalue().splitlines()) == 1 and "failed  x=1-abc" in out.getvalue()
@@ -131,19 +131,19 @@ def test_quiet_is_failures_only(make: Make) -> None:
 def test_a_run_that_is_tried_again_counts_once_and_by_its_newest_job(make: Make) -> None:
     jobs, out = make(2), io.StringIO()
     with Progress(jobs, [CONFIG] * 2, 0, Console(file=out, width=40)) as progress:
-        jobs[0].status = names.FAILED
+        jobs[0].status = run_directory.FAILED
         progress.refresh()
-        assert progress.tracker.counts() == {names.FAILED: 1, names.PENDING: 1}
+        assert progress.tracker.counts() == {run_directory.FAILED: 1, run_directory.PENDING: 1}
         progress.event("retried", jobs[0].mpi_run.run, "retry 1 of 2 in 10 s")
-        assert progress.tracker.counts() == {names.PENDING: 2}
+        assert progress.tracker.counts() == {run_directory.PENDING: 2}
         again = SlotJob(jobs[0].executor, jobs[0].mpi_run)
         progress.take(again)
-        again.status = jobs[1].status = names.RUNNING
+        again.status = jobs[1].status = run_directory.RUNNING
         progress.refresh()
-        assert progress.tracker.counts() == {names.RUNNING: 2} and len(progress.tracker.rows) == 2
-        again.status = names.DONE
+        assert progress.tracker.counts() == {run_directory.RUNNING: 2} and len(progress.tracker.rows) == 2
+        again.status = run_directory.DONE
         progress.refresh()
-        assert progress.tracker.counts() == {names.RUNNING: 1, names.DONE: 1}
+        assert progress.tracker.counts() == {run_directory.RUNNING: 1, run_directory.DONE: 1}
     lines = out.getvalue().splitlines()
     assert [line.split("  ")[1 - line.startswith("retried")] for line in lines] == ["failed", "retried", "done"]
     assert lines[1] == "retried  x=0-abc  (retry 1 of 2 in 10 s)"
@@ -153,12 +153,12 @@ def test_what_ends_after_the_picture_has_gone_is_for_machines(make: Make, tmp_pa
     jobs, out = make(3), io.StringIO()
     events = Events(tmp_path)
     with Progress(jobs, [CONFIG] * 3, 0, Console(file=out, width=40), events=events) as progress:
-        jobs[0].status = names.FAILED
+        jobs[0].status = run_directory.FAILED
         progress.event("retried", jobs[0].mpi_run.run, "in a minute")
     progress.given_up(jobs[0].mpi_run.run)
-    jobs[1].status = jobs[2].status = names.CANCELLED
+    jobs[1].status = jobs[2].status = run_directory.CANCELLED
     progress.refresh()
-    assert progress.tracker.counts() == {names.FAILED: 1, names.CANCELLED: 2}
+    assert progress.tracker.counts() == {run_directory.FAILED: 1, run_directory.CANCELLED: 2}
     assert [event["status"] for event in read(tmp_path) if event["event"] == "run_ended"] == ["failed"] + [
         "cancelled"
     ] * 2
@@ -171,11 +171,11 @@ def test_what_has_failed_stays_above_the_picture(make: Make) -> None:
     console = Console(file=out, force_terminal=True, force_interactive=True, width=90, height=20)
     with Progress(jobs, [CONFIG] * 40, 2, console) as progress:
         for job in jobs[:30]:
-            job.status = names.DONE
-        jobs[30].status, jobs[30].reason = names.FAILED, NASTY
+            job.status = run_directory.DONE
+        jobs[30].status, jobs[30].reason = run_directory.FAILED, NASTY
         progress.refresh()
         for job in jobs[31:33]:
-            job.status = names.RUNNING
+            job.status = run_directory.RUNNING
     text = out.getvalue()
     assert text.count("failed  x=30-abc") == 1 and "[bold]no[/bold]" in text and "\x1b[2J" not in text
     last = text[text.rindex("33/42") :]
@@ -189,8 +189,8 @@ def test_the_picture_fits_any_terminal(make: Make, width: int, height: int, coun
     jobs = make(count, names_of)
     tracker = Tracker(jobs, [CONFIG] * count, 0, 0.0)
     for index, job in enumerate(jobs):
-        job.status = [names.RUNNING, names.DONE, names.PENDING][index % 3]
-        if job.status == names.RUNNING and index < 6:
+        job.status = [run_directory.RUNNING, run_directory.DONE, run_directory.PENDING][index % 3]
+        if job.status == run_directory.RUNNING and index < 6:
             write(job.mpi_run.run, 25, 10)
     tracker.update(1.0)
     for row in tracker.running():
@@ -215,20 +215,20 @@ def test_ten_thousand_runs_are_looked_at_in_no_time(make: Make) -> None:
     jobs = make(10_000)
     tracker = Tracker(jobs, [CONFIG] * len(jobs), 0, 0.0)
     for job in jobs[:5000]:
-        job.status = names.CANCELLED
+        job.status = run_directory.CANCELLED
     for job in jobs[5000:5010]:
-        job.status = names.RUNNING
+        job.status = run_directory.RUNNING
     assert len(tracker.update(1.0)) == 5010
     assert tracker.update(2.0) == [] and len(tracker.running()) == 10
-    assert tracker.counts() == {names.CANCELLED: 5000, names.RUNNING: 10, names.PENDING: 4990}
+    assert tracker.counts() == {run_directory.CANCELLED: 5000, run_directory.RUNNING: 10, run_directory.PENDING: 4990}
 
 
 def play(tracker: Tracker, job: SlotJob, begin: float, end: float | None = None, cores: int = 1) -> None:
     job.cores = list(range(cores))
-    job.status = names.RUNNING
+    job.status = run_directory.RUNNING
     tracker.update(begin)
     if end is not None:
-        job.status = names.DONE
+        job.status = run_directory.DONE
         tracker.update(end)
 
 
@@ -257,19 +257,19 @@ def test_the_last_run_decides_at_the_end(make: Make) -> None:
 
 
 def read(directory: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (directory / names.EVENTS).read_text().splitlines()]
+    return [json.loads(line) for line in (directory / run_directory.EVENTS).read_text().splitlines()]
 
 
 def test_events_of_runs(make: Make, tmp_path: Path) -> None:
     jobs = make(3)
     events = Events(tmp_path)
     with Progress(jobs, [CONFIG] * 3, 0, Console(file=io.StringIO()), events=events) as progress:
-        jobs[0].status = jobs[1].status = names.RUNNING
+        jobs[0].status = jobs[1].status = run_directory.RUNNING
         progress.refresh()
         write(jobs[0].mpi_run.run, 25, 10)
-        jobs[0].status = names.DONE
-        jobs[1].status, jobs[1].reason, jobs[1].cause = names.FAILED, "two\nlines \u2028 \x85 and \x00", "error"
-        jobs[2].status = names.CANCELLED  # out of the queue
+        jobs[0].status = run_directory.DONE
+        jobs[1].status, jobs[1].reason, jobs[1].cause = run_directory.FAILED, "two\nlines \u2028 \x85 and \x00", "error"
+        jobs[2].status = run_directory.CANCELLED  # out of the queue
         progress.event("retried", jobs[1].mpi_run.run, "retry 1 of 2\nin 10 s")
     told = read(tmp_path)
     assert [event["event"] for event in told] == [
@@ -285,13 +285,13 @@ def test_events_of_runs(make: Make, tmp_path: Path) -> None:
         20,
     )
     assert (failed["cause"], failed["reason"]) == ("error", "two\nlines \u2028 \x85 and \x00")
-    assert cancelled["status"] == names.CANCELLED and cancelled["seconds"] is None
+    assert cancelled["status"] == run_directory.CANCELLED and cancelled["seconds"] is None
     assert (retried["run"], retried["reason"]) == ("x=1-abc", "retry 1 of 2\nin 10 s")
     assert all(str(event["time"]).endswith("+00:00") for event in told)
 
 
 def test_a_torn_line_is_cut_off_and_numbers_are_json(tmp_path: Path) -> None:
-    (tmp_path / names.EVENTS).write_text('{"event": "old"}\n{"event": "to')
+    (tmp_path / run_directory.EVENTS).write_text('{"event": "old"}\n{"event": "to')
     Events(tmp_path).write("new", value=float("nan"), many=[float("inf")])
     assert [(event["event"], event.get("value"), event.get("many")) for event in read(tmp_path)] == [
         ("old", None, None),
@@ -306,7 +306,7 @@ def test_a_full_disk_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     events = Events(tmp_path)
     events.write("before")
     with monkeypatch.context() as patch:
-        patch.setattr("sweep.run.os.write", full)
+        patch.setattr("gradsweep.run_directory.os.write", full)
         events.write("lost")
     events.write("after")
     assert [event["event"] for event in read(tmp_path)] == ["before", "after"]
@@ -315,7 +315,7 @@ def test_a_full_disk_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_json_lines_on_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     Events(tmp_path, echo=True).write("hello", text="[red]wide 日本語[/red]\t" + "x" * 500)
     out, _ = capfd.readouterr()
-    assert out == (tmp_path / names.EVENTS).read_text() and out.count("\n") == 1
+    assert out == (tmp_path / run_directory.EVENTS).read_text() and out.count("\n") == 1
 
 
 def test_output_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_output_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             raise OSError(5, "Input/output error")
 
     moved: list[tuple[int, int]] = []
-    monkeypatch.setattr("sweep.output.os.dup2", lambda old, new: moved.append((old, new)))
+    monkeypatch.setattr("sweep.console.console.os.dup2", lambda old, new: moved.append((old, new)))
     monkeypatch.setattr("sys.stdout", Gone())
     out = Output()
     out.print("a line")
@@ -366,6 +366,6 @@ def test_a_terminal_shows_whom_a_run_waits_for_and_that_cores_are_shared(make: M
 def test_a_line_says_that_cores_were_shared(make: Make) -> None:
     out, jobs = io.StringIO(), make(1)
     with Progress(jobs, [CONFIG], 0, Console(file=out, width=40)) as progress:
-        jobs[0].status, jobs[0].shared_cores = names.DONE, True
+        jobs[0].status, jobs[0].shared_cores = run_directory.DONE, True
         progress.refresh()
     assert out.getvalue().rstrip().endswith("shared cores")

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import checkout, provenance, snapshot
-from sweep import run as names
-from sweep.calibration import on_own
-from sweep.run import Run, runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, runs_of
+from sweep.provenance import code_snapshot, git_state
+from sweep.provenance import record as provenance
+from sweep.provenance.calibration import on_own
 from tests.conftest import PLAYED, ROOT
 
 Multirun = Callable[..., tuple[int, str, str]]
@@ -48,11 +49,11 @@ def commands(folder: Path, packed: bool) -> list[str]:
 
 
 def load(sweep: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load((sweep / names.SWEEP).read_text(encoding="utf-8")))
+    return dict(yaml.safe_load((sweep / run_directory.SWEEP).read_text(encoding="utf-8")))
 
 
 def record(run: Run, number: int = 1) -> dict[str, Any]:
-    return names.read_json(run.attempt(number) / names.PROVENANCE) or {}
+    return run_directory.read_json(run.attempt(number) / run_directory.PROVENANCE) or {}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -67,7 +68,7 @@ def test_a_sweep_and_each_of_its_runs_say_all_that_is_to_be_known(
     assert code == 0, out + err
     sweep, runs = load(tmp_path / "s"), runs_of(tmp_path / "s")
     assert len(runs) == 2
-    code_now, checkout_now = snapshot.read(), checkout.describe(snapshot.PROJECT)
+    code_now, checkout_now = code_snapshot.read(), git_state.describe(ROOT)
     for known in (sweep, *map(record, runs)):
         assert shlex.split(known["command"]) == ["python", str(ROOT / "multirun.py"), *typed]
         assert known["code"] == {"digest": code_now.digest, "version": code_now.version}

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 import reports
-from sweep import plan, pruning
-from sweep import run as names
-from sweep.drive import Drive
-from sweep.local import SlotExecutor
-from sweep.mpirun import MpiRun
-from sweep.plan import Point
-from sweep.run import Run, UsageError
-from sweep.settings import SweepSettings
-from sweep.slots import Slots
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import run_layout
+from sweep.directory.run_layout import Point
+from sweep.driver import pruner
+from sweep.driver.drive import Drive
+from sweep.executors.local import SlotExecutor
+from sweep.executors.slots import Slots
+from sweep.settings.sweep import SweepSettings
 
 EPOCHS = 40
 TRAIN = r"""
@@ -34,16 +35,20 @@ echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"
 
 def test_the_value_that_counts(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    assert math.isnan(pruning.value_of(run, "accuracy"))
-    names.append_rows(run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)])
-    names.append_rows(run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}])
-    assert math.isnan(pruning.value_of(run, "loss"))
-    names.write_json(run.path(names.STATE), {"status": names.PRUNED})
-    assert pruning.value_of(run, "loss") == 7 and math.isnan(pruning.value_of(run, "accuracy"))
-    names.write_json(run.path(names.STATE), {"status": names.DONE})
-    names.write_json(run.path(names.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
-    assert pruning.value_of(run, "loss") == 5.0
-    assert math.isnan(pruning.value_of(run, "accuracy")) and math.isnan(pruning.value_of(run, "best_accuracy"))
+    assert math.isnan(pruner.value_of(run, "accuracy"))
+    run_directory.append_rows(
+        run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)]
+    )
+    run_directory.append_rows(
+        run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}]
+    )
+    assert math.isnan(pruner.value_of(run, "loss"))
+    run_directory.write_json(run.path(run_directory.STATE), {"status": run_directory.PRUNED})
+    assert pruner.value_of(run, "loss") == 7 and math.isnan(pruner.value_of(run, "accuracy"))
+    run_directory.write_json(run.path(run_directory.STATE), {"status": run_directory.DONE})
+    run_directory.write_json(run.path(run_directory.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
+    assert pruner.value_of(run, "loss") == 5.0
+    assert math.isnan(pruner.value_of(run, "accuracy")) and math.isnan(pruner.value_of(run, "best_accuracy"))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,7 @@ def test_settings_that_cannot_be(settings: dict[str, object], line: str) -> None
 
 
 def test_without_optuna_there_is_no_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.pruning.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("sweep.driver.pruner.importlib.util.find_spec", lambda name: None)
     SweepSettings().check()
     with pytest.raises(UsageError, match=r"sweep.prune=median: needs Optuna \(.*\); valid is null"):
         SweepSettings(prune="median").check()
@@ -85,8 +90,8 @@ def sweeping(tmp_path: Path) -> Sweeping:
         executor.slots = Slots([0])
         tasks, configs = {}, {}
         for name in wanted:
-            (run,) = plan.lay_out(tmp_path, [Point({"workers": 1, "epochs": EPOCHS, "name": name}, {})])
-            directory = tmp_path / names.RUNS / name
+            (run,) = run_layout.lay_out(tmp_path, [Point({"workers": 1, "epochs": EPOCHS, "name": name}, {})])
+            directory = tmp_path / run_directory.RUNS / name
             if not directory.exists():
                 run.directory.rename(directory)
             run = Run(directory)
@@ -105,35 +110,35 @@ def test_a_hopeless_run_is_ended_and_left_alone(
     pytest.importorskip("optuna")
     runs = sweeping("3-good", "2-fair", "1-bad", prune="median")
     assert {name: run.status() for name, run in runs.items()} == {
-        "3-good": names.DONE,
-        "2-fair": names.DONE,
-        "1-bad": names.PRUNED,
+        "3-good": run_directory.DONE,
+        "2-fair": run_directory.DONE,
+        "1-bad": run_directory.PRUNED,
     }
     bad = runs["1-bad"]
     state = bad.state()
-    epochs = len(pruning.per_epoch(bad, "accuracy"))
+    epochs = len(pruner.per_epoch(bad, "accuracy"))
     assert 3 <= epochs < EPOCHS and bad.result() is None  # the first two are every run's
-    assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == names.PRUNED
+    assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == run_directory.PRUNED
     assert "[3/3]  pruned  1-bad" in capsys.readouterr().out
-    assert plan.is_complete(bad) and plan.missing(runs.values()) == []
+    assert run_layout.is_complete(bad) and run_layout.missing(runs.values()) == []
     report = reports.load(tmp_path)
     row = report.runs.set_index("run").loc["1-bad"]
-    assert (row["status"], row["epochs_done"]) == (names.PRUNED, epochs) and not report.left_out
+    assert (row["status"], row["epochs_done"]) == (run_directory.PRUNED, epochs) and not report.left_out
 
     again = sweeping("3-good", "2-fair", "1-bad", "0-worse", prune="median")
     assert again["1-bad"].state() == state  # not computed again
-    assert again["0-worse"].status() == names.PRUNED  # measured by what was finished before
+    assert again["0-worse"].status() == run_directory.PRUNED  # measured by what was finished before
 
 
 def test_a_run_that_is_better_is_not_ended(sweeping: Sweeping) -> None:
     pytest.importorskip("optuna")
     runs = sweeping("1-bad", "2-fair", "3-good", prune="median")
-    assert {run.status() for run in runs.values()} == {names.DONE}
+    assert {run.status() for run in runs.values()} == {run_directory.DONE}
 
 
 def test_pruned_runs_are_computed_once_pruning_is_off(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    for status, after in ((names.PRUNED, names.PENDING), (names.FAILED, names.FAILED)):
-        run.path(names.STATE).write_text(json.dumps({"status": status, "reason": "why"}))
-        pruning.forget([run])
+    for status, after in ((run_directory.PRUNED, run_directory.PENDING), (run_directory.FAILED, run_directory.FAILED)):
+        run.path(run_directory.STATE).write_text(json.dumps({"status": status, "reason": "why"}))
+        pruner.forget([run])
         assert run.status() == after

@@ -8,7 +8,7 @@ import pytest
 from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
 
-from sweep import quick
+from sweep.config import hydra_patches
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_hydra_is_asked_for_its_mode_where_no_flag_tells(
     words: list[str], mode: RunMode | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Hydra, "get_mode", Hydra.get_mode)
-    monkeypatch.setattr(quick, "_ask_mode", lambda hydra, config_name, overrides: RunMode.RUN)
+    monkeypatch.setattr(hydra_patches, "_ask_mode", lambda hydra, config_name, overrides: RunMode.RUN)
     monkeypatch.setattr(sys, "argv", ["multirun.py", *words])
-    quick.patch()
+    hydra_patches.patch()
     assert Hydra.get_mode(object.__new__(Hydra), "config", []) == mode

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sweep import plan, redact
-from sweep import run as names
-from sweep.run import UsageError, runs_of
-from sweep.settings import MpiSettings, SweepSettings
-from sweep.slurm_options import SlurmOptions
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError, runs_of
+from sweep.directory import run_layout
+from sweep.provenance import secrets
+from sweep.settings.slurm_launcher import SlurmOptions
+from sweep.settings.sweep import MpiSettings, SweepSettings
 from tests.conftest import ROOT
 
 SECRET = "hunter2hunter2"  # noqa: S105
@@ -24,7 +25,7 @@ Multirun = Callable[..., tuple[int, str, str]]
     + ["credentials", "MLFLOW_TRACKING_PASSWORD", "DB_PASS", "HTTP_AUTH", "mpi.environment.X_TOKEN", "--token"],
 )
 def test_names_of_secrets(name: str) -> None:
-    assert redact.is_secret(name)
+    assert secrets.is_secret(name)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_names_of_secrets(name: str) -> None:
     + ["TOKEN_FILE", "ssh_key_path", "optimizer.lr", "measure_every"],
 )
 def test_names_of_what_is_none(name: str) -> None:
-    assert not redact.is_secret(name)
+    assert not secrets.is_secret(name)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_names_of_what_is_none(name: str) -> None:
     ],
 )
 def test_a_text_loses_what_it_gives_by_name(text: str, shown: str) -> None:
-    assert redact.hide(text) == shown
+    assert secrets.hide(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -70,17 +71,17 @@ def test_a_text_loses_what_it_gives_by_name(text: str, shown: str) -> None:
     ],
 )
 def test_an_override_loses_all_of_its_value(word: str, shown: str) -> None:
-    assert redact.hide_in_word(word) == shown
+    assert secrets.hide_in_word(word) == shown
 
 
 def test_the_overrides_of_a_run_have_none() -> None:
-    (point,) = plan.points_of([{}], [{"compressor": "qsgd", "hydra.job.env_set.X_TOKEN": SECRET}])
+    (point,) = run_layout.points_of([{}], [{"compressor": "qsgd", "hydra.job.env_set.X_TOKEN": SECRET}])
     assert point.overrides == ("compressor=qsgd", "hydra.job.env_set.X_TOKEN=***")
 
 
 def test_a_long_text_takes_no_time() -> None:
     text = "a" * 200_000 + "key" * 1000
-    assert redact.hide(text) == text
+    assert secrets.hide(text) == text
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,10 @@ def test_a_secret_of_the_environment_gets_to_the_ranks_and_into_no_file(multirun
     code, out, err = multirun(*typed, f"+hydra.job.env_set.Y_TOKEN={SECRET}2", without=["data"], X_TOKEN=f"{SECRET}1")
     assert code == 0, out + err
     (run,) = runs_of(tmp_path / "s")
-    command = names.read_json(run.attempt(1) / names.PROVENANCE)["command"]  # type: ignore[index]
+    command = run_directory.read_json(run.attempt(1) / run_directory.PROVENANCE)["command"]  # type: ignore[index]
     assert "Y_TOKEN=***" in command and str(ROOT / "multirun.py") in command
     files = [path for path in (tmp_path / "s").rglob("*") if path.is_file() and ".code" not in path.parts]
-    assert run.path(names.STATE) in files and tmp_path / "s" / names.SWEEP in files
+    assert run.path(run_directory.STATE) in files and tmp_path / "s" / run_directory.SWEEP in files
     held = [path for path in files if SECRET.encode() in _without_the_diff(path)]
     assert not held
 
@@ -144,6 +145,6 @@ def test_a_secret_of_the_environment_gets_to_the_ranks_and_into_no_file(multirun
 def _without_the_diff(path: Path) -> bytes:
     """What a file says; of sweep.yaml not the difference to the commit, in which this very file may stand."""
     said = path.read_bytes()
-    if path.name not in (names.SWEEP, "report.html"):
+    if path.name not in (run_directory.SWEEP, "report.html"):
         return said
     return said.replace(f'SECRET = "{SECRET}"'.encode(), b"").replace(f'SECRET = \\"{SECRET}\\"'.encode(), b"")

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import plan, reuse
-from sweep import run as names
-from sweep.plan import Point
-from sweep.run import Run, write_json
-from sweep.slurm_options import SlurmOptions
-from sweep.states import write_state
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, write_json
+from sweep.directory import run_layout
+from sweep.directory.run_layout import Point
+from sweep.directory.run_state import write_state
+from sweep.planning import reuse
+from sweep.settings.slurm_launcher import SlurmOptions
 
 ABOUT = {"packages": {"torch": "2"}, "python": "3.11", "cpu": {"model": "x"}, "gpus": [], "mpi": "Open MPI"}
 LOCAL = {"cluster": "local"}
@@ -28,22 +29,22 @@ def make(tmp_path: Path) -> Make:
         """Runs with their configs; the changes are what sweep.yaml says of the machine that they are started from."""
         directory = tmp_path / "output" / "2026-11-20" / name
         configs = [{"workers": 1, "seed": seed, "launcher": launcher} for seed in seeds]
-        runs = plan.lay_out(directory, [Point(config, {"seed": str(config["seed"])}) for config in configs])
-        (directory / names.SWEEP).write_text(yaml.safe_dump({**ABOUT, **changes}))
+        runs = run_layout.lay_out(directory, [Point(config, {"seed": str(config["seed"])}) for config in configs])
+        (directory / run_directory.SWEEP).write_text(yaml.safe_dump({**ABOUT, **changes}))
         return dict(zip(runs, configs, strict=True))
 
     return sweep
 
 
-def finish(run: Run, version: str = "v1", status: str = names.DONE, attempts: int = 1, **recorded: Any) -> None:
+def finish(run: Run, version: str = "v1", status: str = run_directory.DONE, attempts: int = 1, **recorded: Any) -> None:
     """Leave what a run leaves that was made in so many attempts, each on a machine that is the last one's or ours."""
     resumed = list(range(1, attempts))
-    write_json(run.path(names.RESULT), {"status": status, "accuracy": 0.5, "resumed_after": resumed})
-    run.path(names.STEPS).write_text("step\n1\n")
+    write_json(run.path(run_directory.RESULT), {"status": status, "accuracy": 0.5, "resumed_after": resumed})
+    run.path(run_directory.STEPS).write_text("step\n1\n")
     for number in range(1, attempts + 1):
         run.attempt(number).mkdir()
         known = recorded if number == 1 else {}
-        write_json(run.attempt(number) / names.PROVENANCE, {**ABOUT, "launcher": LOCAL, "host": "h", **known})
+        write_json(run.attempt(number) / run_directory.PROVENANCE, {**ABOUT, "launcher": LOCAL, "host": "h", **known})
     made = [{"number": number, "status": status, "code_version": version} for number in range(1, attempts + 1)]
     write_state(run, status=status, attempts=made)
 
@@ -55,12 +56,17 @@ def take(runs: dict[Run, dict[str, Any]]) -> list[Run]:
 def test_what_is_finished_is_taken_with_all_that_a_report_reads(make: Make) -> None:
     earlier = list(make("10-00-00", [1, 2, 3]))
     finish(earlier[0])
-    finish(earlier[1], status=names.DIVERGED)
+    finish(earlier[1], status=run_directory.DIVERGED)
     runs = make("11-00-00", [1, 2, 3, 4])
     first, second, *others = runs
     assert take(runs) == [first, second]
-    assert [run.status() for run in runs] == [names.DONE, names.DIVERGED, names.PENDING, names.PENDING]
-    assert first.result() == earlier[0].result() and first.path(names.STEPS).read_text() == "step\n1\n"
+    assert [run.status() for run in runs] == [
+        run_directory.DONE,
+        run_directory.DIVERGED,
+        run_directory.PENDING,
+        run_directory.PENDING,
+    ]
+    assert first.result() == earlier[0].result() and first.path(run_directory.STEPS).read_text() == "step\n1\n"
     assert first.state()["reused_from"] == str(earlier[0].directory)
     assert first.records() == earlier[0].records() != []
     assert [path.name for path in first.directory.iterdir() if path.name.startswith(".")] == []
@@ -89,7 +95,7 @@ def test_what_another_machine_or_other_packages_have_made_is_not_taken(make: Mak
     finish(next(iter(make("10-00-00", [1]))), **other)
     finish(next(iter(make("10-30-00", [2], **other))))
     first, second = runs = make("11-00-00", [1, 2])
-    assert take(runs) == [second] and first.status() == names.PENDING
+    assert take(runs) == [second] and first.status() == run_directory.PENDING
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -103,7 +109,7 @@ def test_all_attempts_count_that_a_run_has_gone_on_from(make: Make) -> None:
     finish(straight, attempts=2)
     finish(mixed, attempts=2, cpu={"model": "y"})
     finish(begun_anew, attempts=2, cpu={"model": "y"})
-    write_json(begun_anew.path(names.RESULT), {"status": names.DONE, "resumed_after": []})
+    write_json(begun_anew.path(run_directory.RESULT), {"status": run_directory.DONE, "resumed_after": []})
     first, _, third = runs = make("11-00-00", [1, 2, 3])
     assert take(runs) == [first, third]
     assert len(first.records()) == 2 and len(third.records()) == 1
@@ -121,7 +127,7 @@ def test_all_nodes_count_that_a_run_was_made_on(make: Make) -> None:
 def test_a_run_that_does_not_say_where_it_was_made_is_not_taken(make: Make) -> None:
     run = next(iter(make("10-00-00", [1])))
     finish(run)
-    (run.attempt(1) / names.PROVENANCE).unlink()
+    (run.attempt(1) / run_directory.PROVENANCE).unlink()
     assert take(make("11-00-00", [1])) == []
 
 
@@ -158,7 +164,7 @@ def test_of_several_the_latest_is_taken_and_what_is_here_stays(make: Make) -> No
     assert "10-30-00" in first.state()["reused_from"] and "reused_from" not in second.state()
 
 
-@pytest.mark.parametrize("name", [names.STEPS, names.RESULT, f"attempt-1/{names.PROVENANCE}"])
+@pytest.mark.parametrize("name", [run_directory.STEPS, run_directory.RESULT, f"attempt-1/{run_directory.PROVENANCE}"])
 def test_what_is_no_file_is_not_taken(make: Make, name: str, tmp_path: Path) -> None:
     """A stranger's link may lead to somebody's secrets, and a FIFO would be waited for."""
     (earlier,) = make("10-00-00", [1])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.scheduling import Amounts, Backlog, Entry, fits, minus, plus, reservation
+from sweep.executors.backlog import Amounts, Backlog, Entry, fits, minus, plus, reservation
 
 
 class Job(NamedTuple):

@@ -18,17 +18,18 @@ from typing import Any
 
 import pytest
 
-from sweep import failures, jobs
-from sweep import run as names
-from sweep.door import CONTROL
-from sweep.mpirun import MpiRun
-from sweep.processes import WORLD_VARIABLE, processes_of
-from sweep.run import Run, read_json, write_json
-from sweep.sent_away import preemptions
-from sweep.shares import beside_others, shared_out
-from sweep.slurm import SlurmJob, SlurmRunExecutor
-from sweep.slurm_batch import read
-from sweep.states import cancel_unwatched, write_state
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, read_json, write_json
+from sweep.attempts import failures
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import scheduler_job
+from sweep.directory.run_state import cancel_unwatched, write_state
+from sweep.executors.packed.rank_connection import CONTROL
+from sweep.executors.slurm.batch import read
+from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
+from sweep.executors.slurm.shares import beside_others, shared_out
+from sweep.executors.slurm_job.preemption import preemptions
+from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import ROOT, eventually
 from tests.sweep.fake_slurm import FakeSlurm, fake
 from tests.sweep.test_slurm import began, polled, quick
@@ -41,9 +42,9 @@ Make = Callable[..., MpiRun]
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def task(name: str, workers: int = 1, **options: Any) -> MpiRun:
-        directory = tmp_path / "sweep" / names.RUNS / name
+        directory = tmp_path / "sweep" / run_directory.RUNS / name
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / names.CONFIG).touch()
+        (directory / run_directory.CONFIG).touch()
         launcher = {"cluster": "slurm", "poll_s": 0.1, "time": 5, **options}
         return MpiRun(str(directory), workers, 1, [sys.executable, str(FAKE), "{workers}"], {}, launcher=launcher)
 
@@ -76,7 +77,7 @@ def test_a_batch_says_which_runs_each_of_its_tasks_has(executor: SlurmRunExecuto
     first = read(tmp_path / "sweep" / "slurm" / "batch-0001.json")
     assert first is not None and first.packed and first.tasks == [["a", "c"], ["b"]]
     assert "--ntasks=6" in (tmp_path / "sweep" / "slurm" / "batch-0001.sh").read_text()
-    assert jobs.job_of(tasks[2].run) == ("slurm", "100_0")
+    assert scheduler_job.job_of(tasks[2].run) == ("slurm", "100_0")
 
 
 def test_runs_of_different_worlds_do_not_share_a_job(executor: SlurmRunExecutor, make: Make) -> None:
@@ -91,15 +92,15 @@ def test_one_of_many_is_taken_out_and_all_of_them_are_cancelled(
     assert beside_others([a.mpi_run.run, b.mpi_run.run]) == [a.mpi_run.run, b.mpi_run.run]
     assert beside_others([each.mpi_run.run for each in (a, b, c)]) == []
     executor.cancel([a], "not wanted", 0.0)
-    assert (a.status, a.reason) == (names.CANCELLED, "not wanted") and not fake.asked("scancel")
-    assert a.mpi_run.run.state()["reason"] == "not wanted" and jobs.job_of(a.mpi_run.run) is None
+    assert (a.status, a.reason) == (run_directory.CANCELLED, "not wanted") and not fake.asked("scancel")
+    assert a.mpi_run.run.state()["reason"] == "not wanted" and scheduler_job.job_of(a.mpi_run.run) is None
     executor.cancel([b, c], "not wanted", 0.0)
     assert fake.asked("scancel") == ["100"]
 
 
 def test_a_job_that_was_queued_again_is_kept_for_what_it_had_begun(executor: SlurmRunExecutor, make: Make) -> None:
     a, b = submit(executor, make("a"), make("b"))
-    write_state(a.mpi_run.run, status=names.CANCELLED, reason="SLURM ended it", attempts=[{"job": a.slurm_id}])
+    write_state(a.mpi_run.run, status=run_directory.CANCELLED, reason="SLURM ended it", attempts=[{"job": a.slurm_id}])
     assert beside_others([b.mpi_run.run]) == [b.mpi_run.run]
 
 
@@ -112,7 +113,7 @@ def test_without_a_launcher_one_of_many_is_taken_out_too(
     assert a.mpi_run.run.state()["reason"] == "cancelled by me" and not fake.asked("scancel")
     fake.queue()
     cancel_unwatched([b.mpi_run.run], "cancelled by me")
-    assert b.mpi_run.run.status() == names.CANCELLED and fake.asked("scancel") == ["100_0"]
+    assert b.mpi_run.run.status() == run_directory.CANCELLED and fake.asked("scancel") == ["100_0"]
 
 
 def test_another_try_is_another_job_and_the_rest_stays_where_it_is(
@@ -120,9 +121,9 @@ def test_another_try_is_another_job_and_the_rest_stays_where_it_is(
 ) -> None:
     fake.queue(_100_0="RUNNING")
     a, b = submit(executor, make("a"), make("b"))
-    began(a.mpi_run, "100_0", names.FAILED, reason="x")
+    began(a.mpi_run, "100_0", run_directory.FAILED, reason="x")
     polled(executor, lambda: a.ended)
-    write_state(a.mpi_run.run, status=names.PENDING)
+    write_state(a.mpi_run.run, status=run_directory.PENDING)
     (again,) = submit(executor, a.mpi_run)
     (same,) = submit(executor, b.mpi_run)  # asked for once more
     assert (again.slurm_id, same.slurm_id) == ("200_0", "100_0")
@@ -138,7 +139,12 @@ def test_what_had_not_begun_when_its_job_was_killed_may_be_tried_again(
     began(a.mpi_run, "100_0")
     fake.queue(_100_0="FAILED")
     polled(executor, lambda: a.ended and b.ended)
-    assert (a.status, a.cause, b.status, b.cause) == (names.FAILED, failures.UNKNOWN, names.FAILED, failures.LOST)
+    assert (a.status, a.cause, b.status, b.cause) == (
+        run_directory.FAILED,
+        failures.UNKNOWN,
+        run_directory.FAILED,
+        failures.LOST,
+    )
     assert "before its turn" in str(b.reason)
 
 
@@ -148,10 +154,10 @@ def test_slurm_is_not_asked_for_runs_whose_job_is_heard(
     a, b = submit(executor, make("a"), make("b"))
     fake.queue(_100_0="RUNNING")
     began(a.mpi_run, "100_0")
-    polled(executor, lambda: a.status == names.RUNNING)
+    polled(executor, lambda: a.status == run_directory.RUNNING)
     before = len(fake.asked("squeue"))
     for _ in range(20):
-        os.utime(a.mpi_run.run.path(names.STATE))
+        os.utime(a.mpi_run.run.path(run_directory.STATE))
         executor.poll()
         time.sleep(0.02)  # all in all several times poll_s
     assert len(fake.asked("squeue")) == before
@@ -159,9 +165,15 @@ def test_slurm_is_not_asked_for_runs_whose_job_is_heard(
 
 def test_only_being_sent_away_counts_not_the_end_of_a_world(make: Make) -> None:
     run = make("a").run
-    told = [(0, names.PREEMPTED), (0, names.PREEMPTED), (1, names.PREEMPTED), (1, names.FAILED), (2, names.PREEMPTED)]
+    told = [
+        (0, run_directory.PREEMPTED),
+        (0, run_directory.PREEMPTED),
+        (1, run_directory.PREEMPTED),
+        (1, run_directory.FAILED),
+        (2, run_directory.PREEMPTED),
+    ]
     attempts = [{"job": "1_0", "restarts": restarts, "status": status} for restarts, status in told]
-    write_state(run, attempts=[*attempts, {"job": "2_0", "restarts": 0, "status": names.PREEMPTED}])
+    write_state(run, attempts=[*attempts, {"job": "2_0", "restarts": 0, "status": run_directory.PREEMPTED}])
     assert preemptions(run, "1_0") == 2
 
 
@@ -185,7 +197,7 @@ class Share:
                 task.run.path("does").write_text(what)
             job = {"cluster": "slurm", "id": "100_0", "batch": "batch-0001", "index": 0}
             job |= {"task": dataclasses.asdict(task)}
-            write_json(task.run.path(names.JOB), job)
+            write_json(task.run.path(run_directory.JOB), job)
             found.append(task.run)
         write_json(self.batch, {"name": "x", "runs": [[run.name for run in found]]})
         return found
@@ -197,7 +209,7 @@ class Share:
             **{"SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_NUM_NODES": str(nodes)},
             "SLURM_JOB_CPUS_PER_NODE": f"1(x{nodes})",
         }
-        command = [sys.executable, "-m", "sweep.job", str(self.batch)]
+        command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(self.batch)]
         pipe = subprocess.PIPE
         self.processes.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
         return self.processes[-1]
@@ -229,7 +241,9 @@ def attempts(run: Run) -> list[str]:
 def test_a_job_trains_its_share_and_what_fails_is_alone_with_that(share: Share) -> None:
     runs = share.runs("done", "killed", "cleanly", "done")
     assert share.end(share.start()) == 1
-    assert statuses(runs) == [names.DONE, names.FAILED, names.FAILED, names.DONE], share.said
+    assert statuses(runs) == [run_directory.DONE, run_directory.FAILED, run_directory.FAILED, run_directory.DONE], (
+        share.said
+    )
     assert runs[0].state()["attempts"][0]["job"] == "100_0"
     # of this machine the allocation has one core, and nobody keeps it to that
     assert {run.state()["shared_cores"] for run in runs} == {len(os.sched_getaffinity(0)) > 1}
@@ -240,67 +254,80 @@ def test_a_job_trains_its_share_and_what_fails_is_alone_with_that(share: Share) 
 def test_a_job_that_is_sent_away_is_queued_again_for_what_is_missing(share: Share, fake: FakeSlurm) -> None:
     runs = share.runs("done", "wait", "done")
     process = share.start()
-    eventually(lambda: statuses(runs) == [names.DONE, names.RUNNING, names.PENDING])
-    eventually(lambda: (runs[1].attempt(1) / names.STDOUT).read_text())  # a rank trains it
+    eventually(lambda: statuses(runs) == [run_directory.DONE, run_directory.RUNNING, run_directory.PENDING])
+    eventually(lambda: (runs[1].attempt(1) / run_directory.STDOUT).read_text())  # a rank trains it
     process.send_signal(signal.SIGUSR2)
     assert share.end(process) == 0
-    assert statuses(runs) == [names.DONE, names.PREEMPTED, names.PENDING], share.said
+    assert statuses(runs) == [run_directory.DONE, run_directory.PREEMPTED, run_directory.PENDING], share.said
     assert runs[1].state()["reason"] == "near its time limit of 5 minutes; saved"
     assert "requeue 100_0" in fake.asked("scontrol")
     runs[1].path("does").write_text("done")
     assert share.end(share.start(restarts=1)) == 0
-    assert [attempts(run) for run in runs] == [[names.DONE], [names.PREEMPTED, names.DONE], [names.DONE]]
+    assert [attempts(run) for run in runs] == [
+        [run_directory.DONE],
+        [run_directory.PREEMPTED, run_directory.DONE],
+        [run_directory.DONE],
+    ]
 
 
 def test_a_run_sent_away_too_often_is_given_up_and_the_others_go_on(share: Share, fake: FakeSlurm) -> None:
     runs = share.runs("wait", "done", requeues=0)
     process = share.start()
-    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / names.STDOUT).read_text())
+    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / run_directory.STDOUT).read_text())
     process.send_signal(signal.SIGUSR2)
     assert share.end(process) == 0
-    assert statuses(runs) == [names.TIMEOUT, names.PENDING] and "requeue 100_0" in fake.asked("scontrol")
+    assert statuses(runs) == [run_directory.TIMEOUT, run_directory.PENDING] and "requeue 100_0" in fake.asked(
+        "scontrol"
+    )
     assert "hydra.launcher.requeues=0" in runs[0].state()["reason"]
     assert share.end(share.start(restarts=1)) == 0
-    assert statuses(runs) == [names.TIMEOUT, names.DONE] and len(attempts(runs[0])) == 1
+    assert statuses(runs) == [run_directory.TIMEOUT, run_directory.DONE] and len(attempts(runs[0])) == 1
 
 
 def test_scancel_leaves_nothing_and_a_restart_goes_on(share: Share) -> None:
     runs = share.runs("deaf", "done")
     process = share.start()
-    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / names.STDOUT).read_text())
+    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / run_directory.STDOUT).read_text())
     process.send_signal(signal.SIGTERM)
     assert share.end(process) == 1
-    assert statuses(runs) == [names.CANCELLED, names.PENDING], share.said
+    assert statuses(runs) == [run_directory.CANCELLED, run_directory.PENDING], share.said
     runs[0].path("does").write_text("done")
     assert share.end(share.start(restarts=1)) == 0
-    assert attempts(runs[0]) == [names.PREEMPTED, names.DONE] and attempts(runs[1]) == [names.DONE]
+    assert attempts(runs[0]) == [run_directory.PREEMPTED, run_directory.DONE] and attempts(runs[1]) == [
+        run_directory.DONE
+    ]
 
 
 def test_what_is_taken_out_is_ended_or_never_begun(share: Share) -> None:
     runs = share.runs("wait", "done", "done", "done")
     process = share.start()
-    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / names.STDOUT).read_text())
-    known = read_json(runs[3].path(names.JOB)) or {}
-    write_json(runs[3].path(names.JOB), {**known, "batch": "batch-0002"})  # somebody has submitted it anew
+    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / run_directory.STDOUT).read_text())
+    known = read_json(runs[3].path(run_directory.JOB)) or {}
+    write_json(runs[3].path(run_directory.JOB), {**known, "batch": "batch-0002"})  # somebody has submitted it anew
     assert set(beside_others(runs[:2])) == set(runs[:2])
     cancel_unwatched(runs[:2], "cancelled by me")
     assert share.end(process) == 1
-    assert statuses(runs) == [names.CANCELLED, names.CANCELLED, names.DONE, names.PENDING], share.said
+    assert statuses(runs) == [
+        run_directory.CANCELLED,
+        run_directory.CANCELLED,
+        run_directory.DONE,
+        run_directory.PENDING,
+    ], share.said
     assert runs[0].state()["reason"].startswith("cancelled by me") and attempts(runs[1]) == []
 
 
 def test_a_run_that_was_submitted_anew_is_left_to_its_new_job(share: Share) -> None:
     runs = share.runs("done", "done")
-    known = read_json(runs[0].path(names.JOB)) or {}
-    write_json(runs[0].path(names.JOB), {**known, "batch": "batch-0002"})
+    known = read_json(runs[0].path(run_directory.JOB)) or {}
+    write_json(runs[0].path(run_directory.JOB), {**known, "batch": "batch-0002"})
     assert share.end(share.start()) == 0
-    assert statuses(runs) == [names.PENDING, names.DONE], share.said
+    assert statuses(runs) == [run_directory.PENDING, run_directory.DONE], share.said
 
 
 def test_two_jobs_do_not_compute_the_same_share(share: Share) -> None:
     runs = share.runs("wait")
     first = share.start()
-    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / names.STDOUT).read_text())
+    eventually(lambda: attempts(runs[0]) and (runs[0].attempt(1) / run_directory.STDOUT).read_text())
     second = share.start()
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(2)
@@ -314,8 +341,8 @@ def test_ranks_on_other_nodes_are_reached_through_a_port(share: Share, fake: Fak
     """Their output, an order to save, a signal; a stranger who does not know the key is not heard and stops nobody."""
     runs = share.runs("wait", "signals", "done", workers=2, nodes=2)
     for run in runs[1:2]:
-        known = read_json(run.path(names.JOB)) or {}
-        write_json(run.path(names.JOB), {**known, "task": {**known["task"], "limits": {"hang_s": 1.0}}})
+        known = read_json(run.path(run_directory.JOB)) or {}
+        write_json(run.path(run_directory.JOB), {**known, "task": {**known["task"], "limits": {"hang_s": 1.0}}})
     process = share.start(nodes=2)
     world = share.batch.parent / "batch-0001_0" / "worlds" / "world-1"
     eventually((world / CONTROL).exists)
@@ -324,13 +351,13 @@ def test_ranks_on_other_nodes_are_reached_through_a_port(share: Share, fake: Fak
     address = tuple(control["address"])
     with socket.create_connection(address), pytest.raises(AuthenticationError):  # one is silent, one guesses
         Client(address, "AF_INET", authkey=b"guessed")
-    log = runs[0].attempt(1) / names.STDOUT
+    log = runs[0].attempt(1) / run_directory.STDOUT
     eventually(lambda: runs[0].attempt_numbers() and log.exists() and len(log.read_text().splitlines()) == 2)
     assert sorted(log.read_text().splitlines()) == ["rank 0 of [0, 1] on []", "rank 1 of [0, 1] on []"]
     cancel_unwatched(runs[:1], "cancelled by me")
     assert share.end(process) == 1
-    assert statuses(runs) == [names.CANCELLED, names.FAILED, names.DONE], share.said
-    assert "dumped" in (runs[1].attempt(1) / names.STDERR).read_text()
+    assert statuses(runs) == [run_directory.CANCELLED, run_directory.FAILED, run_directory.DONE], share.said
+    assert "dumped" in (runs[1].attempt(1) / run_directory.STDERR).read_text()
     assert runs[1].state()["attempts"][0]["cause"] == failures.HANG
     assert not (world / CONTROL).exists()
 
@@ -345,6 +372,6 @@ def test_a_lost_node_ends_the_world_and_the_job_goes_on_elsewhere(share: Share, 
     (fake.bin / "srun").chmod(0o755)
     process = share.start(nodes=2)
     assert share.end(process) == 0
-    assert statuses(runs) == [names.PREEMPTED, names.PENDING], share.said
+    assert statuses(runs) == [run_directory.PREEMPTED, run_directory.PENDING], share.said
     assert runs[0].state()["reason"] == "lost n2: nothing can be started there"
     assert "requeue 100_0" in fake.asked("scontrol")

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from sweep import sheets
+from gradsweep import spreadsheets
 
 NUMBERS = ("-0.5", "-1e-3", "-inf", "+3", "-7", "-.5", "-2.", "1E+9", "-NaN", "0", "-Infinity")
 TEXTS = (
@@ -60,21 +60,21 @@ def read(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("text", [*NUMBERS, *TEXTS])
 def test_numbers_and_plain_texts_stay_as_they_are(text: str) -> None:
-    assert read(sheets.to_csv(["a", "b"], [[text, 1]])) == [["a", "b"], [text, "1"]]
+    assert read(spreadsheets.to_csv(["a", "b"], [[text, 1]])) == [["a", "b"], [text, "1"]]
 
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_what_looks_like_a_formula_is_quoted(text: str) -> None:
-    assert read(sheets.to_csv([text], [[text]])) == [[f"'{text}"]] * 2
+    assert read(spreadsheets.to_csv([text], [[text]])) == [[f"'{text}"]] * 2
 
 
 @pytest.mark.parametrize("text", CONTROLS)
 def test_control_characters_are_spelled_out_in_a_quoted_text(text: str) -> None:
-    ((_,), (cell,)) = read(sheets.to_csv(["x"], [[text]]))
+    ((_,), (cell,)) = read(spreadsheets.to_csv(["x"], [[text]]))
     assert cell.startswith("'") and cell.isprintable() and cell.count("\\") == 1
 
 
 def test_values_that_are_numbers_are_written_in_full() -> None:
     values = [-0.1, -1e-300, 1 / 3, -math.inf, -7, True, None]
-    ((_), found) = read(sheets.to_csv(list("abcdefg"), [values]))
+    ((_), found) = read(spreadsheets.to_csv(list("abcdefg"), [values]))
     assert [float(text) for text in found[:4]] == values[:4] and found[4:] == ["-7", "True", ""]

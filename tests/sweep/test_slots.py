@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sweep import slots as module
-from sweep.lockdir import VARIABLE, LockDirectory, usual_place
-from sweep.run import UsageError
-from sweep.slots import Lease, Slots
+from gradsweep.run_directory import UsageError
+from sweep.executors import slots as module
+from sweep.executors.lock_directory import VARIABLE, LockDirectory, usual_place
+from sweep.executors.slots import Lease, Slots
 from tests.conftest import PLAYED, QUICK, Program, eventually
 
 FOUR = [0, 1, 2, 3]
@@ -45,7 +45,9 @@ def leased(slots: Slots, *wanted: int) -> Lease:
 
 def elsewhere(place: Path, code: str) -> subprocess.Popen[str]:
     """Python in another process, with `slots` of the same four cores; what it prints last is `ready`."""
-    program = f"import os, sys, time, subprocess\nfrom pathlib import Path\nfrom sweep.slots import Slots\n{code}"
+    program = (
+        f"import os, sys, time, subprocess\nfrom pathlib import Path\nfrom sweep.executors.slots import Slots\n{code}"
+    )
     lines = program.replace("SLOTS", f"Slots({FOUR}, place=Path({str(place)!r}), sweep='theirs')")
     process = subprocess.Popen([sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"

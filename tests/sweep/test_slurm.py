@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from sweep import failures, plan, provenance
-from sweep import run as names
-from sweep.drive import Drive
-from sweep.executor import RunJob
-from sweep.mpirun import MpiRun, task_from
-from sweep.run import Run, UsageError, runs_of, write_json
-from sweep.settings import SweepSettings
-from sweep.slurm import SlurmRunExecutor
-from sweep.slurm_queue import left_out
-from sweep.states import write_state
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError, runs_of, write_json
+from sweep.attempts import failures
+from sweep.attempts.mpirun import MpiRun, task_from
+from sweep.directory import run_layout
+from sweep.directory.run_state import write_state
+from sweep.driver.drive import Drive
+from sweep.executors.base import RunJob
+from sweep.executors.slurm.executor import SlurmRunExecutor
+from sweep.executors.slurm.queue import left_out
+from sweep.provenance import record
+from sweep.settings.sweep import SweepSettings
 from tests.conftest import PLAYED, eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
 
@@ -65,7 +67,7 @@ def test_options_reach_sbatch_and_only_setup_reaches_the_shell(
     shell = [line for line in script.splitlines() if line and not line.startswith("#")]
     assert shell[2:4] == ["module load 'cuda/12; rm' || exit 1", 'export X="$HOME" # mine']
     assert shell[4].startswith("trap '' USR1 USR2; ")
-    assert shell[-1].startswith("exec ") and "-m sweep.job" in shell[-1]
+    assert shell[-1].startswith("exec ") and "-m sweep.executors.slurm_job.single_run" in shell[-1]
 
 
 def test_setup_that_goes_elsewhere_does_not_change_which_code_runs(
@@ -109,7 +111,7 @@ def test_a_signal_while_the_script_sets_up_ends_no_setup_and_is_heeded_after_it(
         process.kill()
         process.wait()
     assert (tmp_path / "there").exists()
-    assert (task.run.status(), task.run.state()["reason"]) == (names.PREEMPTED, reason)
+    assert (task.run.status(), task.run.state()["reason"]) == (run_directory.PREEMPTED, reason)
     assert [asked for asked in fake.asked("scontrol") if "requeue" in asked] == requeued
 
 
@@ -145,7 +147,7 @@ def test_a_refused_array_takes_back_the_others(executor: SlurmRunExecutor, fake:
     assert not executor.active
     assert [path.name for path in sorted((executor.folder / "slurm").iterdir())] == ["batch-0001.json", "batch-0001.sh"]
     assert not tasks[1].run.path("job.json").exists()
-    assert all(task.run.status() == names.PENDING for task in tasks)
+    assert all(task.run.status() == run_directory.PENDING for task in tasks)
 
 
 def test_a_refusal_does_not_cancel_what_was_there(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
@@ -164,18 +166,18 @@ def test_jobs_that_are_alive_are_adopted(executor: SlurmRunExecutor, fake: FakeS
     tasks = [make(name) for name in "abc"]
     submit(executor, *tasks)
     began(tasks[1], "100_1")
-    began(tasks[2], "100_2", names.DONE)
-    tasks[2].run.path(names.RESULT).write_text('{"status": "done"}', encoding="utf-8")
+    began(tasks[2], "100_2", run_directory.DONE)
+    tasks[2].run.path(run_directory.RESULT).write_text('{"status": "done"}', encoding="utf-8")
     fake.queue(_100_0="PENDING", _100_1="RUNNING", _100_2="COMPLETED")
     again = SlurmRunExecutor(executor.folder, 0.05)
-    todo = plan.missing([task.run for task in tasks], again.settle)
+    todo = run_layout.missing([task.run for task in tasks], again.settle)
     assert [run.name for run in todo] == ["a", "b"]
-    assert [run.status() for run in todo] == [names.PENDING, names.RUNNING]
+    assert [run.status() for run in todo] == [run_directory.PENDING, run_directory.RUNNING]
     jobs = submit(again, *tasks[:2])
     assert [job.slurm_id for job in jobs] == ["100_0", "100_1"]
     assert len(fake.arrays()) == 1 and len(fake.asked("squeue")) == 1
     again.poll()
-    assert [job.status for job in jobs] == [names.PENDING, names.RUNNING]
+    assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.RUNNING]
 
 
 def test_a_job_whose_launcher_died_before_it_noted_the_id_is_found_by_name(
@@ -200,7 +202,7 @@ def test_a_batch_that_sbatch_never_saw_is_submitted_anew(
     path = executor.folder / "slurm" / "batch-0001.json"
     write_json(path, {**read(path), "id": None})
     again = SlurmRunExecutor(executor.folder, 0.05)
-    assert plan.missing([task.run], again.settle) == [task.run] and task.run.status() == names.PENDING
+    assert run_layout.missing([task.run], again.settle) == [task.run] and task.run.status() == run_directory.PENDING
     (job,) = submit(again, task)
     assert job.slurm_id == "200_0" and read(task.run.path("job.json"))["batch"] == "batch-0002"
 
@@ -210,7 +212,7 @@ def test_a_job_that_has_said_its_last_word_is_not_adopted(
 ) -> None:
     task = make("a")
     submit(executor, task)
-    began(task, "100_0", names.FAILED)
+    began(task, "100_0", run_directory.FAILED)
     fake.queue(_100_0="COMPLETING")
     (job,) = submit(SlurmRunExecutor(executor.folder, 0.05), task)
     assert job.slurm_id == "200_0"
@@ -220,9 +222,9 @@ def test_another_try_is_another_job(executor: SlurmRunExecutor, fake: FakeSlurm,
     """SLURM still has the first one, which is ending, and the run's state says by now that it waits."""
     task = make("a")
     (job,) = submit(executor, task)
-    began(task, "100_0", names.FAILED, reason="out of memory")
+    began(task, "100_0", run_directory.FAILED, reason="out of memory")
     polled(executor, lambda: job.ended)
-    write_state(task.run, status=names.PENDING, reason="retry 1 of 2 in 5 s")
+    write_state(task.run, status=run_directory.PENDING, reason="retry 1 of 2 in 5 s")
     fake.queue(_100_0="COMPLETING")
     (again,) = submit(executor, dataclasses.replace(task, alone=True))
     assert again.slurm_id == "200_0"
@@ -244,7 +246,7 @@ def test_a_refused_retry_ends_neither_the_sweep_nor_its_reason(
             (fake.here / "refuse").write_text("1", encoding="utf-8")
             return submit_runs(tasks)
         jobs = submit_runs(tasks)
-        began(first[0], "100_0", names.FAILED, cause=failures.KILLED, reason="a rank was killed by SIGKILL")
+        began(first[0], "100_0", run_directory.FAILED, cause=failures.KILLED, reason="a rank was killed by SIGKILL")
         began(first[1], "100_1")
         fake.queue(_100_0="FAILED", _100_1="NODE_FAIL")  # this one ends later
         return jobs
@@ -293,12 +295,16 @@ def test_what_an_earlier_sweep_has_finished_is_not_submitted(
     task = json.loads(run.path("job.json").read_text())["task"]
     version = task["code_version"]
     run.attempt(1).mkdir()
-    names.write_json(run.attempt(1) / names.PROVENANCE, provenance.of_attempt(task["origin"], {}))
-    names.write_json(run.path(names.RESULT), {"format": 1, "status": names.DONE, "accuracy": 0.5})
-    write_state(run, status=names.DONE, attempts=[{"number": 1, "status": names.DONE, "code_version": version}])
+    run_directory.write_json(run.attempt(1) / run_directory.PROVENANCE, record.of_attempt(task["origin"], {}))
+    run_directory.write_json(
+        run.path(run_directory.RESULT), {"format": 1, "status": run_directory.DONE, "accuracy": 0.5}
+    )
+    write_state(
+        run, status=run_directory.DONE, attempts=[{"number": 1, "status": run_directory.DONE, "code_version": version}]
+    )
     code, out, err = multirun(*given, "hydra.sweep.dir=second", "seed=0,1", without=PLAYED)
     assert code == 0 and "second: 1 runs taken from earlier sweeps" in out and "1 of 2 runs are with SLURM" in out, err
-    assert sorted(each.status() for each in runs_of(tmp_path / "second")) == [names.DONE, names.PENDING]
+    assert sorted(each.status() for each in runs_of(tmp_path / "second")) == [run_directory.DONE, run_directory.PENDING]
     code, out, err = multirun(*given, "hydra.sweep.dir=third", without=PLAYED)
     assert code == 0 and "0 of 1 runs are with SLURM" in out, err
 
@@ -316,10 +322,10 @@ def test_what_needs_a_launcher_that_waits_is_refused_without(
 def test_a_launcher_that_died_before_another_try(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
     task = make("a")
     submit(executor, task)
-    began(task, "100_0", names.FAILED, reason="out of memory")
-    write_state(task.run, status=names.PENDING, reason="retry 1 of 2 in 5 s")
+    began(task, "100_0", run_directory.FAILED, reason="out of memory")
+    write_state(task.run, status=run_directory.PENDING, reason="retry 1 of 2 in 5 s")
     fake.queue(_100_0="FAILED")
-    assert plan.missing([task.run], SlurmRunExecutor(executor.folder, 0.05).settle) == [task.run]
+    assert run_layout.missing([task.run], SlurmRunExecutor(executor.folder, 0.05).settle) == [task.run]
     assert task.run.state()["attempts"][0]["reason"] == "out of memory" == task.run.state()["reason"]
 
 
@@ -329,8 +335,8 @@ def test_tasks_survive_being_written_as_json(make: Make) -> None:
 
 
 def test_a_resume_does_not_write_states_that_a_job_may_be_writing(tmp_path: Path) -> None:
-    point = plan.Point({"workers": 1, "sweep": {}}, {"seed": "1"})
-    (run,) = plan.lay_out(tmp_path, [point])
-    before = run.path(names.STATE).stat().st_mtime_ns, run.path(names.STATE).stat().st_ino
-    assert plan.lay_out(tmp_path, [point]) == [Run(run.directory)]
-    assert (run.path(names.STATE).stat().st_mtime_ns, run.path(names.STATE).stat().st_ino) == before
+    point = run_layout.Point({"workers": 1, "sweep": {}}, {"seed": "1"})
+    (run,) = run_layout.lay_out(tmp_path, [point])
+    before = run.path(run_directory.STATE).stat().st_mtime_ns, run.path(run_directory.STATE).stat().st_ino
+    assert run_layout.lay_out(tmp_path, [point]) == [Run(run.directory)]
+    assert (run.path(run_directory.STATE).stat().st_mtime_ns, run.path(run_directory.STATE).stat().st_ino) == before

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sweep import plan, requests
-from sweep import run as names
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError, write_json
 from sweep.__main__ import main
-from sweep.drive import Drive
-from sweep.local import SlotExecutor
-from sweep.mpirun import MpiRun
-from sweep.run import UsageError, write_json
-from sweep.settings import SweepSettings
-from sweep.slurm import SlurmRunExecutor
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import requests, run_layout
+from sweep.driver.drive import Drive
+from sweep.executors.local import SlotExecutor
+from sweep.executors.slurm.executor import SlurmRunExecutor
+from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
 
@@ -28,7 +28,7 @@ def test_cancel_waits_until_slurm_has_ended_it(executor: SlurmRunExecutor, fake:
     fake.queue(_100_0="CANCELLED", _100_1="PENDING", _200_0="CANCELLED")
     executor.cancel([jobs[0], jobs[2]], "enough")
     assert fake.asked("scancel") == ["100_0 200"]  # of an array all of whose jobs are meant, the array
-    assert [job.status for job in jobs] == [names.CANCELLED, names.PENDING, names.CANCELLED]
+    assert [job.status for job in jobs] == [run_directory.CANCELLED, run_directory.PENDING, run_directory.CANCELLED]
     assert jobs[0].reason == "enough" == jobs[2].mpi_run.run.state()["reason"]
 
 
@@ -37,11 +37,11 @@ def test_who_asks_for_an_end_need_not_wait_for_it(executor: SlurmRunExecutor, fa
     (job,) = submit(executor, task)
     fake.queue(_100_0="RUNNING")
     began(task, "100_0")
-    polled(executor, lambda: job.status == names.RUNNING)
+    polled(executor, lambda: job.status == run_directory.RUNNING)
     executor.ask_to_end([job], "enough")
-    assert job.status == names.RUNNING
+    assert job.status == run_directory.RUNNING
     eventually(lambda: fake.asked("scancel") == ["100"])
-    began(task, "100_0", names.CANCELLED, reason="SLURM ended it")
+    began(task, "100_0", run_directory.CANCELLED, reason="SLURM ended it")
     fake.queue(_100_0="COMPLETING")
     executor.poll_s = 60.0  # nobody waits so long for SLURM to let go of it
     asked = len(fake.asked("squeue"))
@@ -49,7 +49,7 @@ def test_who_asks_for_an_end_need_not_wait_for_it(executor: SlurmRunExecutor, fa
     assert not job.ended
     fake.queue(_100_0="CANCELLED")
     polled(executor, lambda: job.ended)
-    assert (job.status, job.reason) == (names.CANCELLED, "enough")
+    assert (job.status, job.reason) == (run_directory.CANCELLED, "enough")
 
 
 def plays(fake: FakeSlurm, body: str) -> None:
@@ -69,7 +69,7 @@ def test_a_silent_slurm_is_asked_again_until_it_ends_a_job(
     assert not job.ended
     plays(fake, f"echo '100_0|name|CANCELLED|None' > {fake.here}/queue; echo 'Job is already completed' >&2; exit 1")
     polled(executor, lambda: job.ended)
-    assert (job.status, job.reason) == (names.CANCELLED, "enough")
+    assert (job.status, job.reason) == (run_directory.CANCELLED, "enough")
     asked = len(fake.asked("scancel"))
     for _ in range(10):
         time.sleep(executor.poll_s)
@@ -89,8 +89,8 @@ def test_a_scancel_that_hangs_holds_nothing_up(
     plays(fake, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     executor.ask_to_end([first], "enough")
     executor.ask_to_end([second], "enough")
-    began(tasks[2], "100_2", names.DONE)
-    polled(executor, lambda: third.status == names.DONE)
+    began(tasks[2], "100_2", run_directory.DONE)
+    polled(executor, lambda: third.status == run_directory.DONE)
     eventually((tmp_path / "pid").exists)
     assert fake.asked("scancel") == ["100_0"] and not first.ended
     plays(fake, f"printf '100_0|n|CANCELLED|None\\n100_1|n|CANCELLED|None\\n' > {fake.here}/queue")
@@ -111,10 +111,10 @@ def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
     look, seen = executor.poll, []
 
     def poll() -> None:
-        if (good.run.status(), fake.asked("scancel")) == (names.PENDING, ["100_1"]):
-            write_json(good.run.path(names.RESULT), {"status": names.DONE, "accuracy": 0.9})
-            began(good, "100_0", names.DONE)
-        elif executor.jobs[0].status == names.DONE and bad.run.status() == names.PENDING:
+        if (good.run.status(), fake.asked("scancel")) == (run_directory.PENDING, ["100_1"]):
+            write_json(good.run.path(run_directory.RESULT), {"status": run_directory.DONE, "accuracy": 0.9})
+            began(good, "100_0", run_directory.DONE)
+        elif executor.jobs[0].status == run_directory.DONE and bad.run.status() == run_directory.PENDING:
             seen.append(asked.exists())
             fake.queue(_100_0="COMPLETED", _100_1="CANCELLED")
         look()
@@ -126,7 +126,11 @@ def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
     Drive(executor.folder, configs, lambda run, config: tasks[run], executor, SweepSettings()).run()
     assert set(seen) == {True} and not asked.exists()
     state = bad.run.state()
-    assert (good.run.status(), state["status"], state["reason"]) == (names.DONE, names.CANCELLED, "cancelled by me")
+    assert (good.run.status(), state["status"], state["reason"]) == (
+        run_directory.DONE,
+        run_directory.CANCELLED,
+        "cancelled by me",
+    )
     assert state["left_out"] is True
 
 
@@ -145,21 +149,21 @@ def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
 
     def epochs(task: MpiRun, accuracy: float, most: int) -> None:
         rows = [{"epoch": epoch, "test_accuracy": accuracy} for epoch in range(1, most + 1)]
-        names.append_rows(task.run.path(names.EPOCHS), names.EPOCH_COLUMNS, rows)
+        run_directory.append_rows(task.run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, rows)
 
     def poll() -> None:
         """What SLURM does next, when it has been seen what it did."""
-        if not fake.asked("scancel") and bad.run.status() == names.PENDING:
+        if not fake.asked("scancel") and bad.run.status() == run_directory.PENDING:
             fake.queue(_100_0="COMPLETED", _100_1="RUNNING")
             epochs(good, 0.9, 9)
-            write_json(good.run.path(names.RESULT), {"status": names.DONE, "accuracy": 0.9})
-            began(good, "100_0", names.DONE)
+            write_json(good.run.path(run_directory.RESULT), {"status": run_directory.DONE, "accuracy": 0.9})
+            began(good, "100_0", run_directory.DONE)
             epochs(bad, 0.1, 3)
             began(bad, "100_1")
         elif fake.asked("scancel"):
             seen.append(executor.jobs[1].status)
             if len(seen) > 3:
-                began(bad, "100_1", names.CANCELLED, reason="SLURM ended it")
+                began(bad, "100_1", run_directory.CANCELLED, reason="SLURM ended it")
                 fake.queue(_100_0="COMPLETED", _100_1="CANCELLED")
         look()
 
@@ -168,9 +172,9 @@ def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
     tasks = {task.run: task for task in (good, bad)}
     configs = {run: {"epochs": 9, "max_steps": None} for run in tasks}
     Drive(executor.folder, configs, lambda run, config: tasks[run], executor, settings).run()
-    assert seen[:4] == [names.RUNNING] * 4 and fake.asked("scancel") == ["100"]
-    assert (good.run.status(), bad.run.status()) == (names.DONE, names.PRUNED)
-    assert bad.run.state()["attempts"][0]["status"] == names.PRUNED
+    assert seen[:4] == [run_directory.RUNNING] * 4 and fake.asked("scancel") == ["100"]
+    assert (good.run.status(), bad.run.status()) == (run_directory.DONE, run_directory.PRUNED)
+    assert bad.run.state()["attempts"][0]["status"] == run_directory.PRUNED
     out = capsys.readouterr().out
     assert "pruned  bad" in out and "cancelled" not in out
 
@@ -196,7 +200,7 @@ def test_preempt_all_signals_what_runs_and_cancels_what_waits(
     fake.queue(_100_0="RUNNING", _100_1="CANCELLED")
     executor.preempt_all()
     assert fake.asked("scancel") == ["100_1", "--signal=USR1 --batch 100_0"]
-    assert tasks[1].run.status() == names.CANCELLED
+    assert tasks[1].run.status() == run_directory.CANCELLED
 
 
 def test_left_jobs_are_not_cancelled(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
@@ -215,16 +219,16 @@ def test_this_machine_does_not_compute_what_slurm_still_has(
     fake.queue(_100_0="PENDING")
     local = SlotExecutor(tmp_path / "sweep", [0])
     with pytest.raises(UsageError, match="cluster=local: SLURM still has runs of this sweep, such as a .job 100_0."):
-        plan.missing([task.run], local.settle)
+        run_layout.missing([task.run], local.settle)
     fake.queue(_100_0="CANCELLED")
-    assert plan.missing([task.run], SlotExecutor(tmp_path / "sweep", [0]).settle) == [task.run]
+    assert run_layout.missing([task.run], SlotExecutor(tmp_path / "sweep", [0]).settle) == [task.run]
 
 
 def test_the_command_ends_jobs_whose_launcher_died_before_it_noted_them(
     executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between sbatch and the note of its answer: SLURM alone knows which job it is."""
-    monkeypatch.setattr("sweep.slurm_options.CANCELLED_S", 0.0)  # the played scancel ends nothing
+    monkeypatch.setattr("sweep.settings.slurm_launcher.CANCELLED_S", 0.0)  # the played scancel ends nothing
     tasks = [make("a"), make("b")]
     submit(executor, *tasks)
     path = executor.folder / "slurm" / "batch-0001.json"
@@ -234,9 +238,9 @@ def test_the_command_ends_jobs_whose_launcher_died_before_it_noted_them(
     fake.queue(_100_0=f"PENDING,None,{read(path)['name']}", _100_1=f"PENDING,None,{read(path)['name']}")
     (fake.here / "down").touch()
     assert main(["cancel", str(executor.folder)]) == 2  # who does not answer has them still
-    assert [task.run.status() for task in tasks] == [names.PENDING] * 2
+    assert [task.run.status() for task in tasks] == [run_directory.PENDING] * 2
     (fake.here / "down").unlink()
     assert main(["cancel", str(executor.folder)]) == 0
     assert fake.asked("scancel") == ["100_0 100_1"]
-    assert [task.run.status() for task in tasks] == [names.CANCELLED] * 2
+    assert [task.run.status() for task in tasks] == [run_directory.CANCELLED] * 2
     assert read(tasks[1].run.path("job.json"))["id"] == "100_1"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep.grammar import refuse_misread
-from sweep.launchers import options_of
-from sweep.run import UsageError
-from sweep.slurm import SlurmRunExecutor
-from sweep.slurm_options import SlurmOptions
+from gradsweep.run_directory import UsageError
+from sweep.config.override_grammar import refuse_misread
+from sweep.executors.slurm.executor import SlurmRunExecutor
+from sweep.settings.launcher import options_of
+from sweep.settings.slurm_launcher import SlurmOptions
 from tests.sweep.fake_slurm import FakeSlurm, Make, executor, fake, make, quick, submit
 
 __all__ = ["executor", "fake", "make", "quick"]

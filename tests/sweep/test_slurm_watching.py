@@ -7,15 +7,16 @@ import os
 
 import pytest
 
-from sweep import failures, plan
-from sweep import run as names
-from sweep.directory import Sweep
-from sweep.drive import Drive
-from sweep.events import Events
-from sweep.overview import Overview
-from sweep.run import UsageError, write_json
-from sweep.settings import SweepSettings
-from sweep.slurm import SlurmRunExecutor
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError, write_json
+from sweep.attempts import failures
+from sweep.console.events import Events
+from sweep.directory import run_layout
+from sweep.directory.sweep_directory import Sweep
+from sweep.driver.drive import Drive
+from sweep.executors.slurm.executor import SlurmRunExecutor
+from sweep.settings.sweep import SweepSettings
+from sweep.status.overview import Overview
 from tests.conftest import eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, submit
 
@@ -25,14 +26,14 @@ __all__ = ["executor", "fake", "make", "quick"]
 @pytest.mark.parametrize(
     ("state", "status", "cause", "reason"),
     [
-        ("CANCELLED", names.CANCELLED, None, "cancelled in SLURM"),
-        ("NODE_FAIL", names.FAILED, failures.LOST, "a node failed"),
-        ("PREEMPTED", names.FAILED, failures.LOST, "SLURM preempted it and did not queue it again"),
-        ("TIMEOUT", names.TIMEOUT, failures.TIME, "SLURM killed it at its time limit"),
-        ("OUT_OF_MEMORY", names.FAILED, failures.MEMORY, "SLURM killed it for want of memory"),
-        ("FAILED", names.FAILED, failures.UNKNOWN, "its job ended before it could say why"),
-        ("COMPLETED", names.FAILED, failures.UNKNOWN, "its job ended without a result"),
-        (None, names.FAILED, failures.LOST, "SLURM does not know its job any more, and it has left no result"),
+        ("CANCELLED", run_directory.CANCELLED, None, "cancelled in SLURM"),
+        ("NODE_FAIL", run_directory.FAILED, failures.LOST, "a node failed"),
+        ("PREEMPTED", run_directory.FAILED, failures.LOST, "SLURM preempted it and did not queue it again"),
+        ("TIMEOUT", run_directory.TIMEOUT, failures.TIME, "SLURM killed it at its time limit"),
+        ("OUT_OF_MEMORY", run_directory.FAILED, failures.MEMORY, "SLURM killed it for want of memory"),
+        ("FAILED", run_directory.FAILED, failures.UNKNOWN, "its job ended before it could say why"),
+        ("COMPLETED", run_directory.FAILED, failures.UNKNOWN, "its job ended without a result"),
+        (None, run_directory.FAILED, failures.LOST, "SLURM does not know its job any more, and it has left no result"),
     ],
 )
 @pytest.mark.parametrize("running", [True, False])
@@ -70,8 +71,10 @@ def test_a_run_that_was_preempted_and_not_queued_again_is_tried_again(
     def preempted() -> None:
         if told == "by its ranks":
             task.run.attempt(1).mkdir()
-            write_json(task.run.attempt(1) / names.STOPPED, {"reason": saved})
-        status = {"by its job": names.PREEMPTED, "that it ends": names.CANCELLED}.get(told, names.RUNNING)
+            write_json(task.run.attempt(1) / run_directory.STOPPED, {"reason": saved})
+        status = {"by its job": run_directory.PREEMPTED, "that it ends": run_directory.CANCELLED}.get(
+            told, run_directory.RUNNING
+        )
         began(task, "100_0", status, reason=saved if told == "by its job" else None)
         fake.queue(_100_0="PREEMPTED")
 
@@ -81,8 +84,8 @@ def test_a_run_that_was_preempted_and_not_queued_again_is_tried_again(
         if len(fake.arrays()) == 1 and not task.run.state()["attempts"]:
             preempted()
         elif len(fake.arrays()) == 2:
-            attempts = [*task.run.state()["attempts"][:1], {"number": 2, "status": names.DONE, "job": "200_0"}]
-            write_json(task.run.path(names.STATE), {"status": names.DONE, "attempts": attempts})
+            attempts = [*task.run.state()["attempts"][:1], {"number": 2, "status": run_directory.DONE, "job": "200_0"}]
+            write_json(task.run.path(run_directory.STATE), {"status": run_directory.DONE, "attempts": attempts})
         look()
 
     executor.poll = poll  # type: ignore[method-assign]
@@ -90,10 +93,10 @@ def test_a_run_that_was_preempted_and_not_queued_again_is_tried_again(
     settings = SweepSettings(retries=1, backoff_s=0.0)
     Drive(executor.folder, {task.run: config}, lambda run, config: task, executor, settings).run()
     first = task.run.state()["attempts"][0]
-    assert (first["status"], first["cause"]) == (names.FAILED, failures.LOST)
+    assert (first["status"], first["cause"]) == (run_directory.FAILED, failures.LOST)
     assert first["reason"].startswith(saved) == (told in ("by its ranks", "by its job"))
     assert first["reason"].endswith("SLURM preempted it and did not queue it again")
-    assert task.run.status() == names.DONE and len(fake.arrays()) == 2
+    assert task.run.status() == run_directory.DONE and len(fake.arrays()) == 2
     assert "retried  a  (retry 1 of 1 in 0 s)" in capsys.readouterr().out
 
 
@@ -130,7 +133,7 @@ def test_accounting_is_asked_only_for_what_squeue_has_forgotten(
     (fake.here / "history").write_text("100_0|x|CANCELLED by 1000\n100_1|x|RUNNING\n", encoding="utf-8")
     fake.queue(_100_1="PENDING")
     polled(executor, lambda: jobs[0].ended)
-    assert jobs[0].status == names.CANCELLED and jobs[1].status == names.PENDING
+    assert jobs[0].status == run_directory.CANCELLED and jobs[1].status == run_directory.PENDING
     assert fake.asked("sacct") == ["-n -X -P -j 100_0 -o JobID,JobName,State"]
 
 
@@ -142,7 +145,7 @@ def test_what_is_alive(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, 
     fake.queue(_100_0=f"{state},because")
     for times in (1, 2, 3):
         polled(executor, lambda times=times: len(fake.asked("squeue")) > times)
-    assert job.status == names.PENDING and not job.ended
+    assert job.status == run_directory.PENDING and not job.ended
     assert job.waits_for == (None if state == "COMPLETING" else f"SLURM ({state.lower()}: because)")
 
 
@@ -164,7 +167,9 @@ def test_other_shells_are_told_what_waits_for_slurm(executor: SlurmRunExecutor, 
     asked = len(fake.asked("squeue"))
     assert seen() == {"a": ("100_0", "pending: Resources"), "b": ("100_1", "configuring")}
     assert len(fake.asked("squeue")) == asked
-    names.write_json(executor.folder / "waiting.json", {"pid": 1, "runs": {"a": ["7_1", "of an earlier launcher"]}})
+    run_directory.write_json(
+        executor.folder / "waiting.json", {"pid": 1, "runs": {"a": ["7_1", "of an earlier launcher"]}}
+    )
     assert seen() == {"a": (None, None), "b": (None, None)}
     executor.leave()
     sweep.close()
@@ -179,7 +184,7 @@ def test_silence_is_no_verdict(executor: SlurmRunExecutor, fake: FakeSlurm, make
     fake.queue(_100_0="CANCELLED")
     (fake.here / "down").unlink()
     polled(executor, lambda: job.ended)
-    assert job.status == names.CANCELLED and executor.trouble is None
+    assert job.status == run_directory.CANCELLED and executor.trouble is None
 
 
 def test_silence_at_the_beginning_is_said(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
@@ -188,7 +193,7 @@ def test_silence_at_the_beginning_is_said(executor: SlurmRunExecutor, fake: Fake
     (fake.here / "down").touch()
     again = SlurmRunExecutor(executor.folder, 0.05)
     with pytest.raises(UsageError, match="squeue: Unable to contact slurm controller; valid is a SLURM that answers"):
-        plan.missing([task.run], again.settle)
+        run_layout.missing([task.run], again.settle)
 
 
 def test_slurm_is_not_asked_while_jobs_run_and_show_it(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
@@ -197,12 +202,12 @@ def test_slurm_is_not_asked_while_jobs_run_and_show_it(executor: SlurmRunExecuto
     (job,) = submit(executor, task)
     fake.queue(_100_0="RUNNING")
     began(task, "100_0")
-    polled(executor, lambda: job.status == names.RUNNING)
+    polled(executor, lambda: job.status == run_directory.RUNNING)
     before = len(fake.asked("squeue"))
     beats = iter(range(40))
 
     def beat() -> bool:
-        os.utime(task.run.path(names.STATE))
+        os.utime(task.run.path(run_directory.STATE))
         return next(beats, None) is None
 
     polled(executor, beat)  # 2 s
@@ -234,7 +239,7 @@ def test_while_nothing_changes_questions_become_rare(executor: SlurmRunExecutor,
     assert executor._pause == pytest.approx(0.5)  # ten times poll_s
 
 
-@pytest.mark.parametrize("status", [names.PREEMPTED, names.CANCELLED])
+@pytest.mark.parametrize("status", [run_directory.PREEMPTED, run_directory.CANCELLED])
 def test_a_job_that_was_sent_away_goes_on_while_slurm_has_it(
     executor: SlurmRunExecutor, fake: FakeSlurm, make: Make, status: str
 ) -> None:
@@ -244,9 +249,9 @@ def test_a_job_that_was_sent_away_goes_on_while_slurm_has_it(
     began(task, "100_0", status, reason="near its time limit; saved")
     for times in (1, 2, 3):
         polled(executor, lambda times=times: len(fake.asked("squeue")) > times)
-    assert job.status == names.PENDING and job.waits_for == "SLURM (pending: BeginTime)"
+    assert job.status == run_directory.PENDING and job.waits_for == "SLURM (pending: BeginTime)"
     began(task, "100_0")
-    polled(executor, lambda: job.status == names.RUNNING)
+    polled(executor, lambda: job.status == run_directory.RUNNING)
     began(task, "100_0", status, reason="asked to stop; saved")
     fake.queue(_100_0="COMPLETED")
     polled(executor, lambda: job.ended)
@@ -259,21 +264,21 @@ def test_the_time_limit_and_what_killed_it_are_told_apart(
     """The job only sees a SIGTERM; SLURM knows why."""
     task = make("a")
     (job,) = submit(executor, task)
-    began(task, "100_0", names.CANCELLED, reason="SLURM ended it")
+    began(task, "100_0", run_directory.CANCELLED, reason="SLURM ended it")
     fake.queue(_100_0="TIMEOUT")
     polled(executor, lambda: job.ended)
-    assert (job.status, job.cause) == (names.TIMEOUT, failures.TIME)
-    assert task.run.state()["attempts"][0]["status"] == names.TIMEOUT
+    assert (job.status, job.cause) == (run_directory.TIMEOUT, failures.TIME)
+    assert task.run.state()["attempts"][0]["status"] == run_directory.TIMEOUT
 
 
 def test_a_result_counts_whatever_slurm_says(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:
     task = make("a")
     (job,) = submit(executor, task)
     began(task, "100_0")
-    task.run.path(names.RESULT).write_text('{"status": "done"}', encoding="utf-8")
+    task.run.path(run_directory.RESULT).write_text('{"status": "done"}', encoding="utf-8")
     fake.queue(_100_0="NODE_FAIL")
     polled(executor, lambda: job.ended)
-    assert job.status == names.DONE == task.run.status()
+    assert job.status == run_directory.DONE == task.run.status()
 
 
 def test_a_waiting_launcher_tells_that_a_job_was_sent_away_and_is_queued_again(
@@ -293,23 +298,26 @@ def test_a_waiting_launcher_tells_that_a_job_was_sent_away_and_is_queued_again(
         told.extend(text for _, _, text in executor.news)
         if len(told) == 0:
             fake.queue(_100_0="PENDING,BeginTime")
-            began(task, "100_0", names.PREEMPTED, reason=why)
-        elif len(told) == 1 and job.status == names.PENDING:
+            began(task, "100_0", run_directory.PREEMPTED, reason=why)
+        elif len(told) == 1 and job.status == run_directory.PENDING:
             fake.queue(_100_0="RUNNING")
-            attempts = [{"number": number, "status": names.RUNNING, "job": "100_0"} for number in (1, 2)]
-            write_json(task.run.path(names.STATE), {"status": names.RUNNING, "attempts": attempts})
-        elif len(told) == 1 and seen[-2:] == [names.RUNNING] * 2:  # away and back between two looks
-            attempts = [{"number": number, "status": names.RUNNING, "job": "100_0"} for number in (1, 2, 3)]
+            attempts = [{"number": number, "status": run_directory.RUNNING, "job": "100_0"} for number in (1, 2)]
+            write_json(task.run.path(run_directory.STATE), {"status": run_directory.RUNNING, "attempts": attempts})
+        elif len(told) == 1 and seen[-2:] == [run_directory.RUNNING] * 2:  # away and back between two looks
+            attempts = [{"number": number, "status": run_directory.RUNNING, "job": "100_0"} for number in (1, 2, 3)]
             attempts[1]["reason"] = "preempted by SLURM; saved"
-            write_json(task.run.path(names.STATE), {"status": names.RUNNING, "attempts": attempts})
+            write_json(task.run.path(run_directory.STATE), {"status": run_directory.RUNNING, "attempts": attempts})
         elif len(told) == 2:
-            write_json(task.run.path(names.STATE), {"status": names.DONE, "attempts": [{"number": 3, "job": "100_0"}]})
+            write_json(
+                task.run.path(run_directory.STATE),
+                {"status": run_directory.DONE, "attempts": [{"number": 3, "job": "100_0"}]},
+            )
 
     monkeypatch.setattr(executor, "poll", poll)
     events = Events(executor.folder)
     config = {"epochs": 1, "max_steps": None}
     Drive(executor.folder, {task.run: config}, lambda run, config: task, executor, SweepSettings(), events).run()
-    lines = [json.loads(line) for line in (executor.folder / names.EVENTS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (executor.folder / run_directory.EVENTS).read_text().splitlines()]
     assert [(line["event"], line["attempt"], line.get("reason")) for line in lines[1:]] == [
         ("run_preempted", 1, f"{why}; queued again"),
         ("run_started", 2, None),

@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 
-from sweep import jobs, launchers, overview
-from sweep import run as names
+from gradsweep import run_directory
+from gradsweep.run_directory import Run
 from sweep.__main__ import main
-from sweep.directory import Sweep
-from sweep.overview import LOST, Overview, View, look
-from sweep.run import Run
+from sweep.directory import scheduler_job
+from sweep.directory.sweep_directory import Sweep
+from sweep.settings import launcher
+from sweep.status import overview
+from sweep.status.overview import LOST, Overview, View, look
 from tests.conftest import ROOT
 from tests.sweep.fakes import write_run
 
@@ -60,22 +62,24 @@ def test_a_line_for_each_run(sweep: Path, capsys: pytest.CaptureFixture[str]) ->
         ["a=4-44444444", "pending", "0"],
     ]
     assert lines[6].endswith(r"1:05  rank 1: \x1b[2Jno why")  # neither a clear screen nor a second line
-    assert Run(sweep / "runs/a=2-22222222").status() == names.RUNNING  # nothing was written
+    assert Run(sweep / "runs/a=2-22222222").status() == run_directory.RUNNING  # nothing was written
 
 
 def test_what_is_held_is_running(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held = Sweep(sweep, fresh=False)
     run = Run(sweep / "runs/a=2-22222222")
-    names.write_json(run.path(names.STATE), {"status": "running", "attempts": [{**ATTEMPT, "started": names.now()}]})
+    run_directory.write_json(
+        run.path(run_directory.STATE), {"status": "running", "attempts": [{**ATTEMPT, "started": run_directory.now()}]}
+    )
     lines = shown(capsys, sweep)
     assert lines[1].startswith(f"run by pid {os.getpid()} on {socket.gethostname()} since 20")
     # a quarter of 10 epochs of 10 steps; epoch 3 has begun; 20 steps a second; accuracy of the first epoch
     assert lines[5].split()[:7] == ["a=2-22222222", "running", "1", "25%", "3/10", "0.7500", "20.0"]
-    names.write_json(run.path(names.STATE), {"status": "running", "attempts": [ATTEMPT]})
+    run_directory.write_json(run.path(run_directory.STATE), {"status": "running", "attempts": [ATTEMPT]})
     assert views(sweep)[run.name].status == LOST  # left by an earlier launcher, of a host that the holder is not
     mine = {**ATTEMPT, "host": socket.gethostname(), "pid": os.getpid()}
-    names.write_json(run.path(names.STATE), {"status": "running", "attempts": [mine]})
-    assert views(sweep)[run.name].status == names.RUNNING  # its clock was put back, but the process is there
+    run_directory.write_json(run.path(run_directory.STATE), {"status": "running", "attempts": [mine]})
+    assert views(sweep)[run.name].status == run_directory.RUNNING  # its clock was put back, but the process is there
     held.close()
     assert views(sweep)[run.name].status == LOST
 
@@ -88,7 +92,7 @@ def test_to_look_disturbs_no_launcher(sweep: Path) -> None:
         assert overview.holder is None
 
 
-class Scheduler(launchers.LocalOptions):
+class Scheduler(launcher.LocalOptions):
     alive: dict[str, str | None] | None = {}
     asked: list[list[str]] = []
 
@@ -99,20 +103,20 @@ class Scheduler(launchers.LocalOptions):
 
 
 def test_a_scheduler_is_asked_once_and_for_what_it_alone_knows(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(Scheduler, "asked", [])
     for name, job in (("a=2-22222222", "7_1"), ("a=4-44444444", "7_3"), ("a=1-11111111", "7_0")):
-        names.write_json(sweep / "runs" / name / names.JOB, {"cluster": "slurm", "id": job})
+        run_directory.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
     monkeypatch.setattr(Scheduler, "alive", {"7_1": None})
     overview = Overview(sweep)
     for _ in range(3):
         overview.refresh()
     assert Scheduler.asked == [["7_1", "7_3"]]
-    assert overview.active and overview.views["a=2-22222222"].status == names.RUNNING
+    assert overview.active and overview.views["a=2-22222222"].status == run_directory.RUNNING
     monkeypatch.setattr(Scheduler, "alive", {})
     assert views(sweep)["a=2-22222222"].status == LOST
     monkeypatch.setattr(Scheduler, "alive", None)  # it does not answer: nobody is declared dead
-    assert views(sweep)["a=2-22222222"].status == names.RUNNING
+    assert views(sweep)["a=2-22222222"].status == run_directory.RUNNING
 
 
 @pytest.mark.parametrize("status", ["preempted", "cancelled"])
@@ -120,9 +124,9 @@ def test_a_run_that_was_sent_away_is_shown_as_queued_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str
 ) -> None:
     """A job that somebody has queued again was ended like one that was cancelled."""
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     run = write_run(tmp_path, "a=1-11111111", {"status": status, "reason": "saved", "attempts": [ENDED]})
-    names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
+    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     waits = {"7_1": "pending: BeginTime"}
     again = "saved; queued again; job 7_1 (pending: BeginTime)"
     for alive, line, active in ((waits, again, True), ({}, "saved", False)):
@@ -139,11 +143,11 @@ def test_a_scheduler_is_asked_again_soon_about_a_job_that_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether it is gone then or queued again shows only when all has been tidied up."""
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(overview, "ASK_SOON_S", 0.0)
-    monkeypatch.setattr(Scheduler, "alive", {"7_1": jobs.COMPLETING})
+    monkeypatch.setattr(Scheduler, "alive", {"7_1": scheduler_job.COMPLETING})
     run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "reason": "ended", "attempts": [ENDED]})
-    names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
+    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     assert shown(capsys, tmp_path)[-1].endswith("ended; job 7_1 (completing)")
     seen = Overview(tmp_path)
     seen.refresh()
@@ -154,20 +158,20 @@ def test_a_scheduler_is_asked_again_soon_about_a_job_that_it_ends(
 
 
 def test_a_run_that_was_cancelled_by_its_name_is_nobody_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(Scheduler, "asked", [])
     run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "left_out": True, "attempts": [ENDED]})
-    names.write_json(run.path(names.JOB), {"cluster": "slurm", "id": "7_1"})
+    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     assert views(tmp_path)[run.name].ended and Scheduler.asked == []
 
 
 def test_what_a_job_waits_for_is_shown(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(launchers.LAUNCHERS, "slurm", Scheduler)
+    monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(Scheduler, "alive", {"7_1": None, "7_3": "pending: DependencyNeverSatisfied"})
     for name, job in (("a=2-22222222", "7_1"), ("a=4-44444444", "7_3")):
-        names.write_json(sweep / "runs" / name / names.JOB, {"cluster": "slurm", "id": job})
+        run_directory.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
     lines = {line.split()[0]: line for line in shown(capsys, sweep) if line.startswith("a=")}
     assert lines["a=2-22222222"].endswith("job 7_1")
     assert lines["a=4-44444444"].endswith("job 7_3 (pending: DependencyNeverSatisfied)")
@@ -178,20 +182,20 @@ def test_what_a_job_waits_for_is_shown(
 @pytest.mark.parametrize(
     ("name", "content", "status", "remark"),
     [
-        (names.STATE, None, "pending", "state.json: missing"),
-        (names.STATE, b"", "pending", "state.json: damaged"),
-        (names.STATE, b'{"status": "dan', "pending", "state.json: damaged"),
-        (names.STATE, b'{"status": 3, "attempts": [1, {"number": null}]}', "pending", ""),
-        (names.RESULT, None, "done", "result.json: missing"),
-        (names.RESULT, b'{"status"', "done", "result.json: damaged"),
-        (names.STEPS, b"\xff\xfe", "done", ""),
-        (names.CONFIG, b"\xff\xfe", "done", ""),
+        (run_directory.STATE, None, "pending", "state.json: missing"),
+        (run_directory.STATE, b"", "pending", "state.json: damaged"),
+        (run_directory.STATE, b'{"status": "dan', "pending", "state.json: damaged"),
+        (run_directory.STATE, b'{"status": 3, "attempts": [1, {"number": null}]}', "pending", ""),
+        (run_directory.RESULT, None, "done", "result.json: missing"),
+        (run_directory.RESULT, b'{"status"', "done", "result.json: damaged"),
+        (run_directory.STEPS, b"\xff\xfe", "done", ""),
+        (run_directory.CONFIG, b"\xff\xfe", "done", ""),
     ],
 )
 def test_damaged_files_are_shown_as_what_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, status: str, remark: str
 ) -> None:
-    result = None if name == names.STATE else {"status": "done"}
+    result = None if name == run_directory.STATE else {"status": "done"}
     run = write_run(tmp_path, "a=1-11111111", {"status": "done", "attempts": [ENDED]}, result, steps=3)
     run.path(name).unlink(missing_ok=True)
     if content is not None:
@@ -211,12 +215,12 @@ def test_a_number_that_nobody_can_read_is_short(sweep: Path, capsys: pytest.Capt
 
 def test_a_result_counts_where_the_state_is_gone(tmp_path: Path) -> None:
     run = write_run(tmp_path, "a=1-11111111", {}, {"status": "diverged", "accuracy": None})
-    run.path(names.STATE).unlink()
-    assert look(f"{tmp_path}/runs/", run.name).status == names.DIVERGED
+    run.path(run_directory.STATE).unlink()
+    assert look(f"{tmp_path}/runs/", run.name).status == run_directory.DIVERGED
 
 
 def test_directories_without_a_config_are_no_runs(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (sweep / "runs/a=2-22222222" / names.CONFIG).unlink()
+    (sweep / "runs/a=2-22222222" / run_directory.CONFIG).unlink()
     lines = shown(capsys, sweep)
     assert "3 runs" in lines[0] and lines[-1].endswith("no run: a=2-22222222")
 
@@ -269,8 +273,8 @@ def test_the_last_sweep_and_the_directory_of_a_run(
     monkeypatch.chdir(tmp_path)
     for when, name in enumerate(("10-00-00", "11-00-00-named", "09-00-00")):  # the third was resumed
         write_run(Path("output/2026-11-20", name), f"a={when}-1111111{when}", {"status": "pending"})
-        Path("output/2026-11-20", name, names.SWEEP).write_text("format: 1\n")
-        os.utime(Path("output/2026-11-20", name, names.SWEEP), (when, when))
+        Path("output/2026-11-20", name, run_directory.SWEEP).write_text("format: 1\n")
+        os.utime(Path("output/2026-11-20", name, run_directory.SWEEP), (when, when))
     assert shown(capsys)[0].startswith("output/2026-11-20/09-00-00: 1 run: 1 pending")
     assert shown(capsys, "last", "a=2")[4].startswith("a=2-11111112")
     for word in ("runs/a=1-11111111/", "a=1-11111111", "a=1", "11111111"):
@@ -279,13 +283,15 @@ def test_the_last_sweep_and_the_directory_of_a_run(
 
 def test_an_ended_run_is_read_once_and_a_changed_one_again(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr("sweep.overview.look", lambda above, name: (looked.append(name), look(above, name))[1])
+    monkeypatch.setattr("sweep.status.overview.look", lambda above, name: (looked.append(name), look(above, name))[1])
     overview = Overview(sweep)
     overview.refresh()
     overview.refresh()
     assert looked.count("a=1-11111111") == looked.count("a=4-44444444") == 1
     assert looked.count("a=2-22222222") == 2
-    names.write_json(sweep / "runs/a=4-44444444" / names.STATE, {"status": "cancelled", "left_out": True})
+    run_directory.write_json(
+        sweep / "runs/a=4-44444444" / run_directory.STATE, {"status": "cancelled", "left_out": True}
+    )
     overview.refresh()
     assert overview.views["a=4-44444444"].left_out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep import units
+from gradsweep import units
 
 
 @pytest.mark.parametrize(

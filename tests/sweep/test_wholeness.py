@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from sweep import failures, plan, record, reuse
-from sweep import run as names
-from sweep.plan import Point
-from sweep.run import Run
-from sweep.states import settle_abandoned, write_state
-from sweep.wholeness import judge
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run
+from sweep.attempts import failures
+from sweep.directory import run_layout
+from sweep.directory.completeness import judge
+from sweep.directory.run_layout import Point
+from sweep.directory.run_state import settle_abandoned, write_state
+from sweep.planning import reuse
 from tests.sweep.fakes import config
 
 STEPS, EVERY, WORKERS = 40, 2, 3
@@ -25,17 +27,21 @@ STEPS, EVERY, WORKERS = 40, 2, 3
 def run(tmp_path: Path) -> Run:
     """A decentralised run of 5 epochs, of which every second and the last are evaluated, with its result."""
     known = {**config(1), "evaluate_every": EVERY, "workers": WORKERS}
-    (run,) = plan.lay_out(tmp_path / "sweep", [Point(known, {"seed": "1"})])
+    (run,) = run_layout.lay_out(tmp_path / "sweep", [Point(known, {"seed": "1"})])
     run.attempt(1).mkdir()
-    names.write_json(run.attempt(1) / names.PROVENANCE, {})
-    names.append_rows(run.path(names.STEPS), names.STEP_COLUMNS, [{"step": step} for step in range(1, STEPS + 1)])
-    names.append_rows(run.path(names.EPOCHS), names.EPOCH_COLUMNS, [{"epoch": epoch} for epoch in (2, 4, 5)])
+    run_directory.write_json(run.attempt(1) / run_directory.PROVENANCE, {})
+    run_directory.append_rows(
+        run.path(run_directory.STEPS), run_directory.STEP_COLUMNS, [{"step": step} for step in range(1, STEPS + 1)]
+    )
+    run_directory.append_rows(
+        run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": epoch} for epoch in (2, 4, 5)]
+    )
     local = [{"epoch": epoch, "worker": worker} for epoch in (2, 4, 5) for worker in range(WORKERS)]
-    names.append_rows(run.path(names.LOCAL_MODELS), names.LOCAL_MODEL_COLUMNS, local)
-    result = {"status": names.DONE, "steps": STEPS, "epochs": 5, "consensus_distance": 0.1}
-    names.write_json(run.path(names.RESULT), result)
-    (run.path(names.CHECKPOINT) / "step-1").mkdir(parents=True)
-    write_state(run, status=names.RUNNING, attempts=[{"number": 1, "status": names.RUNNING}])
+    run_directory.append_rows(run.path(run_directory.LOCAL_MODELS), run_directory.LOCAL_MODEL_COLUMNS, local)
+    result = {"status": run_directory.DONE, "steps": STEPS, "epochs": 5, "consensus_distance": 0.1}
+    run_directory.write_json(run.path(run_directory.RESULT), result)
+    (run.path(run_directory.CHECKPOINT) / "step-1").mkdir(parents=True)
+    write_state(run, status=run_directory.RUNNING, attempts=[{"number": 1, "status": run_directory.RUNNING}])
     return run
 
 
@@ -44,31 +50,48 @@ def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 
 def test_a_whole_run_is_what_its_result_says(run: Run) -> None:
-    assert judge(run, 1) == (names.DONE, None, None)
-    names.write_json(run.path(names.RESULT), {**(run.result() or {}), "status": names.DIVERGED, "reason": "nan"})
-    assert judge(run, 1) == (names.DIVERGED, "nan", None)
-    assert run.path(names.CHECKPOINT).exists()
+    assert judge(run, 1) == (run_directory.DONE, None, None)
+    run_directory.write_json(
+        run.path(run_directory.RESULT), {**(run.result() or {}), "status": run_directory.DIVERGED, "reason": "nan"}
+    )
+    assert judge(run, 1) == (run_directory.DIVERGED, "nan", None)
+    assert run.path(run_directory.CHECKPOINT).exists()
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda run: run.path(names.CONFIG).unlink(), "config.yaml has been removed or changed"),
-        (lambda run: (run.path(names.CONFIG).unlink(), run.path(names.STATE).unlink()), "config.yaml has been removed"),
-        (lambda run: run.path(names.STEPS).unlink(), "steps.csv has been removed"),
-        (lambda run: rewrite(run.path(names.STEPS), lambda lines: [lines[0], *lines[31:]]), "10 rows, from step 31 to"),
-        (lambda run: rewrite(run.path(names.STEPS), lambda lines: lines[:-1]), "39 rows, from step 1 to 39, of 40"),
+        (lambda run: run.path(run_directory.CONFIG).unlink(), "config.yaml has been removed or changed"),
         (
-            lambda run: rewrite(run.path(names.STEPS), lambda lines: lines[:9] + lines[12:]),
+            lambda run: (run.path(run_directory.CONFIG).unlink(), run.path(run_directory.STATE).unlink()),
+            "config.yaml has been removed",
+        ),
+        (lambda run: run.path(run_directory.STEPS).unlink(), "steps.csv has been removed"),
+        (
+            lambda run: rewrite(run.path(run_directory.STEPS), lambda lines: [lines[0], *lines[31:]]),
+            "10 rows, from step 31 to",
+        ),
+        (
+            lambda run: rewrite(run.path(run_directory.STEPS), lambda lines: lines[:-1]),
+            "39 rows, from step 1 to 39, of 40",
+        ),
+        (
+            lambda run: rewrite(run.path(run_directory.STEPS), lambda lines: lines[:9] + lines[12:]),
             "37 rows, from step 1 to 40",
         ),
-        (lambda run: rewrite(run.path(names.STEPS), lambda lines: []), "0 rows, from step None to None, of 40"),
-        (lambda run: run.path(names.EPOCHS).unlink(), "epochs.csv has been removed"),
-        (lambda run: rewrite(run.path(names.EPOCHS), lambda lines: [lines[0], lines[-1]]), "epochs.csv has 1 rows"),
-        (lambda run: rewrite(run.path(names.LOCAL_MODELS), lambda lines: lines[:-1]), "local_models.csv has 8 rows"),
+        (lambda run: rewrite(run.path(run_directory.STEPS), lambda lines: []), "0 rows, from step None to None, of 40"),
+        (lambda run: run.path(run_directory.EPOCHS).unlink(), "epochs.csv has been removed"),
+        (
+            lambda run: rewrite(run.path(run_directory.EPOCHS), lambda lines: [lines[0], lines[-1]]),
+            "epochs.csv has 1 rows",
+        ),
+        (
+            lambda run: rewrite(run.path(run_directory.LOCAL_MODELS), lambda lines: lines[:-1]),
+            "local_models.csv has 8 rows",
+        ),
         (lambda run: shutil.rmtree(run.attempt(1)), "attempt-1/provenance.json has been removed"),
-        (lambda run: run.path(names.STEPS).write_bytes(b"step\n\0\n"), "steps.csv has 1 rows"),
-        (lambda run: os.truncate(run.path(names.EPOCHS), 1 << 42), "its files cannot be read ("),
+        (lambda run: run.path(run_directory.STEPS).write_bytes(b"step\n\0\n"), "steps.csv has 1 rows"),
+        (lambda run: os.truncate(run.path(run_directory.EPOCHS), 1 << 42), "its files cannot be read ("),
     ],
 )
 def test_a_run_that_is_not_whole_has_failed_and_begins_anew(
@@ -76,37 +99,37 @@ def test_a_run_that_is_not_whole_has_failed_and_begins_anew(
 ) -> None:
     damage(run)
     ended = judge(run, 1)
-    assert ended is not None and ended[0::2] == (names.FAILED, failures.INPUT)
+    assert ended is not None and ended[0::2] == (run_directory.FAILED, failures.INPUT)
     assert ended[1] is not None and reason in ended[1] and ended[1].endswith("; a resume computes it again")
     assert judge(run, 1) is None  # its result counts no more
-    assert (run.attempt(1) / names.RESULT).is_file() and not run.path(names.CHECKPOINT).exists()
+    assert (run.attempt(1) / run_directory.RESULT).is_file() and not run.path(run_directory.CHECKPOINT).exists()
 
 
 def test_so_has_one_whose_launcher_was_killed(run: Run) -> None:
-    run.path(names.STEPS).unlink()
+    run.path(run_directory.STEPS).unlink()
     settle_abandoned(run)
-    assert run.status() == names.FAILED and "steps.csv has been removed" in run.state()["reason"]
-    assert plan.missing([run]) == [run]
+    assert run.status() == run_directory.FAILED and "steps.csv has been removed" in run.state()["reason"]
+    assert run_layout.missing([run]) == [run]
 
 
 def test_no_other_sweep_takes_it_over(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "sweep" / names.SWEEP).touch()
-    write_state(run, status=names.DONE, attempts=[{"number": 1, "code_version": "v"}])
+    (tmp_path / "sweep" / run_directory.SWEEP).touch()
+    write_state(run, status=run_directory.DONE, attempts=[{"number": 1, "code_version": "v"}])
     wanted: dict[str, Any] = {str(run.state()["signature"]): {}}
     assert list(reuse.finished(tmp_path / "other", wanted, "v").values()) == [run]
-    run.path(names.EPOCHS).unlink()
+    run.path(run_directory.EPOCHS).unlink()
     assert not reuse.finished(tmp_path / "other", wanted, "v")
 
 
 def test_what_is_left_of_a_removed_directory_is_put_aside(run: Run) -> None:
     """Its rows are those of nobody, and a checkpoint would be taken for the new run's."""
     known = Point({**config(1), "evaluate_every": EVERY, "workers": WORKERS}, {"seed": "1"})
-    run.path(names.CONFIG).unlink()
-    run.path(names.STATE).unlink()
+    run.path(run_directory.CONFIG).unlink()
+    run.path(run_directory.STATE).unlink()
     sweep = run.directory.parent.parent
-    assert plan.lay_out(sweep, [known]) == [run]
-    assert sorted(path.name for path in run.directory.iterdir()) == [names.CONFIG, names.STATE]
-    assert (run.directory.with_name(f"{run.name}.removed-1") / names.STEPS).is_file()
+    assert run_layout.lay_out(sweep, [known]) == [run]
+    assert sorted(path.name for path in run.directory.iterdir()) == [run_directory.CONFIG, run_directory.STATE]
+    assert (run.directory.with_name(f"{run.name}.removed-1") / run_directory.STEPS).is_file()
 
 
 def test_a_config_is_recorded_as_it_is(tmp_path: Path) -> None:
@@ -116,14 +139,14 @@ def test_a_config_is_recorded_as_it_is(tmp_path: Path) -> None:
         {**common, "a": value} for value in (1, 1.0, True, -0.0, 0.0, None, "1", {"b": [1]})
     ]
     configs += [{**common}, {"c": 1}]
-    entries = [record.entry(f"run-{number}", f"{number}", ["a=1"], each) for number, each in enumerate(configs)]
-    record.note(tmp_path, entries[:3])
-    record.note(tmp_path, entries[3:])
-    record.note(tmp_path, [])
-    found = record.read(tmp_path)
+    entries = [planned_runs.entry(f"run-{number}", f"{number}", ["a=1"], each) for number, each in enumerate(configs)]
+    planned_runs.note(tmp_path, entries[:3])
+    planned_runs.note(tmp_path, entries[3:])
+    planned_runs.note(tmp_path, [])
+    found = planned_runs.read(tmp_path)
     assert [repr(each.config) for each in found.values()] == [repr(each) for each in configs]
     assert [each.name for each in found.values()] == [each.name for each in entries]
-    assert (tmp_path / record.FILE).stat().st_size < 3000
-    assert [each.name for each in record.missing(tmp_path, {"run-0", "1"})] == [
+    assert (tmp_path / planned_runs.FILE).stat().st_size < 3000
+    assert [each.name for each in planned_runs.missing(tmp_path, {"run-0", "1"})] == [
         f"run-{number}" for number in range(2, 10)
     ]

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.drive import Drive
-from sweep.events import Events
-from sweep.launchers import options_of
-from sweep.local import SlotJob
-from sweep.mpirun import MpiRun
-from sweep.pool import PackedAttempt, PackedExecutor
-from sweep.processes import WORLD_VARIABLE, processes_of
-from sweep.run import UsageError
-from sweep.settings import SweepSettings
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.attempts.mpirun import MpiRun
+from sweep.console.events import Events
+from sweep.driver.drive import Drive
+from sweep.executors.local import SlotJob
+from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
+from sweep.settings.launcher import options_of
+from sweep.settings.sweep import SweepSettings
+from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import eventually
 
 FAKE = Path(__file__).with_name("fake_world.py")
@@ -43,7 +43,7 @@ def make(tmp_path: Path) -> Make:
 @pytest.fixture
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackedExecutor]:
     """Four cores, whatever the machine has."""
-    monkeypatch.setattr("sweep.world.in_child", lambda cores, parent: None)
+    monkeypatch.setattr("sweep.executors.packed.world.in_child", lambda cores, parent: None)
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3])
     yield executor
     executor.cancel_all("the test has ended")
@@ -76,8 +76,11 @@ def worlds(executor: PackedExecutor) -> int:
 def test_a_killed_rank_fails_its_run_and_those_beside_it_begin_again(executor: PackedExecutor, make: Make) -> None:
     bad, beside = submit(executor, make("bad", "killed", 2), make("beside", "wait"))
     until(executor, lambda: bad.ended and len(attempts(beside)) == 2)
-    assert (bad.status, bad.reason, bad.cause) == (names.FAILED, "a rank was killed by SIGKILL", "killed")
-    assert attempts(bad) == [names.FAILED] and attempts(beside) == [names.PREEMPTED, names.RUNNING]
+    assert (bad.status, bad.reason, bad.cause) == (run_directory.FAILED, "a rank was killed by SIGKILL", "killed")
+    assert attempts(bad) == [run_directory.FAILED] and attempts(beside) == [
+        run_directory.PREEMPTED,
+        run_directory.RUNNING,
+    ]
     assert "a run beside it failed" in beside.mpi_run.run.state()["attempts"][0]["reason"]
     assert isinstance(beside.attempt, PackedAttempt) and not beside.attempt.suspect
     first = Path(bad.mpi_run.run.state()["attempts"][0]["world"])
@@ -85,7 +88,7 @@ def test_a_killed_rank_fails_its_run_and_those_beside_it_begin_again(executor: P
     until(executor, lambda: beside.attempt.world.groups)
     executor.preempt_all()
     until(executor, lambda: beside.ended)
-    assert (beside.status, beside.reason) == (names.PREEMPTED, "saved") and worlds(executor) == 2
+    assert (beside.status, beside.reason) == (run_directory.PREEMPTED, "saved") and worlds(executor) == 2
 
 
 def test_both_attempts_of_a_run_whose_world_has_died_are_told_of(
@@ -110,7 +113,7 @@ def test_both_attempts_of_a_run_whose_world_has_died_are_told_of(
         SweepSettings(retries=0),
         Events(tmp_path),
     ).run()
-    told = [json.loads(line) for line in (tmp_path / names.EVENTS).read_text().splitlines()]
+    told = [json.loads(line) for line in (tmp_path / run_directory.EVENTS).read_text().splitlines()]
     about = [event for event in told if event.get("run") == "beside"]
     assert [(event["event"], event["attempt"]) for event in about] == [
         ("run_started", 1),
@@ -123,7 +126,7 @@ def test_both_attempts_of_a_run_whose_world_has_died_are_told_of(
         about[1]["reason"] == first["reason"] and f"preempted  beside  ({first['reason']})" in capsys.readouterr().out
     )
     assert about[3]["seconds"] <= (moment(about[3]["time"]) - moment(first["ended"])).total_seconds()
-    assert second["status"] == names.DONE and bad.status() == names.FAILED
+    assert second["status"] == run_directory.DONE and bad.status() == run_directory.FAILED
 
 
 def test_where_nobody_knows_whose_fault_it_was_each_is_tried_alone(executor: PackedExecutor, make: Make) -> None:
@@ -138,33 +141,33 @@ def test_where_nobody_knows_whose_fault_it_was_each_is_tried_alone(executor: Pac
         return len(attempts(bad)) == len(attempts(beside)) == 2
 
     until(executor, second)
-    assert attempts(bad)[0] == attempts(beside)[0] == names.PREEMPTED
+    assert attempts(bad)[0] == attempts(beside)[0] == run_directory.PREEMPTED
     assert "nobody knows why" in bad.mpi_run.run.state()["attempts"][0]["reason"]
 
     until(executor, lambda: second() and bad.ended and beside.attempt.world.groups)
     executor.preempt_all()
     until(executor, lambda: second() and beside.ended)
     assert most == 1
-    assert (bad.status, bad.reason) == (names.FAILED, "the MPI launcher was killed by SIGKILL")
-    assert beside.status == names.PREEMPTED and attempts(beside).count(names.PREEMPTED) == 2
+    assert (bad.status, bad.reason) == (run_directory.FAILED, "the MPI launcher was killed by SIGKILL")
+    assert beside.status == run_directory.PREEMPTED and attempts(beside).count(run_directory.PREEMPTED) == 2
 
 
 def test_an_error_in_some_ranks_ends_the_world_when_the_others_are_saved(executor: PackedExecutor, make: Make) -> None:
     bad, beside = submit(executor, make("bad", "badly", 2), make("beside", "wait"))
     until(executor, lambda: bad.ended and len(attempts(beside)) == 2)
-    assert (bad.status, bad.reason) == (names.FAILED, "failed badly")
+    assert (bad.status, bad.reason) == (run_directory.FAILED, "failed badly")
     assert "saved, it goes on in another" in beside.mpi_run.run.state()["attempts"][0]["reason"]
 
 
 def test_what_all_ranks_report_costs_no_world(executor: PackedExecutor, make: Make) -> None:
     bad, beside, last = submit(executor, make("bad", "cleanly", 2), make("beside", "wait", 2), make("last", "done", 4))
     until(executor, lambda: bad.ended)
-    assert (bad.status, bad.reason) == (names.FAILED, "failed cleanly")
+    assert (bad.status, bad.reason) == (run_directory.FAILED, "failed cleanly")
     executor.cancel([beside], "enough")
-    assert beside.status == names.CANCELLED
+    assert beside.status == run_directory.CANCELLED
     assert beside.reason == beside.mpi_run.run.state()["reason"] == "enough; saved"
     until(executor, lambda: last.ended)
-    assert last.status == names.DONE and worlds(executor) == 1
+    assert last.status == run_directory.DONE and worlds(executor) == 1
     assert sorted((last.stdout() or "").splitlines()) == [f"rank {i} of [0, 1, 2, 3] on [0, 1, 2, 3]" for i in range(4)]
 
 
@@ -172,22 +175,22 @@ def test_what_does_not_end_when_asked_takes_its_world_down(executor: PackedExecu
     deaf, beside = submit(executor, make("deaf", "deaf", 2), make("beside", "wait"))
     until(executor, lambda: len(executor.worlds[0].groups) == 2)
     executor.cancel([deaf], "the test wants it", grace_s=0.3)
-    assert (deaf.status, deaf.mpi_run.run.state()["reason"]) == (names.CANCELLED, "the test wants it")
-    until(executor, lambda: attempts(beside) == [names.PREEMPTED, names.RUNNING])
+    assert (deaf.status, deaf.mpi_run.run.state()["reason"]) == (run_directory.CANCELLED, "the test wants it")
+    until(executor, lambda: attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING])
     assert isinstance(beside.attempt, PackedAttempt) and not beside.attempt.suspect
 
 
 def test_a_world_that_does_not_come_up_fails_what_it_was_for(executor: PackedExecutor, make: Make) -> None:
     jobs = submit(executor, *[make(name, FAKE_NO_START="1") for name in ("one", "two")], make("good"))
     until(executor, lambda: all(job.ended for job in jobs))
-    assert [job.status for job in jobs] == [names.FAILED, names.FAILED, names.DONE]
+    assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.FAILED, run_directory.DONE]
     assert jobs[0].reason == "the MPI launcher exited with 1" and jobs[0].stderr() == "no slots are available\n"
 
 
 def test_ranks_that_do_not_find_each_other_are_refused(executor: PackedExecutor, make: Make) -> None:
     (job,) = submit(executor, make("run", ranks=2, FAKE_SINGLETONS="1"))
     until(executor, lambda: job.ended)
-    assert job.status == names.FAILED
+    assert job.status == run_directory.FAILED
     assert str(job.reason).startswith("mpi.command: the MPI world has 1 rank(s); valid is one that starts 2 of the MPI")
 
 
@@ -197,8 +200,8 @@ def test_runs_that_are_not_started_alike_have_worlds_of_their_own(executor: Pack
     until(executor, lambda: all(job.ended for job in jobs))
     (large,) = submit(executor, make("large", ranks=6, FOO="1"))  # more than there are cores
     until(executor, lambda: large.ended)
-    assert large.status == names.DONE and large.mpi_run.run.state()["oversubscribed"] is True
-    assert {job.status for job in jobs} == {names.DONE}
+    assert large.status == run_directory.DONE and large.mpi_run.run.state()["oversubscribed"] is True
+    assert {job.status for job in jobs} == {run_directory.DONE}
 
 
 def test_a_world_ends_with_its_last_run_and_leaves_nothing(executor: PackedExecutor, make: Make) -> None:
@@ -208,7 +211,7 @@ def test_a_world_ends_with_its_last_run_and_leaves_nothing(executor: PackedExecu
     scratch = Path(world._scratch)
     assert scratch.stat().st_mode & 0o777 == 0o700 and (scratch / "control.json").stat().st_mode & 0o777 == 0o600
     until(executor, lambda: all(job.ended for job in jobs) and not executor.worlds)
-    assert all(job.status == names.DONE and attempts(job) == [names.DONE] for job in jobs)
+    assert all(job.status == run_directory.DONE and attempts(job) == [run_directory.DONE] for job in jobs)
     assert world.process.returncode == 0 and not scratch.exists()
     assert not processes_of(world.directory.absolute(), WORLD_VARIABLE)
     assert executor.slots.leased == []
@@ -227,7 +230,7 @@ def test_a_stranger_is_not_listened_to(executor: PackedExecutor, make: Make) -> 
         os._exit(0)
     ended: list[int] = []
     until(executor, lambda: ended or os.waitpid(stranger, os.WNOHANG)[0] and ended.append(stranger) or ended)
-    assert len(world.ranks) == 1 and job.status == names.RUNNING
+    assert len(world.ranks) == 1 and job.status == run_directory.RUNNING
 
 
 def test_all_ends_at_once(executor: PackedExecutor, make: Make) -> None:
@@ -236,12 +239,12 @@ def test_all_ends_at_once(executor: PackedExecutor, make: Make) -> None:
     jobs += submit(executor, make("later"))
     world = executor.worlds[0].directory.absolute()
     executor.cancel_all("enough")
-    assert [(job.status, job.reason) for job in jobs] == [(names.CANCELLED, "enough")] * 3
+    assert [(job.status, job.reason) for job in jobs] == [(run_directory.CANCELLED, "enough")] * 3
     assert not processes_of(world, WORLD_VARIABLE) and not executor.active
 
 
 def test_runs_share_cores_where_they_may(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.world.in_child", lambda cores, parent: None)
+    monkeypatch.setattr("sweep.executors.packed.world.in_child", lambda cores, parent: None)
     executor = PackedExecutor(tmp_path, [0, 1], share_cores=True)
     try:
         jobs = submit(executor, make("one", "wait", 2), make("two", "wait", 2))

@@ -1,4 +1,5 @@
-"""`python nursery.py CONTROL`: as trainers/nursery.py, but what it forks runs a module of the tests on real ranks.
+"""`python nursery.py CONTROL`: as trainers/packed/fork_server.py, but what it forks runs a module of the tests on
+real ranks.
 
 Started by itself each rank would load torch and numba's kernels, which is most of what the functions of ranks*.py cost.
 """
@@ -18,7 +19,7 @@ WORDS = "words.json"  # in the world's directory: a module and its arguments
 
 
 def be_a_rank(arguments: list[str]) -> NoReturn:
-    """In place of `trainers.pool.main`: the module, up to the end of MPI."""
+    """In place of `trainers.packed.worker.main`: the module, up to the end of MPI."""
     (world,) = arguments
     status = 1
     try:
@@ -37,9 +38,9 @@ def be_a_rank(arguments: list[str]) -> NoReturn:
 
 def main(control: socket.socket) -> None:
     sys.path[0] = str(Path(__file__).resolve().parents[2])
-    from trainers import nursery
+    from trainers.packed import fork_server
 
-    load = nursery.load_ours
+    load = fork_server.load_ours
 
     def load_all(code: str, runs: list[str]) -> None:
         import pytest  # noqa: F401 - loaded by ranks.py
@@ -47,13 +48,13 @@ def main(control: socket.socket) -> None:
         import compressors
 
         load(code, runs)
-        sys.modules["trainers.pool"].main = be_a_rank  # type: ignore[attr-defined]
+        sys.modules["trainers.packed.worker"].main = be_a_rank  # type: ignore[attr-defined]
         for name in compressors.registry():
             compressors.build(name).load_kernels()
         compressors.kernels.backend.used.clear()
 
-    nursery.load_ours = load_all
-    nursery.main(control)
+    fork_server.load_ours = load_all
+    fork_server.main(control)
 
 
 if __name__ == "__main__":

@@ -17,18 +17,19 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import Key, memory
+from compressors import Key
 from compressors.base import Cooperative
-from compressors.policy import Policy, Selector
+from compressors.memories import base as memory
+from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.monitoring import Sent
 from tests.trainers.test_config import composed
-from trainers import config as options
-from trainers import exchange
+from trainers.config import run_config as options
 from trainers.data.batches import Shard
-from trainers.flat import Unit
-from trainers.replica import Replica
-from trainers.stopwatch import Stopwatch
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base as exchange
+from trainers.gradients.flat import Unit
+from trainers.replica.replica import Replica
 
 
 def exchange_of(

@@ -15,17 +15,19 @@ from mpi4py import MPI
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
-from trainers import assembly, data, loop, schedules
-from trainers import config as configs
-from trainers.config import RunConfig
+from trainers import data
+from trainers.config import run_config as configs
+from trainers.config.epochs import Epochs
+from trainers.config.run_config import RunConfig
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, Feed
-from trainers.epochs import Epochs
-from trainers.exchange import Traffic
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Traffic
+from trainers.optimizers import schedules
 from trainers.optimizers.sgd import SGD
 from trainers.options.datasets import Digits
-from trainers.replica import DifferentWeights, Replica
-from trainers.stopwatch import Stopwatch
+from trainers.replica.replica import DifferentWeights, Replica
+from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
 STEPS = 24  # of three epochs

@@ -11,17 +11,17 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import memory
-from compressors.policy import Policy, Selector
+from compressors.memories import base as memory
+from compressors.policy.policy import Policy, Selector
 from tests.trainers.ranks import main
 from tests.trainers.ranks_memories import local_gradient
 from tests.trainers.test_config import composed
-from trainers import config as options
-from trainers import exchange
-from trainers.flat import Unit
+from trainers.config import run_config as options
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base as exchange
+from trainers.gradients.flat import Unit
 from trainers.lanes import summing
-from trainers.loop import train
-from trainers.stopwatch import Stopwatch
+from trainers.training.loop import train
 
 COMM = MPI.COMM_WORLD
 STEPS = 3

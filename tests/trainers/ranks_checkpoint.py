@@ -23,28 +23,39 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from sweep import run as names
-from sweep.run import UsageError
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
-from trainers import assembly, data, loop, models, stopping
-from trainers import config as options
+from trainers import data, models
 from trainers.checkpoint import files
+from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
-from trainers.replica import DifferentWeights, Replica
+from trainers.mpi import stopping
+from trainers.replica.replica import DifferentWeights, Replica
+from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
 ARRAYS = random_arrays(3 * 12 + 2, 20)  # the last batch of an epoch has two samples: some worker may have none
 PER_EPOCH, EPOCHS = 4, 3
 STEPS = PER_EPOCH * EPOCHS
 ALIKE = {
-    names.STEPS: ("step", "epoch", "samples", "loss", "accuracy", "lr", "payload_bytes", "sent_bytes")
+    run_directory.STEPS: ("step", "epoch", "samples", "loss", "accuracy", "lr", "payload_bytes", "sent_bytes")
     + ("compression_ratio", "compression_error", "memory_norm"),
-    names.EPOCHS: ("epoch", "step", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy", "sent_bytes")
-    + names.LOCAL_EPOCH_COLUMNS,
-    names.LOCAL_MODELS: names.LOCAL_MODEL_COLUMNS,
+    run_directory.EPOCHS: (
+        "epoch",
+        "step",
+        "lr",
+        "train_loss",
+        "train_accuracy",
+        "test_loss",
+        "test_accuracy",
+        "sent_bytes",
+    )
+    + run_directory.LOCAL_EPOCH_COLUMNS,
+    run_directory.LOCAL_MODELS: run_directory.LOCAL_MODEL_COLUMNS,
 }
 """Columns that do not tell of time; those of decentralised runs are not in others."""
 
@@ -169,7 +180,7 @@ def figures(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(directory: Path, name: str) -> list[list[str]]:
-    if name == names.LOCAL_MODELS and not (directory / name).exists():
+    if name == run_directory.LOCAL_MODELS and not (directory / name).exists():
         return []
     with (directory / name).open() as file:
         return [[row.get(column, "") for column in ALIKE[name]] for row in csv.DictReader(file)]
@@ -289,9 +300,9 @@ def same() -> None:
             whole, parts = directory / "whole", directory / "parts"
             figures_of_whole = figures(train(whole, **changes))
             weights_of_whole = weights()
-            assert len(rows(whole, names.STEPS)) == STEPS
+            assert len(rows(whole, run_directory.STEPS)) == STEPS
             models = COMM.size * EPOCHS if configured(COMM, **changes).decentralised else 0
-            assert len(rows(whole, names.LOCAL_MODELS)) == models, changes
+            assert len(rows(whole, run_directory.LOCAL_MODELS)) == models, changes
             stop, end = int(random.randint(1, STEPS)), int(random.randint(1, STEPS + 1))
             place = ("data", "step", "test")[number % 3]
             if place == "test":
@@ -302,9 +313,9 @@ def same() -> None:
             result = train(parts, **changes)
             # in the middle of a step, the workers have been asking since it began; they ask again when it is evaluated
             saved = stop + 1 if place == "step" and stop % PER_EPOCH else stop
-            assert result["status"] == names.PREEMPTED, what
+            assert result["status"] == run_directory.PREEMPTED, what
             assert result["reason"] == f"SIGUSR1: saved at step {saved}; a resume goes on from there", (result, what)
-            assert len(rows(parts, names.STEPS)) == saved, what
+            assert len(rows(parts, run_directory.STEPS)) == saved, what
 
             EVENTS.planned["data", end] = raising(Killed())
             with contextlib.suppress(Killed):
@@ -325,17 +336,17 @@ def seldom() -> None:
             whole, parts = directory / "whole", directory / "parts"
             figures_of_whole = figures(train(whole, **changes))
             assert figures_of_whole["epochs"] == EPOCHS == 3
-            assert [epoch for epoch, *_ in rows(whole, names.EPOCHS)] == ["2", "3"], changes
-            models = rows(whole, names.LOCAL_MODELS)
+            assert [epoch for epoch, *_ in rows(whole, run_directory.EPOCHS)] == ["2", "3"], changes
+            models = rows(whole, run_directory.LOCAL_MODELS)
             assert len(models) == (2 * COMM.size if "algorithm" in changes else 0)
-            with (whole / names.STEPS).open() as steps, (whole / names.EPOCHS).open() as epochs:
+            with (whole / run_directory.STEPS).open() as steps, (whole / run_directory.EPOCHS).open() as epochs:
                 trained = [(float(row["samples"]), float(row["loss"])) for row in csv.DictReader(steps)]
                 told = float(next(csv.DictReader(epochs))["train_loss"])
             samples, loss = np.array(trained[: 2 * PER_EPOCH]).T
             assert math.isclose(told, np.average(loss, weights=samples), rel_tol=1e-9), changes
             for stop in (2, PER_EPOCH, PER_EPOCH + 2, 2 * PER_EPOCH + 1):
                 EVENTS.planned["data", stop] = signalled(stop % COMM.size)
-                assert train(parts, **changes)["status"] == names.PREEMPTED, (changes, stop)
+                assert train(parts, **changes)["status"] == run_directory.PREEMPTED, (changes, stop)
             assert figures(train(parts, **changes)) == figures_of_whole, changes
             require_equal(whole, parts, changes)
 
@@ -351,9 +362,9 @@ def moments() -> None:
             EVENTS.planned[place, step] = signalled(step % COMM.size)
             result = train(parts)
             over = step == STEPS and place != "data"  # too late: the run is done
-            assert result["status"] == (names.DONE if over else names.PREEMPTED), (place, step, result)
+            assert result["status"] == (run_directory.DONE if over else run_directory.PREEMPTED), (place, step, result)
             if not over:
-                assert train(parts)["status"] == names.DONE
+                assert train(parts)["status"] == run_directory.DONE
             require_equal(directory / "whole", parts, (place, step))
             assert weights() == expected, (place, step)
 
@@ -377,7 +388,7 @@ def torn() -> None:
             with counted(before, fatal), contextlib.suppress(Killed):
                 train(parts, comm, checkpoint=settings)
             assert len(before) == fatal + 1
-            survived = files.found(parts / names.CHECKPOINT)
+            survived = files.found(parts / run_directory.CHECKPOINT)
             if "rename" in before[:fatal]:
                 assert survived, (fatal, before)
             for path in survived:
@@ -388,8 +399,8 @@ def torn() -> None:
             assert bool(result["resumed_after"]) == bool(survived)
             require_equal(directory / "whole", parts, fatal)
             assert weights() == expected, fatal
-            files.conclude(parts / names.CHECKPOINT, keep=1)
-            assert [path.name for path in (parts / names.CHECKPOINT).iterdir()] == ["step-00000012"], fatal
+            files.conclude(parts / run_directory.CHECKPOINT, keep=1)
+            assert [path.name for path in (parts / run_directory.CHECKPOINT).iterdir()] == ["step-00000012"], fatal
             shutil.rmtree(parts)
 
 
@@ -432,7 +443,7 @@ def kept() -> None:
 
         def left(name: str, **settings: Any) -> list[str]:
             train(directory / name, checkpoint=settings)
-            return [path.name for path in files.found(directory / name / names.CHECKPOINT)]
+            return [path.name for path in files.found(directory / name / run_directory.CHECKPOINT)]
 
         assert left("default") == []
         assert left("steps", every_steps=5) == ["step-00000005", "step-00000010"]
@@ -444,17 +455,17 @@ def kept() -> None:
         assert train(directory / "final", checkpoint={"final": True})["resumed_after"] == [STEPS]
         require_equal(directory / "final", directory / "default", "the run was over")
         if COMM.rank == 0:
-            files.conclude(directory / "minutes" / names.CHECKPOINT, keep=1)
-            assert len(files.found(directory / "minutes" / names.CHECKPOINT)) == 1
-            files.conclude(directory / "minutes" / names.CHECKPOINT, keep=0)
-            assert not (directory / "minutes" / names.CHECKPOINT).exists()
+            files.conclude(directory / "minutes" / run_directory.CHECKPOINT, keep=1)
+            assert len(files.found(directory / "minutes" / run_directory.CHECKPOINT)) == 1
+            files.conclude(directory / "minutes" / run_directory.CHECKPOINT, keep=0)
+            assert not (directory / "minutes" / run_directory.CHECKPOINT).exists()
 
 
 def shared_once() -> None:
     """What is alike on all workers is written once; what each has for itself is in its own part."""
     with folder() as directory:
         train(directory / "run", checkpoint={"every_steps": 5})
-        path = files.found(directory / "run" / names.CHECKPOINT)[-1]
+        path = files.found(directory / "run" / run_directory.CHECKPOINT)[-1]
         meta = files.read_meta(path)
         parts = {name: files.read_part(path / name, described) for name, described in meta["files"].items()}
         assert set(parts) == {"shared.pt", *(f"worker-{worker}.pt" for worker in range(COMM.size))}
@@ -476,8 +487,8 @@ def full_disk() -> None:
     files.write_part = failing
     line = f"checkpoint of step 4: worker {COMM.size - 1}: No space left on device; the last complete one is "
     with folder() as directory, contextlib.redirect_stderr(io.StringIO()) as printed:
-        assert train(directory / "run", checkpoint={"every_steps": 2, "keep": 10})["status"] == names.DONE
-        last = directory / "run" / names.CHECKPOINT / "step-00000002"
+        assert train(directory / "run", checkpoint={"every_steps": 2, "keep": 10})["status"] == run_directory.DONE
+        last = directory / "run" / run_directory.CHECKPOINT / "step-00000002"
         assert printed.getvalue() == ("" if COMM.rank else f"{line}{last}; the run goes on\n"), printed.getvalue()
         left = sorted(path.name for path in last.parent.iterdir())
         assert left == [f"step-{step:08}" for step in (2, 6, 8, 10, 12)], left
@@ -489,7 +500,7 @@ def full_disk() -> None:
             assert str(error) == f"{line}none", error
         else:
             raise AssertionError("it was not saved")
-        assert list((directory / "stopped" / names.CHECKPOINT).iterdir()) == []
+        assert list((directory / "stopped" / run_directory.CHECKPOINT).iterdir()) == []
     files.write_part = original
 
 
@@ -516,7 +527,7 @@ def refused() -> None:
         EVENTS.planned["data", 8] = raising(Killed())
         with contextlib.suppress(Killed):
             train(good, checkpoint={"every_steps": 3})
-        checkpoint = Path(names.CHECKPOINT, "step-00000006")
+        checkpoint = Path(run_directory.CHECKPOINT, "step-00000006")
 
         def meta(**changes: Any) -> Callable[[Path], None]:
             def change(path: Path) -> None:
@@ -566,7 +577,7 @@ def refused() -> None:
             (pickled([1]), {}, "worker-1.pt holds a list"),
             (pickled({"replica": {}}), {}, "it has the entries"),
             (
-                lambda path: os.truncate(path.parent.parent / names.STEPS, 300),
+                lambda path: os.truncate(path.parent.parent / run_directory.STEPS, 300),
                 {},
                 "steps.csv has 0 of 6 rows",
             ),
@@ -588,8 +599,8 @@ def refused() -> None:
             assert contents(bad) == before, message
             assert line.startswith(f"{bad / checkpoint}: ") and message in line and "\n" not in line, (message, line)
             assert line.endswith(
-                f"remove step-00000006 there to go on from step-00000003, or remove {bad / names.CHECKPOINT} to "
-                f"compute the run from its first step"
+                f"remove step-00000006 there to go on from step-00000003, or remove {bad / run_directory.CHECKPOINT} "
+                f"to compute the run from its first step"
             ), line
             COMM.Barrier()
         assert "GRADSWEEP_TEST" not in os.environ
@@ -598,7 +609,7 @@ def refused() -> None:
         for way in ("older", "anew"):
             if COMM.rank == 0:
                 shutil.copytree(good, directory / way)
-                root = directory / way / names.CHECKPOINT
+                root = directory / way / run_directory.CHECKPOINT
                 shutil.rmtree(root if way == "anew" else root / checkpoint.name)
             result = train(directory / way)
             assert result["resumed_after"] == ([] if way == "anew" else [3]), result
@@ -626,7 +637,7 @@ def different() -> None:
                 assert str(error) == f"step {step}: the weights of workers [1] differ from those of worker 0", error
             else:
                 assert step is None
-            assert files.found(directory / str(step) / names.CHECKPOINT) == []
+            assert files.found(directory / str(step) / run_directory.CHECKPOINT) == []
 
 
 if __name__ == "__main__":

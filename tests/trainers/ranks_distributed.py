@@ -27,7 +27,7 @@ def alike(*kinds: str) -> None:
     for kind in kinds:
         with pytest.MonkeyPatch.context() as monkeypatch:
             by_mpi = trained(kind, False, monkeypatch)
-        assert "trainers.distributed" not in sys.modules or kind != kinds[0]
+        assert "trainers.exchange.torch_transport" not in sys.modules or kind != kinds[0]
         runs = []
         for overlap in (False, True):
             with pytest.MonkeyPatch.context() as monkeypatch:
@@ -55,8 +55,8 @@ def means(overlap: str, *names: str) -> None:
 
 def swapped_bytes() -> None:
     """A swap sends its payload and how long that is."""
-    from trainers.distributed import SIZE_BYTES, TorchTransport
-    from trainers.stopwatch import Stopwatch
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.exchange.torch_transport import SIZE_BYTES, TorchTransport
 
     transport = TorchTransport(COMM, Stopwatch(), torch.device("cpu"))
     lane = transport.rounds(transport.courier(False))
@@ -74,9 +74,9 @@ def swapped_bytes() -> None:
 
 def unaddable() -> None:
     """What the backend cannot add is told in one line."""
-    from sweep.run import UsageError
-    from trainers.distributed import TorchTransport
-    from trainers.stopwatch import Stopwatch
+    from gradsweep.run_directory import UsageError
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.exchange.torch_transport import TorchTransport
 
     transport = TorchTransport(COMM, Stopwatch(), torch.device("cpu"))
     with pytest.raises(UsageError) as raised:
@@ -90,9 +90,10 @@ def whole() -> None:
     """A run from its config to result.json, with a checkpoint, and what is left of torch.distributed afterwards."""
     from tests.trainers.arrays import random_arrays
     from tests.trainers.test_config import composed
-    from trainers import config as options
-    from trainers import data, loop
+    from trainers import data
+    from trainers.config import run_config as options
     from trainers.data.batches import Shard
+    from trainers.training import loop
 
     results = []
     for transport in ("mpi", "torch"):
@@ -112,13 +113,15 @@ def whole() -> None:
 
 def on_gpus() -> None:
     """NCCL: the mean of the payloads, on every GPU, with messages that never leave it."""
-    from compressors import Key, build, memory
-    from compressors.policy import Policy, Selector
-    from trainers import config as options
-    from trainers import exchange, staging
-    from trainers.flat import Unit
+    from compressors import Key, build
+    from compressors.memories import base as memory
+    from compressors.policy.policy import Policy, Selector
+    from trainers.config import run_config as options
+    from trainers.devices.stopwatch import Stopwatch
+    from trainers.exchange import base as exchange
+    from trainers.gradients.flat import Unit
     from trainers.lanes.base import MessageLane
-    from trainers.stopwatch import Stopwatch
+    from trainers.mpi import staging
 
     device = torch.device("cuda", COMM.rank)
     torch.cuda.set_device(device)

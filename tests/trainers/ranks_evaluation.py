@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from sweep import run as names
+from gradsweep import run_directory
 from tests.trainers import ranks_checkpoint as checkpoints
 from tests.trainers.ranks import main
 from tests.trainers.ranks_checkpoint import ARRAYS, COMM, EPOCHS, EVENTS, PER_EPOCH, STEPS, Killed, raising
-from trainers import assembly, averaging, evaluation
-from trainers.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data.batches import Shard
+from trainers.mpi import averaging
 from trainers.options.algorithms import LocalSGD
 from trainers.options.exchanges import Allreduce
-from trainers.replica import Replica
+from trainers.replica.replica import Replica
+from trainers.training import assembly, evaluation
 
 APART: dict[str, Any] = {"algorithm": "dpsgd", "compressor": "none", "memory": "none"}
 algorithm_of = assembly.algorithm_of
@@ -149,9 +150,15 @@ def whole_runs() -> None:
     """What is written, without and with local models; a resume cuts it and changes nothing."""
     with checkpoints.folder() as folder, workers_apart():
         result = checkpoints.train(folder / "whole", **APART)
-        epochs, models = table(folder / "whole" / names.EPOCHS), table(folder / "whole" / names.LOCAL_MODELS)
-        assert tuple(epochs[0]) == (*names.EPOCH_COLUMNS, *names.LOCAL_EPOCH_COLUMNS) and len(epochs) == EPOCHS
-        assert tuple(models[0]) == names.LOCAL_MODEL_COLUMNS
+        epochs, models = (
+            table(folder / "whole" / run_directory.EPOCHS),
+            table(folder / "whole" / run_directory.LOCAL_MODELS),
+        )
+        assert (
+            tuple(epochs[0]) == (*run_directory.EPOCH_COLUMNS, *run_directory.LOCAL_EPOCH_COLUMNS)
+            and len(epochs) == EPOCHS
+        )
+        assert tuple(models[0]) == run_directory.LOCAL_MODEL_COLUMNS
         places = [(int(row["epoch"]), int(row["worker"])) for row in models]
         assert places == [(epoch, worker) for epoch in (1, 2, 3) for worker in range(COMM.size)]
         for epoch in epochs:
@@ -172,17 +179,19 @@ def whole_runs() -> None:
 
         without = checkpoints.train(folder / "without", **{**APART, "algorithm": WITHOUT})
         assert without["local_accuracy"] is None and without["consensus_distance"] == result["consensus_distance"]
-        for rows in (table(folder / "without" / name) for name in (names.EPOCHS, names.LOCAL_MODELS)):
-            empty = ["test_loss", "test_accuracy"] if "worker" in rows[0] else list(names.LOCAL_EPOCH_COLUMNS[:-1])
+        for rows in (table(folder / "without" / name) for name in (run_directory.EPOCHS, run_directory.LOCAL_MODELS)):
+            empty = (
+                ["test_loss", "test_accuracy"] if "worker" in rows[0] else list(run_directory.LOCAL_EPOCH_COLUMNS[:-1])
+            )
             assert {row[name] for row in rows for name in empty} == {""}
         assert [row["distance"] for row in rows] == [row["distance"] for row in models]
-        assert [row["test_loss"] for row in table(folder / "without" / names.EPOCHS)] == [
+        assert [row["test_loss"] for row in table(folder / "without" / run_directory.EPOCHS)] == [
             row["test_loss"] for row in epochs
         ]
     with checkpoints.folder() as folder:
         result = checkpoints.train(folder, algorithm="sgd")
-        assert not (folder / names.LOCAL_MODELS).exists()
-        assert tuple(table(folder / names.EPOCHS)[0]) == names.EPOCH_COLUMNS
+        assert not (folder / run_directory.LOCAL_MODELS).exists()
+        assert tuple(table(folder / run_directory.EPOCHS)[0]) == run_directory.EPOCH_COLUMNS
         assert not {"local_accuracy", "local_accuracy_least", "consensus_distance"} & set(result)
 
 
@@ -199,12 +208,12 @@ def resumed(folder: Path) -> None:
         with contextlib.suppress(Killed):
             checkpoints.train(parts, **APART, checkpoint={"every_steps": 3, "every_epochs": 1})
         COMM.Barrier()
-        known = (parts / names.LOCAL_MODELS).read_text()
+        known = (parts / run_directory.LOCAL_MODELS).read_text()
         result = checkpoints.train(parts, **APART, checkpoint={"every_steps": 3, "every_epochs": 1})
         assert result["resumed_after"]
         checkpoints.require_equal(whole, parts, (place, step))
         assert checkpoints.weights() == expected, (place, step)
-        assert (parts / names.LOCAL_MODELS).read_text().startswith(known)
+        assert (parts / run_directory.LOCAL_MODELS).read_text().startswith(known)
 
 
 def all_of_it() -> None:

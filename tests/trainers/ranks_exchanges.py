@@ -13,23 +13,27 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import Compressor, Key, memory
-from compressors.policy import Policy, Selector
+from compressors import Compressor, Key
+from compressors.memories import base as memory
+from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import SHAPES, main, tensor
 from tests.trainers.ranks_memories import BODY, CHANGING, epoch_of, local_gradient, new_units, rate
 from tests.trainers.test_config import composed
-from trainers import compatibility, exchange, recorder, staging, stopping
-from trainers import config as options
+from trainers.config import run_config as options
 from trainers.data.batches import Shard
-from trainers.flat import Flat, Unit
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base as exchange
+from trainers.gradients.flat import Flat, Unit
 from trainers.lanes import serving
 from trainers.lanes.second import Second
 from trainers.lanes.sharding import shared_out
-from trainers.loop import train
-from trainers.replica import Replica
-from trainers.stopwatch import Stopwatch
+from trainers.mpi import staging, stopping
+from trainers.recording import recorder
+from trainers.replica.replica import Replica
+from trainers.rules import compressors as compatibility
+from trainers.training.loop import train
 
 COMM = MPI.COMM_WORLD
 
@@ -406,7 +410,7 @@ def nodes_of_gpus() -> None:
 
 def runs_of_memory() -> None:
     """Gradients that lie side by side travel together."""
-    from trainers.exchanges.hierarchical import contiguous
+    from trainers.exchange.hierarchical import contiguous
 
     whole, other = torch.arange(12.0), torch.zeros(3)
     parts = [whole[:4].view(2, 2), whole[4:6], other, whole[6:9], whole[10:]]

@@ -11,15 +11,17 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from compressors.policy import Selector
+from compressors.policy.policy import Selector
 from tests.trainers.ranks import main
-from trainers import config as options
-from trainers import exchange, loop, models
-from trainers.exchange import Traffic
-from trainers.flat import Flat
-from trainers.gossip.exchange import Gossip
-from trainers.stopwatch import Stopwatch
+from trainers import models
+from trainers.config import run_config as options
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base
+from trainers.exchange.base import Traffic
+from trainers.exchange.gossip import Gossip
+from trainers.gradients.flat import Flat
 from trainers.topology import Mixing
+from trainers.training import loop
 
 COMM = MPI.COMM_WORLD
 
@@ -55,7 +57,7 @@ def measure(file: str) -> None:
         selector = Selector(run.policy, run.compressor, described, 1)
         mixing = Mixing((np.eye(1),)) if run.decentralised else None
         parts = (run.exchange, MPI.COMM_SELF, units, selector, run.memory, run.seed, Stopwatch())
-        exchanger = exchange.build(*parts, mixing=mixing)
+        exchanger = base.build(*parts, mixing=mixing)
         traffic = sent(exchanger) if isinstance(exchanger, Gossip) else exchanger.mean(100, epoch=10)
         shapes = [tuple(unit.gradient.shape) for unit in units]
         found[name] = {"parameters": len(flat), "payload_bytes": traffic.payload_bytes, "shapes": shapes}

@@ -16,8 +16,8 @@ from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import main
 from tests.trainers.ranks_algorithms import COMM, PLAIN, Run, close, everyone, same
 from trainers.algorithms.gossiping import Gossiping
-from trainers.exchange import Traffic
-from trainers.gossip.exchange import Gossip
+from trainers.exchange.base import Traffic
+from trainers.exchange.gossip import Gossip
 
 LATE = "combine_then_adapt"
 PLAIN_SGD = {**PLAIN, "weight_decay": 0.0}

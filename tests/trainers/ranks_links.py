@@ -7,11 +7,12 @@ from pathlib import Path
 import yaml
 from mpi4py import MPI
 
-from sweep import run as names
+from gradsweep import run_directory
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
 from trainers import __main__ as rank
-from trainers import config, links
+from trainers.config import run_config
+from trainers.network import links
 from trainers.options.networks import Emulated
 
 COMM = MPI.COMM_WORLD
@@ -58,13 +59,13 @@ def again() -> None:
 
 def trained(network: str, place: str) -> None:
     directory = Path(place)
-    resolved = config.resolve(
+    resolved = run_config.resolve(
         composed(network=network, workers=COMM.size, max_steps=3, data={"root": str(directory / "data")})
     )
     if COMM.rank == 0:
-        (directory / names.CONFIG).write_text(yaml.safe_dump(resolved))
+        (directory / run_directory.CONFIG).write_text(yaml.safe_dump(resolved))
     COMM.Barrier()
-    rank.train_run(config.load(directory / names.CONFIG), COMM, directory)
+    rank.train_run(run_config.load(directory / run_directory.CONFIG), COMM, directory)
 
 
 if __name__ == "__main__":

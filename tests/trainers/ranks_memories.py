@@ -14,19 +14,22 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import memory
 from compressors.kernels.reference import sums
-from compressors.memory import Keeping
-from compressors.policy import Policy, Selector
-from sweep.run import UsageError
+from compressors.memories import base as memory
+from compressors.memories.base import Keeping
+from compressors.policy.policy import Policy, Selector
+from gradsweep.run_directory import UsageError
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, exchange_for, main
 from tests.trainers.test_config import composed
-from trainers import config as options
-from trainers import data, exchange, loop, sizes
-from trainers.flat import Unit
-from trainers.sizes import MessageTooLarge
-from trainers.stopwatch import Stopwatch
+from trainers import data
+from trainers.config import run_config as options
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base as exchange
+from trainers.gradients.flat import Unit
+from trainers.mpi import message_sizes
+from trainers.mpi.message_sizes import MessageTooLarge
+from trainers.training import loop
 
 COMM = MPI.COMM_WORLD
 
@@ -354,7 +357,7 @@ def too_large() -> None:
             member = dataclasses.replace(member, ratio=0.5)  # type: ignore[call-arg]
         units = new_units(shapes)
         exchanger, comm = new_exchange(member, memory.build("none"), {}, units, exchange_name)
-        sizes.LARGEST_COUNT, before = limit, sizes.LARGEST_COUNT
+        message_sizes.LARGEST_COUNT, before = limit, message_sizes.LARGEST_COUNT
         try:
             one_step(exchanger, comm, 1)
         except MessageTooLarge as error:
@@ -362,7 +365,7 @@ def too_large() -> None:
         else:
             raise AssertionError((name, exchange_name))
         finally:
-            sizes.LARGEST_COUNT = before
+            message_sizes.LARGEST_COUNT = before
         COMM.Barrier()
 
 

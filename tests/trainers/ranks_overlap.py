@@ -13,13 +13,14 @@ from tests.trainers import ranks
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import NO_MOMENTUM, composed
-from trainers import assembly, exchange
-from trainers import config as options
+from trainers.config import run_config as options
 from trainers.data.batches import Shard
+from trainers.devices.stopwatch import MEASURE, Stopwatch
+from trainers.exchange import base
 from trainers.lanes import summing
 from trainers.lanes.courier import ThreadCourier
-from trainers.replica import Replica
-from trainers.stopwatch import MEASURE, Stopwatch
+from trainers.replica.replica import Replica
+from trainers.training import assembly
 
 COMM = MPI.COMM_WORLD
 SAMPLES, BATCH, STEPS = 12 + 2, 12, 4  # the second batch of an epoch has 2 samples: some worker has none
@@ -105,7 +106,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
 
 def small_parts() -> None:
     """Cut messages, and sums, into parts of a few units each."""
-    exchange.PART_BYTES, summing.SEGMENT_BYTES = 2**11, 2**10  # type: ignore[attr-defined]
+    base.PART_BYTES, summing.SEGMENT_BYTES = 2**11, 2**10  # type: ignore[attr-defined]
 
 
 def alike(*kinds: str) -> None:

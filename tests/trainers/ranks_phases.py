@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
-from sweep import run as names
+from gradsweep import run_directory
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
-from trainers import assembly, data, loop, stopping
-from trainers import config as options
+from trainers import data
+from trainers.config import run_config as options
 from trainers.data.feeds import Batch, Feed
-from trainers.replica import Replica
+from trainers.mpi import stopping
+from trainers.replica.replica import Replica
+from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
 PHASES = [{"epoch": 0, "size": 8}, {"epoch": 1, "size": 12, "batch": 3}, {"epoch": 3, "size": 16, "batch": 5}]
@@ -100,19 +102,21 @@ def resumed() -> None:
 
     whole = root / "whole"
     result = train(whole)
-    assert (result["status"], result["steps"]) == (names.DONE, len(SAMPLES)), result
+    assert (result["status"], result["steps"]) == (run_directory.DONE, len(SAMPLES)), result
     assert (Watched.seen, Watched.tested) == (SIZES, [8, 12, 12, 16])
-    expected = {name: rows(whole, name) for name in (names.STEPS, names.EPOCHS)}
-    assert [int(row["samples"]) for row in expected[names.STEPS]] == SAMPLES
+    expected = {name: rows(whole, name) for name in (run_directory.STEPS, run_directory.EPOCHS)}
+    assert [int(row["samples"]) for row in expected[run_directory.STEPS]] == SAMPLES
     lines = [0.5 - 0.4 * (epoch + (i + 1) / n - 1) / 3 for epoch, n in ((1, 4), (2, 4), (3, 2)) for i in range(n)]
     rates = [0.1 * factor for factor in (1 / 3, 2 / 3, 1.0, *lines)]
-    assert all(abs(float(row["lr"]) / rate - 1) < 1e-6 for row, rate in zip(expected[names.STEPS], rates, strict=True))
+    assert all(
+        abs(float(row["lr"]) / rate - 1) < 1e-6 for row, rate in zip(expected[run_directory.STEPS], rates, strict=True)
+    )
     for place, numbers in (("step", (1, 3, 4, 10, 11, 12)), ("test", (1, 3))):  # within phases, and at their ends
         for number in numbers:
             parts = root / f"{place}-{number}"
             result = train(parts, place, number)
-            assert result["status"] == names.PREEMPTED, (place, number, result)
-            assert train(parts)["status"] == names.DONE
+            assert result["status"] == run_directory.PREEMPTED, (place, number, result)
+            assert train(parts)["status"] == run_directory.DONE
             for name, rows_of_whole in expected.items():
                 for mine, theirs in itertools.zip_longest(rows(parts, name), rows_of_whole):
                     assert mine == theirs, (place, number, name, mine, theirs)

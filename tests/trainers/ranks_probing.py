@@ -10,8 +10,8 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.trainers.ranks import main
-from trainers import clocks, probing
-from trainers.clocks import CommonClock
+from trainers.network import clocks, collective_times
+from trainers.network.clocks import CommonClock
 
 COMM = MPI.COMM_WORLD
 
@@ -30,11 +30,11 @@ class Counting:
 def operations() -> None:
     """What is called is what training calls, with the bytes that are told; and it works."""
     sizes = [4, 64, 2**22 + 64]
-    for collective in probing.ALGORITHMS:
-        told = [size for size, _ in probing.operations(Counting(), collective, sizes)]  # type: ignore[arg-type]
+    for collective in collective_times.ALGORITHMS:
+        told = [size for size, _ in collective_times.operations(Counting(), collective, sizes)]  # type: ignore[arg-type]
         parts = [COMM.size * max(1, size // COMM.size) for size in sizes]
         assert told == (parts if collective == "alltoall" else sizes)
-        for _, operation in probing.operations(COMM, collective, sizes):
+        for _, operation in collective_times.operations(COMM, collective, sizes):
             operation()
     for name, each, call in (
         ("allreduce", 2**22 + 64, "Allreduce"),
@@ -42,7 +42,7 @@ def operations() -> None:
         ("allgather", 64, "Allgatherv"),
     ):
         comm = Counting()
-        ((_, operation),) = probing.operations(comm, name, [each])
+        ((_, operation),) = collective_times.operations(comm, name, [each])
         operation()
         names, arguments = zip(*comm.calls, strict=True)
         assert set(names) == {call}
@@ -56,8 +56,8 @@ def operations() -> None:
 
 def probe(seconds: str, largest: str) -> None:
     """All ranks measure the same points, and rank 0's lines are through them."""
-    probing.LARGEST = int(largest)
-    found = probing.Probe(COMM, float(seconds), 1e-4).run()
+    collective_times.LARGEST = int(largest)
+    found = collective_times.Probe(COMM, float(seconds), 1e-4).run()
     everyone = COMM.allgather(found)
     assert all(one == found for one in everyone)
     assert list(found) == ["allreduce", "allgather", "alltoall", "bcast"]
@@ -77,12 +77,12 @@ def probe(seconds: str, largest: str) -> None:
 
 def left_out() -> None:
     """What there is no time for, or no memory, is left out, and that is told."""
-    slow = probing.Probe(COMM, 1.0, 1e-4)
+    slow = collective_times.Probe(COMM, 1.0, 1e-4)
     slow._together = lambda operation, repeats, each: np.full(repeats, 0.11)  # type: ignore[method-assign]
     found = slow.collective("allreduce", [4, 8, 16, 32], 0.2)
     assert [point["bytes"] for point in found["points"]] == [4]
     assert found["left_out"] == {"from_bytes": 8, "for_lack_of": "time"}
-    small = probing.Probe(COMM, 1.0, 1e-4)
+    small = collective_times.Probe(COMM, 1.0, 1e-4)
     small._fitting["allgather"] = 8
     found = small.collective("allgather", [4, 8, 16, 32], 10.0)
     assert [point["bytes"] for point in found["points"]] == [4, 8]
@@ -91,7 +91,7 @@ def left_out() -> None:
 
 def no_time() -> None:
     """Where messages take long whole collectives are left out: a probe ends when it is to."""
-    probe, calls = probing.Probe(COMM, 0.5, 1e-4), []
+    probe, calls = collective_times.Probe(COMM, 0.5, 1e-4), []
 
     def together(operation: object, repeats: int, each: float) -> Any:
         calls.append(repeats)

@@ -17,16 +17,16 @@ from torch import nn
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import exchange_of, main
 from tests.trainers.test_config import composed
-from trainers import config as options
 from trainers import models
+from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
-from trainers.flat import Unit
-from trainers.loop import train
+from trainers.devices.stopwatch import Stopwatch
+from trainers.gradients.flat import Unit
 from trainers.options.sections import LossScale
-from trainers.precision import LossScaler, ScaleExhausted
-from trainers.replica import Replica
-from trainers.stopwatch import Stopwatch
+from trainers.replica.precision import LossScaler, ScaleExhausted
+from trainers.replica.replica import Replica
+from trainers.training.loop import train
 
 COMM = MPI.COMM_WORLD
 SHAPE = (1, 8, 8)

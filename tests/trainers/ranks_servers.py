@@ -12,34 +12,37 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import memory
-from compressors.policy import Policy, Selector
-from sweep import run as names
+from compressors.memories import base as memory
+from compressors.policy.policy import Policy, Selector
+from gradsweep import run_directory
 from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import SHAPES, main
 from tests.trainers.ranks_checkpoint import PER_EPOCH, STEPS, figures, folder, require_equal, rows, weights
 from tests.trainers.ranks_memories import local_gradient
 from tests.trainers.test_config import composed
-from trainers import config as options
-from trainers import exchange, loop, optimizers, stopping
-from trainers.assembly import Updating
-from trainers.clipping import Clipping
-from trainers.exchanges.dedicated import Dedicated
-from trainers.flat import Flat, Unit
+from trainers import optimizers
+from trainers.config import run_config as options
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base as exchange
+from trainers.exchange.dedicated_server import Dedicated
+from trainers.gradients.clipping import Clipping
+from trainers.gradients.flat import Flat, Unit
+from trainers.lanes.server_link import Head
+from trainers.mpi import stopping
 from trainers.options.optimizers import SGD
 from trainers.servers import Link
 from trainers.servers.asynchronous import AsynchronousServer
 from trainers.servers.base import Server
-from trainers.servers.link import Head
 from trainers.servers.synchronous import SynchronousServer
-from trainers.stopwatch import Stopwatch
+from trainers.training import loop
+from trainers.training.assembly import Updating
 
 COMM = MPI.COMM_WORLD
 WORKERS = COMM.size - 1
 SERVES = COMM.rank == WORKERS
 TOGETHER = COMM.Split(int(SERVES), COMM.rank)
 """The workers; of the server, itself."""
-ENDED = {"status": names.DONE, "reason": None, "steps": 0}
+ENDED = {"status": run_directory.DONE, "reason": None, "steps": 0}
 
 
 # Whole runs
@@ -94,7 +97,7 @@ DEDICATED = {"placement": "dedicated"}
 
 def as_colocated() -> None:
     """The same numbers to the bit as with the server on worker 0, but for what is sent."""
-    sent = names.STEPS, names.EPOCHS
+    sent = run_directory.STEPS, run_directory.EPOCHS
     for given, changes in RUNS:
         with folder() as directory:
             one, other = directory / "colocated", directory / "dedicated"
@@ -104,7 +107,7 @@ def as_colocated() -> None:
             expected = weights() if not SERVES else b""
             result = train(other, {**given, **DEDICATED}, **changes)
             if SERVES:
-                assert result == {"status": names.DONE, "reason": None, "steps": STEPS}
+                assert result == {"status": run_directory.DONE, "reason": None, "steps": STEPS}
                 continue
             assert weights() == expected, changes
             here = figures(result)
@@ -127,7 +130,7 @@ def going_on() -> None:
                 os.kill(os.getpid(), signal.SIGUSR1)
             result = preempted(parts, {**given, **DEDICATED}, **changes)
             saved = result["steps"]
-            assert result["status"] == names.PREEMPTED and 1 < saved < STEPS, (result, changes)
+            assert result["status"] == run_directory.PREEMPTED and 1 < saved < STEPS, (result, changes)
             result = train(parts, {**given, **DEDICATED}, **changes)
             if SERVES:
                 continue
@@ -173,9 +176,11 @@ def one_worker() -> None:
                 os.kill(os.getpid(), signal.SIGUSR1)
             else:
                 assert weights() == expected, changes
-                assert [row[:6] for row in rows(one, names.STEPS)] == [row[:6] for row in rows(other, names.STEPS)]
+                assert [row[:6] for row in rows(one, run_directory.STEPS)] == [
+                    row[:6] for row in rows(other, run_directory.STEPS)
+                ]
                 assert result["staleness"] == {"mean": 0.0, "max": 0}
-            assert preempted(parts, ASYNCHRONOUS, **changes)["status"] == names.PREEMPTED
+            assert preempted(parts, ASYNCHRONOUS, **changes)["status"] == run_directory.PREEMPTED
             result = train(parts, ASYNCHRONOUS, **changes)
             if not SERVES:
                 assert weights() == expected and result["resumed_after"][0] < STEPS, changes
@@ -191,18 +196,18 @@ def asynchronous_run() -> None:
         one, parts = directory / "one", directory / "parts"
         result = train(one, ASYNCHRONOUS, **changes, checkpoint={"every_steps": 3, "final": True})
         if not SERVES:
-            assert result["status"] == names.DONE and len(rows(one, names.STEPS)) == STEPS
+            assert result["status"] == run_directory.DONE and len(rows(one, run_directory.STEPS)) == STEPS
             assert ("staleness" in result) == (COMM.rank == 0)
             if COMM.rank == 0:
                 assert 0 <= result["staleness"]["mean"] <= result["staleness"]["max"]
             # the parameters are those that were judged at the end of the last epoch: the same on all workers
             assert len(set(TOGETHER.allgather(weights_only()))) == 1
         stopped = train_until_signal(parts, PER_EPOCH + 1, **changes)
-        assert stopped["status"] == names.PREEMPTED, stopped
+        assert stopped["status"] == run_directory.PREEMPTED, stopped
         result = train(parts, ASYNCHRONOUS, **changes)
         if not SERVES:
-            assert result["status"] == names.DONE and result["resumed_after"] == [stopped["steps"]]
-            assert [row[0] for row in rows(parts, names.STEPS)] == [str(step) for step in range(1, STEPS + 1)]
+            assert result["status"] == run_directory.DONE and result["resumed_after"] == [stopped["steps"]]
+            assert [row[0] for row in rows(parts, run_directory.STEPS)] == [str(step) for step in range(1, STEPS + 1)]
 
 
 def weights_only() -> bytes:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from compressors.parameters import InvalidParameter
-from sweep.run import UsageError
+from gradsweep.parameters import InvalidParameter
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
-from trainers import config as configs
-from trainers import training_rules
+from trainers.config import run_config as configs
 from trainers.options.algorithms import LocalSGD
+from trainers.rules import training
 
 MODULE = "tests.trainers.ranks_algorithms"
 
@@ -84,23 +84,23 @@ def test_what_goes_together_is_not_refused() -> None:
 
 def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
     run = configs.parse(composed(algorithm={"name": "local_sgd", "steps": 500}))
-    training_rules.check_length(run, 8000)  # 8 epochs of 63 steps
+    training.check_length(run, 8000)  # 8 epochs of 63 steps
     with pytest.raises(UsageError, match="algorithm.steps=500: valid is an integer up to 96, or nothing"):
-        training_rules.check_length(run, 1437)
+        training.check_length(run, 1437)
 
 
 def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known() -> None:
     late = {"name": "powersgd", "start_step": 97}
     run = configs.parse(composed(compressor=late))
-    training_rules.check_length(run, 8000)
+    training.check_length(run, 8000)
     with pytest.raises(UsageError, match=r"^compressor.start_step=97: valid is an integer up to the number of steps"):
-        training_rules.check_length(run, 1437)  # 8 epochs of 12 steps
+        training.check_length(run, 1437)  # 8 epochs of 12 steps
     configs.resolve(composed(compressor=late, max_steps=97))
     with pytest.raises(UsageError, match=r"^compressor.start_step=97: .* number of steps \(20\)"):
         configs.resolve(composed(compressor=late, max_steps=20))
     one = configs.parse(composed(policy={"patterns": [{"match": "weight", "compressor": late}]}))
     with pytest.raises(UsageError, match=r"^policy.patterns: powersgd.start_step=97: valid is an integer up to"):
-        training_rules.check_length(one, 1437)
+        training.check_length(one, 1437)
 
 
 def test_nesterov_outside_needs_momentum() -> None:

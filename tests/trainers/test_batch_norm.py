@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.trainers.test_exchange import mpirun
-from trainers import batch_norm
+from trainers.replica import batch_norm
 
 PROGRAM = "tests.trainers.ranks_replica"
 

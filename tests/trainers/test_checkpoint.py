@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import plan
-from sweep import run as names
-from sweep.mpirun import Attempt, MpiRun
-from sweep.run import Run, UsageError, keep_rows, runs_of
-from sweep.settings import MpiSettings
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError, keep_rows, runs_of
+from sweep.attempts.mpirun import Attempt, MpiRun
+from sweep.directory import run_layout
+from sweep.settings.sweep import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers.checkpoint.state import described
-from trainers.config import parse, resolve
+from trainers.config.run_config import parse, resolve
 
 PROGRAM = "tests.trainers.ranks_checkpoint"
 GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compressor=topk", "memory=residual")
@@ -39,12 +39,12 @@ def test_a_run_goes_on_as_if_nothing_had_happened(workers: int, functions: str) 
 
 
 def losses(run: Run) -> list[tuple[str, ...]]:
-    with run.path(names.STEPS).open() as file:
+    with run.path(run_directory.STEPS).open() as file:
         return [(row["step"], row["loss"], row["accuracy"], row["memory_norm"]) for row in csv.DictReader(file)]
 
 
 def steps_of(run: Run) -> int:
-    row = names.last_row(run.path(names.STEPS))
+    row = run_directory.last_row(run.path(run_directory.STEPS))
     return int(row["step"]) if row else 0
 
 
@@ -58,14 +58,14 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
             epochs=40, compressor="topk", memory="residual", data={"root": str(digits)}, checkpoint=settings
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
-        (run,) = plan.lay_out(tmp_path / name, [plan.Point(config, {})])
+        (run,) = run_layout.lay_out(tmp_path / name, [run_layout.Point(config, {})])
         return MpiRun(str(run.directory), 2, 1, mpi.program(), mpi.environment).start([0, 1])
 
     first = attempt("parts")
     run = first.run
     eventually(lambda: steps_of(run))
     first.preempt()
-    assert eventually(first.poll, 60) == names.PREEMPTED
+    assert eventually(first.poll, 60) == run_directory.PREEMPTED
     saved = steps_of(run)
     reason = f"SIGUSR1: saved at step {saved}; a resume goes on from there"
     assert first.reason == run.state()["reason"] == reason
@@ -74,12 +74,16 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
     second = attempt("parts", every_steps=40)
     eventually(lambda: steps_of(run) > saved + 80)
     os.kill(ranks_of(run)[-1], signal.SIGKILL)
-    assert eventually(second.poll, 60) == names.FAILED
+    assert eventually(second.poll, 60) == run_directory.FAILED
 
     third = attempt("parts")
-    assert eventually(third.poll, 120) == names.DONE, third.reason
-    assert [one["status"] for one in run.state()["attempts"]] == [names.PREEMPTED, names.FAILED, names.DONE]
-    assert not run.path(names.CHECKPOINT).exists()
+    assert eventually(third.poll, 120) == run_directory.DONE, third.reason
+    assert [one["status"] for one in run.state()["attempts"]] == [
+        run_directory.PREEMPTED,
+        run_directory.FAILED,
+        run_directory.DONE,
+    ]
+    assert not run.path(run_directory.CHECKPOINT).exists()
     result = run.result()
     assert result is not None
     after_signal, after_kill = result["resumed_after"]
@@ -87,7 +91,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
     assert result["warmup_steps"] == min(10, saved) + min(10, after_kill - saved) + 10
 
     whole = attempt("whole", every_minutes=None)
-    assert eventually(whole.poll, 120) == names.DONE
+    assert eventually(whole.poll, 120) == run_directory.DONE
     assert whole.run.signature == run.signature, "checkpoints are no part of what a run computes"
     assert losses(whole.run) == losses(run) and len(losses(run)) == 480
 
@@ -103,12 +107,12 @@ def test_the_launcher_passes_the_signal_on_and_begins_nothing_new(
     code, out, err = program.end(120)
     first, second = runs_of(tmp_path / "sweep")
     assert code == 1
-    assert (first.status(), second.status()) == (names.PREEMPTED, names.CANCELLED)
+    assert (first.status(), second.status()) == (run_directory.PREEMPTED, run_directory.CANCELLED)
     assert f"saved at step {steps_of(first)}" in out and "SIGUSR1 came before its turn" in out
     assert not second.attempt_numbers()
     again = start(*grid, "seed=1", "sweep.resume=sweep", without=PLAYED)
     code, out, err = again.end(200)
-    assert (code, first.status()) == (0, names.DONE), out + err
+    assert (code, first.status()) == (0, run_directory.DONE), out + err
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_a_checkpoint_of_an_earlier_version_has_no_network() -> None:
 
 
 def test_rows_are_cut(tmp_path: Path) -> None:
-    path = tmp_path / names.STEPS
+    path = tmp_path / run_directory.STEPS
     path.write_text("a,b\n1,2\n3,4\n5,")
     with pytest.raises(ValueError, match=r"steps\.csv has 2 of 3 rows"):
         keep_rows(path, 3)

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from compressors import InvalidParameter
-from compressors.commands import parsing
+from compressors.commands import method_specs
 from compressors.kernels import backend
-from sweep.run import UsageError
-from trainers.gossip import __main__ as command
-from trainers.gossip import tuning
-from trainers.gossip.consensus import SCHEMES, Channel, Course, Gossip, run, start_vectors
-from trainers.gossip.tuning import STEPSIZES, representative, tuned
+from gradsweep.run_directory import UsageError
+from trainers.consensus import __main__ as command
+from trainers.consensus import stepsize_tuning
+from trainers.consensus.simulate import SCHEMES, Channel, Course, Gossip, run, start_vectors
+from trainers.consensus.stepsize_tuning import STEPSIZES, representative, tuned
 from trainers.options.topologies import TOPOLOGIES
 from trainers.topology import Mixing, build
 
@@ -41,7 +41,7 @@ def gossip(
     stepsize: float = 1.0,
     shapes: tuple[tuple[int, ...], ...] = ((D,),),
 ) -> Gossip:
-    channel = Channel(parsing.parse(compressor), shapes, workers, 0)
+    channel = Channel(method_specs.parse(compressor), shapes, workers, 0)
     start = start_vectors(workers, channel.dimension, 0)
     return SCHEMES[scheme](start, mixing_of(topology, workers), channel, stepsize)
 
@@ -108,7 +108,7 @@ def test_choco_is_exact_gossip_of_its_estimates() -> None:
 def test_what_is_compressed_and_how_much_is_sent() -> None:
     """Units are compressed one by one, each worker draws its own numbers, and bits count every neighbour."""
     course = run(gossip("q2", workers=5, compressor="qsgd", shapes=((100,), (20, 10))), 3)
-    qsgd = parsing.parse("qsgd")
+    qsgd = method_specs.parse("qsgd")
     sizes = [qsgd.payload_size(shape) for shape in ((100,), (20, 10))]
     message = sum(-(-size // 4) * 4 for size in sizes if size is not None)
     assert course.bits.tolist() == [0, 16 * message, 32 * message, 48 * message]
@@ -133,7 +133,7 @@ def test_estimates_want_one_symmetric_graph(name: str) -> None:
 
 
 def remaining(scheme: str, mixing: Mixing, compressor: str, stepsize: float, iterations: int) -> float:
-    channel = Channel(parsing.parse(compressor), [(100,)], mixing.workers, 0)
+    channel = Channel(method_specs.parse(compressor), [(100,)], mixing.workers, 0)
     start = start_vectors(mixing.workers, 100, 0).float()
     course = run(SCHEMES[scheme](start, mixing, channel, stepsize), iterations)
     return float(mixing.workers * course.errors[-1] + course.estimate_errors[-1])
@@ -146,7 +146,7 @@ def remaining(scheme: str, mixing: Mixing, compressor: str, stepsize: float, ite
 def test_the_search_finds_about_the_best(topology: str, workers: int, compressor: str) -> None:
     """Of the candidates, each of which goes all the way here, the best is beside it, and the others are far."""
     mixing = mixing_of(topology, workers)
-    found = STEPSIZES.index(tuned(None, mixing, parsing.parse(compressor), [(100,)], 0))
+    found = STEPSIZES.index(tuned(None, mixing, method_specs.parse(compressor), [(100,)], 0))
     scores = [remaining("choco", mixing, compressor, stepsize, 80) for stepsize in STEPSIZES[9:]]
     assert abs(9 + scores.index(min(scores)) - found) <= 1
     assert min(scores) < 0.1 * sorted(scores)[5]
@@ -154,9 +154,9 @@ def test_the_search_finds_about_the_best(topology: str, workers: int, compressor
 
 def test_the_search_looks_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSqueeze stays in a distance that grows with the stepsize: who is ahead on the way is too large."""
-    monkeypatch.setattr(tuning, "ROUNDS", ((10, 10), (20, 7), (40, 5), (150, 1)))
+    monkeypatch.setattr(stepsize_tuning, "ROUNDS", ((10, 10), (20, 7), (40, 5), (150, 1)))
     mixing, compressor = mixing_of("chain", 3), "topk,ratio=0.2"
-    found = STEPSIZES.index(tuned(None, mixing, parsing.parse(compressor), [(100,)], 0, "deep_squeeze"))
+    found = STEPSIZES.index(tuned(None, mixing, method_specs.parse(compressor), [(100,)], 0, "deep_squeeze"))
     scores = [remaining("deep_squeeze", mixing, compressor, stepsize, 150) for stepsize in STEPSIZES[7:15]]
     assert abs(7 + scores.index(min(scores)) - found) <= 1
     early = [remaining("deep_squeeze", mixing, compressor, stepsize, 20) for stepsize in STEPSIZES[7:15]]
@@ -164,8 +164,8 @@ def test_the_search_looks_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_largest_is_found_where_compression_hardly_matters() -> None:
-    assert tuned(None, mixing_of("ring", 8), parsing.parse("none"), [(D,)], 0) == 1.0
-    assert tuned(None, Mixing((np.eye(1),)), parsing.parse("topk"), [(D,)], 0) == 1.0
+    assert tuned(None, mixing_of("ring", 8), method_specs.parse("none"), [(D,)], 0) == 1.0
+    assert tuned(None, Mixing((np.eye(1),)), method_specs.parse("topk"), [(D,)], 0) == 1.0
 
 
 class Meeting:
@@ -202,7 +202,7 @@ class Rank:
 
 
 def test_the_search_is_the_same_however_many_share_it() -> None:
-    arguments = (mixing_of("ring", 4), parsing.parse("topk,ratio=0.5"), [(100,)], 3)
+    arguments = (mixing_of("ring", 4), method_specs.parse("topk,ratio=0.5"), [(100,)], 3)
     alone = tuned(None, *arguments)
     assert 0.01 < alone <= 1
     for size in (3, 24):
@@ -214,23 +214,23 @@ def test_the_search_is_in_main_memory_whatever_the_kernels(monkeypatch: pytest.M
     monkeypatch.setattr(backend, "_chosen", "triton")
     with pytest.raises(InvalidParameter):
         run(gossip("q2", compressor="qsgd"), 1)
-    assert tuned(None, mixing_of("complete", 3), parsing.parse("qsgd"), [(D,)], 0) > 0.5
+    assert tuned(None, mixing_of("complete", 3), method_specs.parse("qsgd"), [(D,)], 0) > 0.5
 
 
 def test_where_nothing_converges_the_search_says_so() -> None:
     with pytest.raises(UsageError, match=r"^algorithm.consensus_stepsize=tune: valid is a number: .*randomk none from"):
-        tuned(None, mixing_of("ring", 4), parsing.parse("randomk,ratio=0.01,unbiased=true"), [(D,)], 0)
+        tuned(None, mixing_of("ring", 4), method_specs.parse("randomk,ratio=0.01,unbiased=true"), [(D,)], 0)
 
 
 def test_what_the_search_is_made_with() -> None:
     model = [(64,), (64, 3, 3, 3), (512, 512, 3, 3), (256, 512), (0,)]
-    assert representative(parsing.parse("topk,ratio=0.01"), model) == (2000,)
-    assert representative(parsing.parse("topk,ratio=0.00025"), model) == (4000,)
-    assert representative(parsing.parse("qsgd,bucket_size=null,norm=l2"), model) == (8000,)
-    rows, columns = representative(parsing.parse("svd,rank=2"), model)
+    assert representative(method_specs.parse("topk,ratio=0.01"), model) == (2000,)
+    assert representative(method_specs.parse("topk,ratio=0.00025"), model) == (4000,)
+    assert representative(method_specs.parse("qsgd,bucket_size=null,norm=l2"), model) == (8000,)
+    rows, columns = representative(method_specs.parse("svd,rank=2"), model)
     assert rows < columns and 7000 < rows * columns <= 8000
-    assert representative(parsing.parse("topk"), [(30,), (3,)]) == (30,)
-    assert representative(parsing.parse("topk"), []) == (1,)
+    assert representative(method_specs.parse("topk"), [(30,), (3,)]) == (30,)
+    assert representative(method_specs.parse("topk"), []) == (1,)
 
 
 # The command
@@ -274,4 +274,4 @@ def test_what_cannot_be_is_one_line(told: str, said: str, capsys: pytest.Capture
     except SystemExit as error:
         status = error.code
     assert status == 2
-    assert re.fullmatch(f"python -m trainers.gossip: {said}\n", capsys.readouterr().err)
+    assert re.fullmatch(f"python -m trainers.consensus: {said}\n", capsys.readouterr().err)

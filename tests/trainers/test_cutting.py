@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.trainers.test_config import composed
-from trainers import config as configs
 from trainers import models
-from trainers.cutting import cut
-from trainers.flat import Flat
+from trainers.config import run_config as configs
+from trainers.gradients.flat import Flat
+from trainers.gradients.units import cut
 
 LAYERS = [(7, 4), (7,), (7, 7), (7,), (3, 7), (3,)]
 JOINED = [(7 * 4 + 7 + 7 * 7 + 7 + 3 * 7 + 3,)]

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.conftest import ROOT
 from tests.trainers.arrays import random_arrays
 from tests.trainers.test_config import composed
-from trainers import config, data
+from trainers import data
+from trainers.config import run_config
 from trainers.data import store
 from trainers.data.__main__ import main, prepare_runs
 from trainers.data.arrays import of_prepared
@@ -186,7 +187,7 @@ def test_features_come_back_as_they_were(tmp_path: Path) -> None:
 
 def run_of(root: Path, **changes: object) -> dict[str, object]:
     changes = {"data": {"root": str(root)}, **changes}
-    return json.loads(json.dumps(config.resolve(composed(**changes))))  # as the launcher hands it over
+    return json.loads(json.dumps(run_config.resolve(composed(**changes))))  # as the launcher hands it over
 
 
 @pytest.mark.parametrize("size", [1437, 1438, 5000])
@@ -197,7 +198,7 @@ def test_a_batch_may_be_larger_than_the_set(tmp_path: Path, caplog: pytest.LogCa
     assert len(said) == (size > 1437) and all(
         f"{size} samples (workers=4) is more than the 1437" in one for one in said
     )
-    shares = [list(data.feed(config.parse(run), rank, 4).epoch(1)) for rank in range(4)]
+    shares = [list(data.feed(run_config.parse(run), rank, 4).epoch(1)) for rank in range(4)]
     assert all(len(batches) == 1 and batches[0].total == 1437 for batches in shares)
     assert sum(len(batches[0].labels) for batches in shares) == 1437
 
@@ -270,15 +271,15 @@ def test_what_cannot_be_learned_from(
     takes: tuple[str, ...] | None, changes: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if takes:
-        monkeypatch.setattr(config.GROUPS["model"]["mlp"], "takes", takes, raising=False)
+        monkeypatch.setattr(run_config.GROUPS["model"]["mlp"], "takes", takes, raising=False)
     with pytest.raises(UsageError) as error:
-        config.resolve(composed(**changes))
+        run_config.resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("model", "name"), [("resnet", "cifar10"), ("logistic", "epsilon"), ("lstm", "ptb")])
 def test_what_can_be_learned_from(model: str, name: str) -> None:
-    config.resolve(composed(model=model, dataset=name))
+    run_config.resolve(composed(model=model, dataset=name))
 
 
 def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from compressors import Compressor, CorruptPayload, Key, build
-from compressors.decoding import Message
-from trainers.flat import Unit
+from compressors.message import Message
+from trainers.gradients.flat import Unit
 from trainers.lanes.base import Parcel
 from trainers.lanes.decoding import Decoders
-from trainers.sizes import aligned
+from trainers.mpi.message_sizes import aligned
 
 SHAPES = [(7, 5), (3,), (24, 31)]
 WORKERS = 3

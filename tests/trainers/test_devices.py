@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.plan import signature
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from sweep.directory.run_layout import signature
 from tests.trainers.test_config import composed
-from trainers import config, devices, machine, staging
-from trainers.events import EventStopwatch
-from trainers.stopwatch import MEASURE, Stopwatch
+from trainers.config import run_config
+from trainers.devices import choose
+from trainers.devices.gpu_stopwatch import EventStopwatch
+from trainers.devices.stopwatch import MEASURE, Stopwatch
+from trainers.mpi import staging
+from trainers.rules import machine
 
 
-def run(**changes: Any) -> config.RunConfig:
-    return config.parse(composed(**changes))
+def run(**changes: Any) -> run_config.RunConfig:
+    return run_config.parse(composed(**changes))
 
 
 class Ranks:
@@ -50,7 +53,7 @@ class Ranks:
 def test_ranks_get_gpus(changes: dict[str, Any], expected: list[int]) -> None:
     one = run(workers=6, device="cuda", **changes)
     places = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1)]  # four ranks on a node, two on another; three GPUs each
-    assert [devices.gpu_of(one, rank, node_rank, 3) for rank, node_rank in places] == expected
+    assert [choose.gpu_of(one, rank, node_rank, 3) for rank, node_rank in places] == expected
 
 
 @pytest.mark.parametrize(
@@ -62,18 +65,18 @@ def test_ranks_get_gpus(changes: dict[str, Any], expected: list[int]) -> None:
 )
 def test_a_gpu_that_is_not_there_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("[", r"\[")):
-        devices.gpu_of(run(device="cuda", **changes), 1, 1, 3)
+        choose.gpu_of(run(device="cuda", **changes), 1, 1, 3)
 
 
 def test_the_cpu_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert devices.choose(run(), Ranks(False)) == torch.device("cpu")  # type: ignore[arg-type]
+    assert choose.choose(run(), Ranks(False)) == torch.device("cpu")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="device=auto: valid is cpu or cuda where torch sees a GPU on some"):
-        devices.choose(run(), Ranks(True))  # type: ignore[arg-type]
+        choose.choose(run(), Ranks(True))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="device=cuda: this torch .* valid is cpu or auto"):
-        devices.choose(run(device="cuda"), Ranks(False))  # type: ignore[arg-type]
+        choose.choose(run(device="cuda"), Ranks(False))  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: 1 / 0)
-    assert devices.choose(run(device="cpu"), Ranks(True)) == torch.device("cpu")  # type: ignore[arg-type]
+    assert choose.choose(run(device="cpu"), Ranks(True)) == torch.device("cpu")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_what_cannot_work_is_one_line(
 ) -> None:
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: driver)
     with pytest.raises(UsageError) as error:
-        config.resolve(composed(**changes))
+        run_config.resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -120,15 +123,15 @@ def test_compile_needs_a_compiler(device: str, monkeypatch: pytest.MonkeyPatch) 
     found: set[str] = set()
     monkeypatch.setattr(machine.shutil, "which", lambda name: name if name in found else None)
     with pytest.raises(UsageError, match=r"compile=true: valid is false without a C\+\+ compiler"):
-        config.resolve(composed(compile=True, device=device))
+        run_config.resolve(composed(compile=True, device=device))
     found.add("clang++")
-    config.resolve(composed(compile=True, device=device))
+    run_config.resolve(composed(compile=True, device=device))
 
 
 def test_what_can_work_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
     for changes in ({"kernels": "triton", "device": "cuda"}, {"gpus": [0, 0, 1], "workers": 2}, {"gpus_per_node": 1}):
-        config.resolve(composed(**changes))
+        run_config.resolve(composed(**changes))
 
 
 def test_which_gpus_a_run_uses_is_a_place() -> None:
@@ -242,7 +245,7 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GP
 @gpu
 def test_a_gpu_computes_the_gradient_of_the_cpu() -> None:
     from tests.trainers.test_precision import Alone, Blobs, losses
-    from trainers.replica import Replica
+    from trainers.replica.replica import Replica
 
     one = run(workers=1, model={"width": 32})
     found = {}
@@ -279,7 +282,7 @@ def test_messages_are_pinned_and_go_to_and_fro() -> None:
 @pytest.mark.gpu
 @gpu
 def test_events_of_a_gpu_add_up() -> None:
-    watch = devices.stopwatch(torch.device("cuda"))
+    watch = choose.stopwatch(torch.device("cuda"))
     assert isinstance(watch, EventStopwatch)
     x = torch.randn(2000, 2000, device="cuda")
     for _ in watch.steps("data", range(3)):

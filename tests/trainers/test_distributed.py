@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers import __main__ as program
-from trainers import config, distributed, machine
+from trainers.config import run_config
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import torch_transport
 from trainers.lanes.courier import Courier
-from trainers.stopwatch import Stopwatch
+from trainers.rules import machine
 
 MODULE = "tests.trainers.ranks_distributed"
 
@@ -39,18 +41,18 @@ def test_numbers_and_bytes_are_those_of_mpi(workers: int, functions: str) -> Non
 def test_a_torch_without_the_backend_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     with pytest.raises(UsageError, match=r"^exchange.transport=torch: this torch \(.*\) has no nccl; valid is mpi$"):
-        distributed.check_available("nccl")
+        torch_transport.check_available("nccl")
     monkeypatch.setattr(torch.distributed, "is_gloo_available", lambda: True)
-    distributed.check_available("gloo")
+    torch_transport.check_available("gloo")
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     with pytest.raises(UsageError, match="has no gloo; valid is mpi$"):
-        distributed.check_available("gloo")
+        torch_transport.check_available("gloo")
 
 
 def test_gpus_that_ranks_share_are_one_line() -> None:
-    distributed._check_gpus([("a", "0"), ("a", "1"), ("b", "0")])
+    torch_transport._check_gpus([("a", "0"), ("a", "1"), ("b", "0")])
     with pytest.raises(UsageError, match="ranks 1 and 3 share a GPU of b, which NCCL does not take"):
-        distributed._check_gpus([("a", "0"), ("b", "0"), ("b", "1"), ("b", "0")])
+        torch_transport._check_gpus([("a", "0"), ("b", "0"), ("b", "1"), ("b", "0")])
 
 
 def test_a_torch_without_gpus_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +60,11 @@ def test_a_torch_without_gpus_is_refused_before_the_start(monkeypatch: pytest.Mo
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
     monkeypatch.setattr(machine, "torch_has_gpus", lambda: False)
     with pytest.raises(UsageError, match=r"^exchange.transport=torch: valid is mpi with device=cuda where"):
-        config.resolve(composed(device="cuda", exchange=torch_exchange))
+        run_config.resolve(composed(device="cuda", exchange=torch_exchange))
     for changes in ({"device": "cuda"}, {"device": "cpu", "exchange": torch_exchange}):
-        config.resolve(composed(**changes))
+        run_config.resolve(composed(**changes))
     monkeypatch.setattr(machine, "torch_has_gpus", lambda: True)
-    config.resolve(composed(device="cuda", exchange=torch_exchange))
+    run_config.resolve(composed(device="cuda", exchange=torch_exchange))
 
 
 def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
@@ -75,7 +77,7 @@ def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
 @pytest.mark.parametrize("name", ["sharded", "hierarchical", "parameter_server"])
 def test_other_exchanges_have_no_transport(name: str) -> None:
     with pytest.raises(UsageError, match="transport"):
-        config.resolve(composed(exchange={"name": name, "transport": "torch"}))
+        run_config.resolve(composed(exchange={"name": name, "transport": "torch"}))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeyp
     class Group:
         device = torch.device("cuda", 0)
 
-    courier = distributed.GroupCourier(Group(), Stopwatch())  # type: ignore[arg-type]
+    courier = torch_transport.GroupCourier(Group(), Stopwatch())  # type: ignore[arg-type]
     courier.post(lambda group: queue.done.append("sent"))
     courier.complete()
     assert queue.done == [
@@ -155,7 +157,7 @@ def test_rounds_wait_for_what_was_posted() -> None:
     watch, done = Stopwatch(), []
     courier = Courier(Group(), watch)
     courier.post(lambda group: done.append("sent"))
-    lane = distributed.GroupRoundsLane(Group(), watch, courier)  # type: ignore[arg-type]
+    lane = torch_transport.GroupRoundsLane(Group(), watch, courier)  # type: ignore[arg-type]
     lane.begin()
     assert not list(lane.communicate()) and done == ["sent"]
 

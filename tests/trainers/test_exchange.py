@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from sweep.environment import clean_environment
-from sweep.nursery import Nursery, suits
-from sweep.settings import MpiSettings
+from sweep.executors.packed.fork_server import Nursery, suits
+from sweep.settings.sweep import MpiSettings
+from sweep.system.job_environment import clean_environment
 from tests.conftest import ROOT
 from tests.trainers.nursery import WORDS
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.trainers.test_exchange import mpirun
-from trainers import schedules
-from trainers.config import parse
+from trainers.config.run_config import parse
+from trainers.optimizers import schedules
 
 CIFAR, IMAGENET, EPSILON = ((3, 32, 32), 10), ((3, 224, 224), 1000), ((2000,), 2)
 SMALL = {
@@ -36,11 +36,11 @@ import json, shlex, sys
 import hydra
 from omegaconf import OmegaConf
 from hydra.core.global_hydra import GlobalHydra
-from sweep import compose
-from sweep.repository import remembering
-from trainers.config import GROUPS, RunConfig, resolve
-compose.register(RunConfig, GROUPS)
-compose.register_resolvers()
+from sweep.config import schema
+from sweep.config.cached_repository import remembering
+from trainers.config.run_config import GROUPS, RunConfig, resolve
+schema.register(RunConfig, GROUPS)
+schema.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
     main = GlobalHydra.instance().hydra
     main.config_loader = remembering(main.config_loader)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers import models
-from trainers.flat import Flat
+from trainers.gradients.flat import Flat
 from trainers.options import models as options
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import run as names
-from sweep.run import runs_of
+from gradsweep import run_directory
+from gradsweep.run_directory import runs_of
 from tests.conftest import PLAYED
 from tests.trainers.test_exchange import MONITORED, mpirun
 
@@ -47,10 +47,10 @@ def test_many_workers_on_few_cores(multirun: Callable[..., tuple[int, str, str]]
     gaps = {16: 0.4, 32: 1 - (1 + 2 * math.cos(math.pi / 4) + 2) / 5}  # 4 x 4, and 4 x 8
     for one, (workers, gap) in zip(runs_of(tmp_path / "sweep"), gaps.items(), strict=True):
         result = one.result()
-        assert result is not None and (result["status"], result["steps"]) == (names.DONE, 2), result
+        assert result is not None and (result["status"], result["steps"]) == (run_directory.DONE, 2), result
         assert result["spectral_gap"] == pytest.approx(gap) and result["degree"] == 4
         assert result["sent_bytes"] == 4 * result["payload_bytes"]
-        with one.path(names.LOCAL_MODELS).open() as file:
+        with one.path(run_directory.LOCAL_MODELS).open() as file:
             distances = [float(row["distance"]) for row in csv.DictReader(file)]
         assert len(distances) == workers and all(0 < distance < math.inf for distance in distances)
         squares = [distance**2 for distance in distances]

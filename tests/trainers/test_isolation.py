@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from compressors.kernels import backend
-from trainers import devices, staging, stopping
-from trainers.isolation import forwarded_logs, own_environment, own_logs, tidy
+from trainers.devices import choose
+from trainers.mpi import staging, stopping
+from trainers.packed.isolation import forwarded_logs, own_environment, own_logs, tidy
 
 
 def test_what_is_printed_goes_to_the_runs_logs(tmp_path: Path) -> None:
@@ -72,9 +73,9 @@ def test_choices_of_a_run_are_forgotten() -> None:
 
 def test_the_gpus_of_a_run_are_those_that_it_was_leased(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRADSWEEP_GPUS", raising=False)
-    assert devices.own_gpus(3) == [0, 1, 2]
+    assert choose.own_gpus(3) == [0, 1, 2]
     monkeypatch.setenv("GRADSWEEP_GPUS", "2,0")
-    assert devices.own_gpus(3) == [2, 0]
+    assert choose.own_gpus(3) == [2, 0]
 
 
 def test_a_request_is_forgotten_with_its_run() -> None:

@@ -12,11 +12,11 @@ from torch import nn
 
 from tests.trainers.test_config import composed
 from trainers import models
-from trainers.config import parse
+from trainers.config.run_config import parse
 from trainers.data.feeds import Batch
+from trainers.devices.stopwatch import Stopwatch
 from trainers.options import models as options
-from trainers.replica import Replica
-from trainers.stopwatch import Stopwatch
+from trainers.replica.replica import Replica
 
 
 def count(model: nn.Module) -> int:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep import units
+from gradsweep import units
 from tests.trainers.test_exchange import mpirun
-from trainers import links
-from trainers.links import PAYLOAD, Expected, Links
+from trainers.network import links
+from trainers.network.links import PAYLOAD, Expected, Links
 from trainers.options.networks import NETWORKS, Emulated
 
 AS_IT_SHOULD = Links(200e-6, 0.95e9, 0.95e9, 0.4, 0.3, 2)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.trainers.test_exchange import mpirun
-from trainers import sizes
 from trainers.lanes.gathering import payload_sizes
+from trainers.mpi import message_sizes
 
 pytestmark = pytest.mark.mpi
 
@@ -34,6 +34,6 @@ def test_sizes_of_some_gib_are_told_or_refused() -> None:
     assert payload_sizes([3 * 2**30, 5, largest]).tolist() == [3 * 2**30, 5, largest]
     assert payload_sizes([1]).dtype == np.uint32
     with pytest.raises(
-        sizes.MessageTooLarge, match=rf"{largest + 1} bytes in a payload: valid is up to {largest}, by a"
+        message_sizes.MessageTooLarge, match=rf"{largest + 1} bytes in a payload: valid is up to {largest}, by a"
     ):
         payload_sizes([largest + 1])

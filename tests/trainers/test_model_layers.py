@@ -106,7 +106,7 @@ def test_four_groups_compute_what_torchvisions_do_behind_their_stem(ours: Any, a
 
 
 def test_dense_blocks_compute_what_torchvisions_do_behind_their_stem() -> None:
-    from trainers.vision import torchvision
+    from trainers.models.torchvision_import import torchvision
 
     model = models.build(options.DenseNet(121, 4, blocks=4), CIFAR, 10).eval()
     theirs = torchvision().models.DenseNet(growth_rate=4, block_config=(6, 12, 24, 16), num_init_features=8).eval()

@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.conftest import ROOT, written_presets
 from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
 from trainers.options.torchvision_names import classifiers
-from trainers.replica import scores
+from trainers.replica.replica import scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -208,7 +208,7 @@ def test_equal_seeds_give_equal_models(config: Any) -> None:
 
 
 def test_the_names_of_torchvision_are_all_there_are() -> None:
-    from trainers.vision import torchvision
+    from trainers.models.torchvision_import import torchvision
 
     zoo = torchvision().models
     assert list(classifiers()) == sorted(zoo.list_models(module=zoo))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import plan
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from sweep.directory import run_layout
 from tests.conftest import ROOT
 from tests.trainers.test_config import composed
-from trainers import config
+from trainers.config import run_config
 from trainers.options.networks import NETWORKS, Emulated
 
 BANDWIDTH, LATENCY = "a bandwidth with its unit, such as 100mbit", "a one-way time with its unit, such as 200us"
@@ -44,7 +44,7 @@ HOSTS = "numbers of hosts, from 0, with a bandwidth, a latency or both"
 @pytest.mark.parametrize("name", ["emulated", "wan_100m"])
 def test_what_is_not_valid_is_one_line(name: str, option: str, value: Any, valid: str) -> None:
     with pytest.raises(UsageError) as error:
-        config.resolve(composed(network={"name": name, option: value}))
+        run_config.resolve(composed(network={"name": name, option: value}))
     assert str(error.value).startswith(f"network.{option}={value}: valid is {valid}") and "\n" not in str(error.value)
 
 
@@ -54,8 +54,8 @@ def test_numbers_of_hosts_may_come_as_texts() -> None:
     typed, told = (
         composed(network={"name": "emulated", "hosts": one}) for one in (hosts, json.loads(json.dumps(hosts)))
     )
-    assert config.parse(typed).network == config.parse(told).network == Emulated(hosts=hosts)
-    assert plan.signature(typed) == plan.signature(told)
+    assert run_config.parse(typed).network == run_config.parse(told).network == Emulated(hosts=hosts)
+    assert run_layout.signature(typed) == run_layout.signature(told)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from compressors.parameters import InvalidParameter
-from sweep.run import UsageError
+from gradsweep.parameters import InvalidParameter
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
-from trainers import config as configs
 from trainers import optimizers
-from trainers.clipping import Clipping
-from trainers.flat import Flat
+from trainers.config import run_config as configs
+from trainers.gradients.clipping import Clipping
+from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer, decaying
 from trainers.options import optimizers as options
 from trainers.options.sections import Clip

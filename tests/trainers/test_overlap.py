@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from tests.trainers.test_exchange import MONITORED, mpirun
-from trainers.arrivals import Arrivals
-from trainers.flat import Flat, Unit
-from trainers.stopwatch import Stopwatch
+from trainers.devices.stopwatch import Stopwatch
+from trainers.gradients.arrivals import Arrivals
+from trainers.gradients.flat import Flat, Unit
 
 MODULE = "tests.trainers.ranks_overlap"
 

@@ -13,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
-from trainers import config, data, models, schedules
+from trainers import data, models
+from trainers.config import run_config
+from trainers.config.epochs import Epochs
 from trainers.data import imagenet
 from trainers.data.__main__ import prepare_runs
-from trainers.epochs import Epochs
 from trainers.models.inputs import refused
+from trainers.optimizers import schedules
 from trainers.options import models as model_options
 from trainers.options import schedules as schedule_options
 
@@ -52,10 +54,10 @@ def test_steps_and_epochs(lengths: list[tuple[int, int]], max_steps: int) -> Non
     assert Epochs.of(starts, first[-1], max_steps) == dataclasses.replace(found, steps=min(found.steps, max_steps))
 
 
-def of_the_study(**changes: Any) -> config.RunConfig:
+def of_the_study(**changes: Any) -> run_config.RunConfig:
     knots = [[0, 1], [5, 2], [5, 1], [14, 1], [14, 0.4375], [32, 0.4375], [32, 0.0025]]
     changes = {"schedule": {"name": "piecewise", "knots": knots}, "epochs": 35, "phases": GROWING, **changes}
-    return config.parse(composed(workers=8, batch={"size": 512, "per": "worker"}, optimizer={"lr": 1.0}, **changes))
+    return run_config.parse(composed(workers=8, batch={"size": 512, "per": "worker"}, optimizer={"lr": 1.0}, **changes))
 
 
 def test_steps_and_rates_of_the_layer_wise_study() -> None:
@@ -98,7 +100,7 @@ def test_schedules_count_epochs_of_whatever_length() -> None:
 
 def feeds(root: Path, workers: int = 2, **changes: Any) -> list[Any]:
     given = {"dataset": SMALL, "batch": {"size": 4}, "data": {"root": str(root)}, "epochs": 5, **changes}
-    run = config.parse(composed(workers=workers, **given))
+    run = run_config.parse(composed(workers=workers, **given))
     return [data.feed(run, worker, workers) for worker in range(workers)]
 
 
@@ -308,7 +310,7 @@ RESNET = {"model": "resnet", "epochs": 4}
 )
 def test_phases_that_cannot_be_end_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        config.resolve(composed(**{**RESNET, **changes}))
+        run_config.resolve(composed(**{**RESNET, **changes}))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -323,13 +325,13 @@ def test_phases_that_cannot_be_end_in_one_line(changes: dict[str, Any], message:
     ],
 )
 def test_phases_that_can_be(changes: dict[str, Any]) -> None:
-    assert config.resolve(composed(**{**RESNET, **changes}))["phases"] == changes["phases"]
+    assert run_config.resolve(composed(**{**RESNET, **changes}))["phases"] == changes["phases"]
 
 
 def test_the_launcher_holds_all_phases_against_the_data(tmp_path: Path) -> None:
     def prepared(*phases: dict[str, Any], **changes: Any) -> None:
         given = {"dataset": SMALL, "batch": {"size": 4}, "data": {"root": str(tmp_path)}, **RESNET, **changes}
-        prepare_runs([config.resolve(composed(phases=list(phases), **given))])
+        prepare_runs([run_config.resolve(composed(phases=list(phases), **given))])
 
     prepared({"epoch": 1, "size": 16, "batch": 11})
     with pytest.raises(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainers import piecewise
-from trainers.piecewise import FEWEST, fit
+from trainers.network import piecewise_fit
+from trainers.network.piecewise_fit import FEWEST, fit
 
 SIZES = 4.0 * 2.0 ** np.arange(25)
 ALPHA, BETA = 1e-3, 1e-8
@@ -103,4 +103,4 @@ def test_every_point_belongs_to_one_line() -> None:
     times = np.random.default_rng(5).uniform(1, 100, 25)
     lines = fit(SIZES, times, np.full(25, 0.01))
     assert [place for line in lines for place in range(line.first, line.last + 1)] == list(range(25))
-    assert len(lines) <= piecewise.MOST
+    assert len(lines) <= piecewise_fit.MOST

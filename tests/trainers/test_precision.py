@@ -13,15 +13,16 @@ import pytest
 import torch
 from torch import nn
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
-from trainers import config, models
+from trainers import models
+from trainers.config import run_config
 from trainers.data.feeds import Batch, Feed
+from trainers.devices.stopwatch import Stopwatch
 from trainers.options.sections import LossScale
-from trainers.precision import LossScaler
-from trainers.replica import Replica
-from trainers.stopwatch import Stopwatch
+from trainers.replica.precision import LossScaler
+from trainers.replica.replica import Replica
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -76,7 +77,7 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(models, "build", lambda *_: small())
 
     def build(**changes: Any) -> Replica:
-        return Replica(config.parse(composed(workers=1, **changes)), Blobs.shape, 10, Alone())  # type: ignore[arg-type]
+        return Replica(run_config.parse(composed(workers=1, **changes)), Blobs.shape, 10, Alone())  # type: ignore[arg-type]
 
     return build
 

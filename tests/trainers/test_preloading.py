@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweep.run import THREAD_VARIABLES
+from gradsweep.run_directory import THREAD_VARIABLES
 from tests.conftest import ROOT
 from tests.trainers.test_config import composed
-from trainers.config import resolve
+from trainers.config.run_config import resolve
 
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
 from compressors.kernels import backend
 from trainers import config as configs
-from trainers.preloading import preload
+from trainers.packed.preload import preload
 preload(sys.argv[1:])
 before, used, chosen = set(sys.modules), dict(backend.used), backend.chosen("qsgd", "cpu")
 threads = len(os.listdir("/proc/self/task"))
@@ -49,7 +49,9 @@ def test_runs_find_loaded_what_they_work_with(tmp_path: Path) -> None:
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}  # as the nursery's
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     before, used, chosen, threads, late = json.loads(done.stdout)
-    assert {"compressors.kernels.cpu.qsgd", "compressors.kernels.tridiagonal", "trainers.models.resnet9"} <= set(before)
+    assert {"compressors.kernels.cpu.qsgd", "compressors.low_rank.tridiagonal", "trainers.models.resnet9"} <= set(
+        before
+    )
     assert "compressors.kernels.reference.sparse" in before and "compressors.kernels.cpu.sparse" not in before
     assert (threads, late) == (1, [])
     assert (used, chosen) == ({}, "numba")  # as in a new process

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from trainers import data
 from trainers.data import published
+from trainers.models.torchvision_import import torchvision
 from trainers.options import datasets as options
-from trainers.vision import torchvision
 
 Written = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Images and labels to train, then to test."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sweep import run as names
-from trainers.evaluation import LocalModels
-from trainers.exchange import Traffic
-from trainers.recorder import LOCAL, Diverged, Recorder
-from trainers.stopwatch import Stopwatch
+from gradsweep import run_directory
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Traffic
+from trainers.recording.recorder import LOCAL, Diverged, Recorder
+from trainers.training.evaluation import LocalModels
 
 
 class Twins:
@@ -67,7 +67,7 @@ def test_the_mean_is_over_the_workers_that_have_measured(tmp_path: Path) -> None
     for step in (1, 2):
         note(half, step, loss=step, error=0.5 if step == 1 else None)
     half.combine()
-    written = rows(tmp_path / names.STEPS)
+    written = rows(tmp_path / run_directory.STEPS)
     assert [row["compression_error"] for row in written] == ["0.5", ""] and half.figures()["compression_error"] == 0.5
     assert [row["memory_norm"] for row in written] == ["3.0", ""] and float(written[0]["payload_bytes"]) == 100
 
@@ -77,7 +77,7 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
         note(recorder, step, loss=step, samples=4 if step == 4 else 8, error=0.5 if step == 1 else None)
     recorder.combine()
     recorder.epoch(1, 4, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
-    written = rows(tmp_path / names.STEPS)
+    written = rows(tmp_path / run_directory.STEPS)
     assert [float(row["loss"]) for row in written] == [1, 2, 3, 4]  # halves of two workers
     assert [float(row["accuracy"]) for row in written] == [0.5] * 4
     assert [float(row["step_s"]) for row in written] == pytest.approx([0.1, 0.2, 0.3, 0.4])
@@ -85,7 +85,7 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
     assert [row["compression_error"] for row in written] == ["0.5", "", "", ""]
     assert [row["memory_norm"] for row in written] == ["3.0", "", "", ""]
     assert float(written[0]["compression_ratio"]) == 4
-    (epoch,) = rows(tmp_path / names.EPOCHS)
+    (epoch,) = rows(tmp_path / run_directory.EPOCHS)
     assert float(epoch["train_loss"]) == pytest.approx((8 * 1 + 8 * 2 + 8 * 3 + 4 * 4) / 28)
     assert float(epoch["sent_bytes"]) == 400 and float(epoch["time_s"]) == pytest.approx(1.0)
 
@@ -111,14 +111,14 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
         recorder.combine()
         models = LocalModels(np.array([loss, 1.5]), np.array([0.5, 0.75]), np.array([3.0, 4.0]))
         recorder.epoch(epoch, 1, 0.1, 0.7, 0.9, 2.0, models)
-    first, second = rows(tmp_path / names.EPOCHS)
-    assert tuple(first) == (*names.EPOCH_COLUMNS, *names.LOCAL_EPOCH_COLUMNS)
+    first, second = rows(tmp_path / run_directory.EPOCHS)
+    assert tuple(first) == (*run_directory.EPOCH_COLUMNS, *run_directory.LOCAL_EPOCH_COLUMNS)
     assert (first["local_test_loss"], second["local_test_loss"]) == ("nan", "1.0")
-    written = [float(second[name]) for name in names.LOCAL_EPOCH_COLUMNS[1:]]
+    written = [float(second[name]) for name in run_directory.LOCAL_EPOCH_COLUMNS[1:]]
     assert written == [0.625, 0.5, 0.75, pytest.approx(math.sqrt(12.5))]
-    assert [told[-1][name] for name in names.LOCAL_EPOCH_COLUMNS[1:]] == written, "trackers hear of it"
-    models_of = rows(tmp_path / names.LOCAL_MODELS)
-    assert tuple(models_of[0]) == names.LOCAL_MODEL_COLUMNS
+    assert [told[-1][name] for name in run_directory.LOCAL_EPOCH_COLUMNS[1:]] == written, "trackers hear of it"
+    models_of = rows(tmp_path / run_directory.LOCAL_MODELS)
+    assert tuple(models_of[0]) == run_directory.LOCAL_MODEL_COLUMNS
     assert list(models_of[3].values()) == ["2", "1", "1.5", "0.75", "4.0"]
     figures = recorder.figures()
     assert (figures["accuracy"], figures["local_accuracy"], figures["local_accuracy_least"]) == (0.9, 0.625, 0.5)
@@ -128,9 +128,9 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
     note(recorder, 3, loss=1)
     recorder.combine()
     recorder.epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
-    last = rows(tmp_path / names.EPOCHS)[-1]
-    assert [last[name] for name in names.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
-    assert list(rows(tmp_path / names.LOCAL_MODELS)[-1].values()) == ["3", "1", "", "", "0.0"]
+    last = rows(tmp_path / run_directory.EPOCHS)[-1]
+    assert [last[name] for name in run_directory.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
+    assert list(rows(tmp_path / run_directory.LOCAL_MODELS)[-1].values()) == ["3", "1", "", "", "0.0"]
     again = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
     again.load_state_dict(recorder.state_dict())
     figures = again.figures()
@@ -152,7 +152,7 @@ def test_a_loss_that_is_not_a_number_is_written_and_ends_the_run(
 ) -> None:
     with pytest.raises(Diverged, match=rf"the loss is {loss} at step 1"):
         note(recorder, 1, loss=loss)
-    assert rows(tmp_path / names.STEPS)[0]["loss"] == str(loss)
+    assert rows(tmp_path / run_directory.STEPS)[0]["loss"] == str(loss)
     assert recorder.figures()["accuracy"] is None
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from compressors.parameters import InvalidParameter
-from sweep.run import UsageError
+from gradsweep.parameters import InvalidParameter
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
-from trainers import config as configs
-from trainers import schedules
-from trainers.epochs import Epochs
+from trainers.config import run_config as configs
+from trainers.config.epochs import Epochs
+from trainers.optimizers import schedules
+from trainers.optimizers.schedules import Schedule
 from trainers.options import schedules as options
 from trainers.options.sections import Scaling
-from trainers.schedules import Schedule
 
 
 def factors(config: options.Schedule, steps: int, per_epoch: int) -> list[float]:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from sweep import plan
-from sweep import run as names
-from sweep.mpirun import MpiRun
-from sweep.run import UsageError
-from sweep.settings import MpiSettings
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import run_layout
+from sweep.settings.sweep import MpiSettings
 from tests.conftest import ROOT, eventually
 from tests.faults.test_signals import nothing_left, ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import MONITORED, mpirun
-from trainers import config
+from trainers.config import run_config
 
 MODULE = "tests.trainers.ranks_servers"
 SERVER = {"name": "parameter_server", "placement": "dedicated"}
@@ -53,14 +53,14 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
         data={"root": str(digits)},
         checkpoint={"every_steps": 20},
     )
-    config_of_run = {**config.resolve(given), "mpi": {}, "sweep": {}}
-    (run,) = plan.lay_out(tmp_path / "sweep", [plan.Point(config_of_run, {})])
-    task = MpiRun(str(run.directory), names.ranks(config_of_run), 1, mpi.program(), mpi.environment)
+    config_of_run = {**run_config.resolve(given), "mpi": {}, "sweep": {}}
+    (run,) = run_layout.lay_out(tmp_path / "sweep", [run_layout.Point(config_of_run, {})])
+    task = MpiRun(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.program(), mpi.environment)
     assert task.cores == 2
     first = task.start([0, 1])
 
     def steps() -> int:
-        row = names.last_row(run.path(names.STEPS))
+        row = run_directory.last_row(run.path(run_directory.STEPS))
         return int(row["step"]) if row else 0
 
     eventually(lambda: steps() > 25)
@@ -68,10 +68,10 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     numbers = {environment_of(pid).get("OMPI_COMM_WORLD_RANK"): pid for pid in ranks}
     assert set(numbers) - {None} == {"0", "1"}
     os.kill(numbers["1"], signal.SIGKILL)
-    assert eventually(first.poll, 60) == names.FAILED
+    assert eventually(first.poll, 60) == run_directory.FAILED
     assert nothing_left(run)
     second = task.start([0, 1])
-    assert eventually(second.poll, 120) == names.DONE, second.reason
+    assert eventually(second.poll, 120) == run_directory.DONE, second.reason
     result = run.result()
     assert result is not None and result["steps"] == 240 and result["resumed_after"][0] % 20 == 0
 
@@ -84,9 +84,9 @@ def environment_of(pid: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("exchange", ["allreduce", "sharded", {"name": "parameter_server"}, SERVER, ASYNCHRONOUS])
 def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
-    resolved = config.resolve(composed(workers=3, exchange=exchange))
-    ranks = config.parse(resolved).ranks
-    assert ranks == names.ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
+    resolved = run_config.resolve(composed(workers=3, exchange=exchange))
+    ranks = run_config.parse(resolved).ranks
+    assert ranks == run_directory.ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
 
 
 @pytest.mark.parametrize(
@@ -140,5 +140,5 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
 )
 def test_what_cannot_work_with_a_server_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        config.resolve(composed(**changes))
+        run_config.resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
-from trainers import config
+from trainers.config import run_config
 from trainers.options.topologies import (
     TOPOLOGIES,
     Chain,
@@ -436,18 +436,18 @@ def test_a_run_keeps_the_links_and_not_only_the_name_of_their_file(tmp_path: Pat
     file = tmp_path / "links.txt"
     file.write_text("0 1\n# the last\n1 2\n")
     changes = {"algorithm": "dpsgd", "workers": 3, "batch": {"size": 8}}
-    resolved = config.resolve(composed(**changes, topology={"name": "edges", "file": str(file)}))
+    resolved = run_config.resolve(composed(**changes, topology={"name": "edges", "file": str(file)}))
     file.unlink()
     assert resolved["topology"]["links"] == "0 1;;1 2"
-    options = config.parse(resolved).topology
+    options = run_config.parse(resolved).topology
     assert build(options, 3).degree == 2
-    assert config.resolve(resolved) == resolved
+    assert run_config.resolve(resolved) == resolved
     with pytest.raises(UsageError, match="links.txt, line 3: 1 2: valid with workers=2"):
         check(options, 2)
 
 
 def test_without_a_decentralised_algorithm_a_topology_is_not_looked_at() -> None:
-    resolved = config.resolve(composed(topology={"name": "edges", "file": "/nowhere"}))
+    resolved = run_config.resolve(composed(topology={"name": "edges", "file": "/nowhere"}))
     assert resolved["topology"] == {"name": "none"}
 
 

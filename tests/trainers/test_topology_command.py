@@ -64,7 +64,7 @@ def test_options_may_stand_between_the_words(capsys: pytest.CaptureFixture[str])
     assert "topology.lazy=true" in found["head"] and "topology.rows=2" in found["head"]
 
 
-COMMANDS = (["trainers.topology", "ring"], ["trainers.gossip", "ring", "--iterations", "1", "--stepsize", "1"])
+COMMANDS = (["trainers.topology", "ring"], ["trainers.consensus", "ring", "--iterations", "1", "--stepsize", "1"])
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -171,7 +171,7 @@ def test_facts_load_no_matplotlib_and_rules_no_networkx() -> None:
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     code = (
-        "import sys; from trainers import topology_rules as rules; from trainers.options import topologies as t\n"
+        "import sys; from trainers.topology import validity as rules; from trainers.options import topologies as t\n"
         "for cls in t.TOPOLOGIES.values():\n"
         "    if cls not in (t.NoTopology, t.Edges):\n"
         "        try: rules.check(cls(), 16)\n"

@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_recorder import Twins, note
-from trainers import config, machine, trackers
-from trainers.progress import Progress
-from trainers.recorder import Recorder
+from trainers import trackers
+from trainers.config import run_config
+from trainers.recording.progress import Progress
+from trainers.recording.recorder import Recorder
+from trainers.rules import machine
 from trainers.trackers.base import Tracker
 
 
@@ -85,7 +87,7 @@ EPOCH = {
 }
 
 
-def begun(run: config.RunConfig, directory: Path, after: int = 0) -> trackers.Trackers:
+def begun(run: run_config.RunConfig, directory: Path, after: int = 0) -> trackers.Trackers:
     one = trackers.Trackers(run, directory)
     one.begin(after)
     return one
@@ -99,7 +101,7 @@ def tell(one: trackers.Trackers) -> None:
 
 
 def test_a_tracker_is_told_all(remembered: type[Remembered], tmp_path: Path) -> None:
-    run = config.parse(composed(trackers=["mlflow"], compressor="topk", policy={"min_elements": 9}))
+    run = run_config.parse(composed(trackers=["mlflow"], compressor="topk", policy={"min_elements": 9}))
     tell(begun(run, tmp_path))
     (_, options, directory), log, epoch, finish = remembered.calls
     assert directory == tmp_path / "trackers" / "mlflow"
@@ -132,7 +134,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(remembered, "fails_at", fails_at)
-    one = begun(config.parse(composed(trackers=["mlflow"])), tmp_path)
+    one = begun(run_config.parse(composed(trackers=["mlflow"])), tmp_path)
     tell(one)
     tell(one)
     assert len(remembered.calls) == told
@@ -141,7 +143,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning(
 
 
 def test_without_trackers_nothing_is_made(tmp_path: Path) -> None:
-    tell(begun(config.parse(composed()), tmp_path))
+    tell(begun(run_config.parse(composed()), tmp_path))
     assert not list(tmp_path.iterdir())
 
 
@@ -151,7 +153,7 @@ def test_a_missing_package_is_one_line(name: str, monkeypatch: pytest.MonkeyPatc
     missing = machine.TRACKERS[name]
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None if package == missing else known(package))
     with pytest.raises(UsageError) as error:
-        config.resolve(composed(trackers=[name]))
+        run_config.resolve(composed(trackers=[name]))
     assert str(error.value) == (
         f"trackers={name}: the package {missing} is not installed; valid after `pip install 'gradsweep[{name}]'`"
     )
@@ -164,14 +166,14 @@ def test_a_list_of_trackers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         (["mlflow", "mlflow"], "trackers=[mlflow,mlflow]: valid is each of them once"),
     ):
         with pytest.raises(UsageError) as error:
-            config.resolve(composed(trackers=given))
+            run_config.resolve(composed(trackers=given))
         assert message in str(error.value)
     assert set(trackers.METHODS) == set(machine.TRACKERS)
 
 
 def written(name: str, directory: Path) -> Path:
     """What the real tracker leaves of a run."""
-    tell(begun(config.parse(composed(trackers=[name])), directory))
+    tell(begun(run_config.parse(composed(trackers=[name])), directory))
     return directory / "trackers" / name
 
 
@@ -201,7 +203,7 @@ def test_tensorboard_is_told_which_steps_come_again(tmp_path: Path, monkeypatch:
     pytest.importorskip("tensorboardX")
     from tensorboardX import event_file_writer
 
-    run = config.parse(composed(trackers=["tensorboard"]))
+    run = run_config.parse(composed(trackers=["tensorboard"]))
     for number, (after, steps) in enumerate([(0, (2, 4, 6)), (4, (5, 6, 8)), (8, (9,))]):
         monkeypatch.setattr(event_file_writer.time, "time", lambda number=number: 1e9 + number)  # of the file's name
         one = begun(run, tmp_path, after)
@@ -227,7 +229,7 @@ def test_tensorboard_on_a_full_disk_is_left_out_and_waited_for_by_nobody(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    one = begun(config.parse(composed(trackers=["tensorboard"])), tmp_path, 0)
+    one = begun(run_config.parse(composed(trackers=["tensorboard"])), tmp_path, 0)
     for step in range(1, 50):
         one.steps([row(step)])
     one.finish("done")
@@ -261,7 +263,7 @@ def test_wandb_stays_offline_and_in_the_directory(tmp_path: Path, monkeypatch: p
 def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tmp_path: Path) -> None:
     twins: Any = type("Ranks", (Twins,), {"rank": rank})()
     recorder = Recorder(twins, tmp_path, gradient_bytes=400, warmup_steps=2)
-    recorder.listeners.append(begun(config.parse(composed(trackers=["mlflow"])), tmp_path))
+    recorder.listeners.append(begun(run_config.parse(composed(trackers=["mlflow"])), tmp_path))
     remembered.calls.clear()
     for step in range(1, 4):
         note(recorder, step, loss=step, error=0.5 if step == 1 else None)
@@ -308,6 +310,8 @@ def test_progress_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_are_plain(tmp_path: Path) -> None:
-    options = trackers.options_of(config.parse(composed(memory="dgc", optimizer={"momentum": 0.0, "nesterov": False})))
+    options = trackers.options_of(
+        run_config.parse(composed(memory="dgc", optimizer={"momentum": 0.0, "nesterov": False}))
+    )
     json.dumps(options)
     assert options["memory"] == "dgc" and options["memory.momentum"] == 0.9

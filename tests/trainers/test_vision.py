@@ -8,7 +8,7 @@ import sys
 from tests.conftest import ROOT
 
 CODE = """
-from trainers.vision import torchvision
+from trainers.models.torchvision_import import torchvision
 import torch
 vision = torchvision()
 assert vision is torchvision()

@@ -10,9 +10,9 @@ import torch
 
 from trainers.algorithms.base import Parts
 from trainers.algorithms.synchronous import Synchronous
-from trainers.exchange import Traffic
-from trainers.exchanges.dedicated import Dedicated
-from trainers.servers.link import FIGURES
+from trainers.exchange.base import Traffic
+from trainers.exchange.dedicated_server import Dedicated
+from trainers.lanes.server_link import FIGURES
 
 
 class Asynchronous(Synchronous):

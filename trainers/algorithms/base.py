@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers.clipping import Clipping
-from trainers.exchange import Exchange, Traffic
-from trainers.flat import Flat, Unit
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Exchange, Traffic
+from trainers.gradients.clipping import Clipping
+from trainers.gradients.flat import Flat, Unit
 from trainers.optimizers.base import Optimizer
-from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI

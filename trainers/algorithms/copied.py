@@ -8,9 +8,9 @@ import torch
 
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Gossiping
-from trainers.exchange import Traffic
-from trainers.flat import Unit
-from trainers.gossip.exchange import Shadow
+from trainers.exchange.base import Traffic
+from trainers.exchange.gossip import Shadow
+from trainers.gradients.flat import Unit
 
 
 class Copied(Gossiping):

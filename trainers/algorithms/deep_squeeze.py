@@ -6,7 +6,7 @@ import torch
 
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Ordered
-from trainers.flat import Unit
+from trainers.gradients.flat import Unit
 from trainers.options import algorithms as options
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Ordered
-from trainers.flat import Unit
+from trainers.gradients.flat import Unit
 from trainers.options import algorithms as options
 
 

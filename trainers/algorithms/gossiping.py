@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import torch
 
-from compressors import states
+from compressors import unit_state
 from trainers.algorithms.base import Algorithm, Parts
-from trainers.averaging import averaged
-from trainers.exchange import Traffic
-from trainers.flat import Unit
-from trainers.gossip.exchange import Gossip, Shadow
+from trainers.exchange.base import Traffic
+from trainers.exchange.gossip import Gossip, Shadow
+from trainers.gradients.flat import Unit
+from trainers.mpi.averaging import averaged
 from trainers.options import algorithms as options
 from trainers.topology import facts
 
@@ -113,7 +113,7 @@ class Gossiping(Algorithm):
         if not isinstance(state, Mapping) or set(state) != set(keys):
             given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
             raise ValueError(f"the state of a decentralised algorithm has the keys {', '.join(keys)}, not {given}")
-        states.require_alike("a decentralised algorithm", state["kept"], self.kept)
+        unit_state.require_alike("a decentralised algorithm", state["kept"], self.kept)
         super().load_state_dict(dict(state))
         for name, values in self.kept.items():
             values.copy_(state["kept"][name])
@@ -138,7 +138,7 @@ class Ordered(Gossiping):
         if config.consensus_stepsize != "tune":
             self.stepsize.fill_(config.consensus_stepsize)
         else:
-            from trainers.gossip.tuning import tuned
+            from trainers.consensus.stepsize_tuning import tuned
 
             gossip, shapes = self.gossip, [unit.gradient.shape for unit in parts.units]
             compressor = gossip.selector.compressor

@@ -11,8 +11,8 @@ import torch
 from trainers import optimizers
 from trainers.algorithms.base import Parts
 from trainers.algorithms.synchronous import Synchronous
-from trainers.averaging import averaged
-from trainers.exchange import Traffic
+from trainers.exchange.base import Traffic
+from trainers.mpi.averaging import averaged
 from trainers.optimizers.base import Optimizer
 from trainers.options import algorithms as options
 from trainers.options.optimizers import SGD

@@ -6,8 +6,8 @@ import torch
 
 from trainers.algorithms.base import Parts
 from trainers.algorithms.gossiping import Gossiping
-from trainers.exchange import Traffic
-from trainers.flat import Unit
+from trainers.exchange.base import Traffic
+from trainers.gradients.flat import Unit
 
 
 class SGP(Gossiping):

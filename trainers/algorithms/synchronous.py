@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainers.algorithms.base import Algorithm, Parts
-from trainers.arrivals import Arrivals
-from trainers.exchange import Traffic
-from trainers.flat import Unit
+from trainers.exchange.base import Traffic
+from trainers.gradients.arrivals import Arrivals
+from trainers.gradients.flat import Unit
 from trainers.optimizers.base import Optimizer
 
 

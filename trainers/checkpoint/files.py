@@ -24,8 +24,8 @@ from typing import IO, Any, cast
 
 import torch
 
-from sweep import disk
-from sweep.run import read_json
+from gradsweep import disk_errors
+from gradsweep.run_directory import read_json
 
 FORMAT = 1
 """Of meta.json and the parts; a newer one is refused."""
@@ -79,7 +79,7 @@ def write_part(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: it could not be written.
     """
-    with disk.naming(path), path.open("wb") as file:
+    with disk_errors.naming(path), path.open("wb") as file:
         hashing = _Hashing(file)
         torch.save(dict(value), cast(IO[bytes], hashing))
         file.flush()

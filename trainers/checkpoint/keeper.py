@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep.run import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS, UsageError, keep_rows, now, write_json
+from gradsweep.run_directory import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS, UsageError, keep_rows, now, write_json
 from trainers.checkpoint import files
 from trainers.checkpoint.files import META, SHARED, Damaged
 from trainers.checkpoint.state import Training, described, digest
-from trainers.config import RunConfig
+from trainers.config.run_config import RunConfig
 
 if TYPE_CHECKING:
     from mpi4py import MPI

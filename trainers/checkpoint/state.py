@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from compressors import states
-from sweep.run import ADDED, PLACES
+from compressors import unit_state
+from gradsweep.run_directory import ADDED, PLACES
 from trainers.algorithms.base import Algorithm
-from trainers.config import GROUPS, RunConfig, name_of
-from trainers.recorder import Recorder
-from trainers.replica import Replica
-from trainers.schedules import Schedule
+from trainers.config.run_config import GROUPS, RunConfig, name_of
+from trainers.optimizers.schedules import Schedule
+from trainers.recording.recorder import Recorder
+from trainers.replica.replica import Replica
 
 _ALGORITHM = "algorithm."
 """Entries of the algorithm begin so: what is alike on all workers is found out for each of them."""
@@ -50,7 +50,7 @@ class Training:
             ValueError: it is not the state of such a run.
         """
         values = self.replica.flat.values
-        states.require_alike("the model", {"parameters": entries.get("parameters")}, {"parameters": values})
+        unit_state.require_alike("the model", {"parameters": entries.get("parameters")}, {"parameters": values})
         expected = {"parameters", "replica", "schedule", "recorder"}
         of_algorithm = {key for key in entries if key.startswith(_ALGORITHM)}
         if set(entries) != expected | of_algorithm:

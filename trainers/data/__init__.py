@@ -6,9 +6,9 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import disk
-from sweep.run import UsageError
-from trainers.config import RunConfig, name_of
+from gradsweep import disk_errors
+from gradsweep.run_directory import UsageError
+from trainers.config.run_config import RunConfig, name_of
 from trainers.data import arrays, store
 from trainers.data.feeds import Feed
 from trainers.options import datasets as options_of
@@ -56,7 +56,7 @@ def prepare(dataset: Any, root: Path, download: bool = False) -> Path:
     try:
         return store.ensure(root, options_of.prepared_name(name, dataset), build)
     except OSError as error:
-        if (line := disk.line(error)) is not None:
+        if (line := disk_errors.line(error)) is not None:
             raise UsageError(line) from error
         if error.filename is None:  # of the network, where a download was asked for
             raise UsageError(f"dataset={name}: {' '.join(str(error).split())}") from error

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compressors.commands.parser import Parser
-from compressors.hints import did_you_mean, one_of
-from sweep.run import LISTED_BY, UsageError, bad_value
+from gradsweep.cli.arguments import Parser
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.run_directory import LISTED_BY, UsageError, bad_value
 from trainers import models
-from trainers.config import GROUPS, RunConfig, name_of, parse
+from trainers.config.run_config import GROUPS, RunConfig, name_of, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
-from trainers.training_rules import check_length
+from trainers.rules.training import check_length
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from trainers.data import draws
 from trainers.data.feeds import Batch, Feed
 from trainers.data.partitions import Plan, cut
@@ -30,7 +30,7 @@ def build(options: ImageNet, root: Path, download: bool = False) -> Prepared:
     Raises:
         UsageError: the tree is missing, or is not one.
     """
-    from trainers.vision import torchvision
+    from trainers.models.torchvision_import import torchvision
 
     folder = (root / options.folder).absolute()
     missing = [part for part in ("train", "val") if not (folder / part).is_dir()]
@@ -119,7 +119,7 @@ class Decoded(Dataset[Any]):
     def __getitem__(self, place: tuple[int, int]) -> torch.Tensor | str:
         epoch, row = place
         path = (self.train if epoch else self.test)[row]
-        from trainers.vision import torchvision
+        from trainers.models.torchvision_import import torchvision
 
         vision = torchvision()
         try:

@@ -16,7 +16,7 @@ from trainers.options.datasets import ImageNet
 from trainers.options.phases import Phase
 
 if TYPE_CHECKING:
-    from trainers.config import RunConfig
+    from trainers.config.run_config import RunConfig
 
 
 class Phased(Feed):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from trainers.data.arrays import of_images
 from trainers.data.store import Prepared
 from trainers.options import datasets as options_of
@@ -168,7 +168,7 @@ def build(options: Any, root: Path, download: bool = False) -> Prepared:
     one = SETS[type(options)]
     if not download:
         check(one, root)
-    from trainers.vision import torchvision
+    from trainers.models.torchvision_import import torchvision
 
     datasets, folder = torchvision().datasets, (root / one.folder).absolute()
     try:

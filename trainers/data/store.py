@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from sweep import disk, file_lock
-from sweep.run import read_json
+from gradsweep import disk_errors, file_lock
+from gradsweep.run_directory import read_json
 
 VERSION = 3
 
@@ -123,13 +123,16 @@ def _write(target: Path, prepared: Prepared) -> None:
         files = {}
         for name, array in prepared.arrays.items():
             file = temporary / f"{name}.npy"
-            with disk.naming(file), file.open("wb") as out:  # numpy's own write to a file does not say what is wrong
+            with (
+                disk_errors.naming(file),
+                file.open("wb") as out,
+            ):  # numpy's own write to a file does not say what is wrong
                 np.save(SimpleNamespace(write=out.write), array, allow_pickle=False)
             files[name] = {"bytes": file.stat().st_size, "crc32": _checksum(file)}
         # relative to the root, which may be moved
         sources = {os.path.relpath(path, _root(target)): _stamp(path) for path in prepared.sources}
         meta = {"version": VERSION, "facts": prepared.facts, "files": files, "sources": sources}
-        with disk.naming(temporary / "meta.json"):
+        with disk_errors.naming(temporary / "meta.json"):
             (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
         os.chmod(temporary, 0o755)
         if target.exists():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
 from trainers.data.store import Prepared
 from trainers.options import datasets as options_of
 

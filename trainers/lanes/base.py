@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from compressors import Compressor, Key
-from trainers import staging
-from trainers.flat import Unit
+from trainers.devices.stopwatch import Stopwatch
+from trainers.gradients.flat import Unit
 from trainers.lanes.courier import Courier
 from trainers.lanes.decoding import Decoders
-from trainers.sizes import aligned
-from trainers.stopwatch import Stopwatch
+from trainers.mpi import staging
+from trainers.mpi.message_sizes import aligned
 
 if TYPE_CHECKING:
     from mpi4py import MPI

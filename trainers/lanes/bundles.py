@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from compressors import CorruptPayload
-from trainers import sizes
 from trainers.lanes.base import Parcel
-from trainers.sizes import ALIGNMENT, aligned, countable
+from trainers.mpi import message_sizes
+from trainers.mpi.message_sizes import ALIGNMENT, aligned, countable
 
 
 class Bundle:
@@ -67,7 +67,7 @@ def message_bytes(lengths: Sequence[int]) -> int:
 
 def words(size: int) -> int:
     """`size` bytes as MPI counts them: in words of ALIGNMENT bytes."""
-    return countable(size // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+    return countable(size // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
 
 
 def accumulate(parcels: Sequence[Parcel], message: torch.Tensor, lengths: Sequence[int], weight: float) -> None:

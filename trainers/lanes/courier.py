@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from sweep.run import bad_value
-from trainers.stopwatch import Stopwatch
+from gradsweep.run_directory import bad_value
+from trainers.devices.stopwatch import Stopwatch
 
 Work = Callable[[Any], None]
 """Collectives on what it is given: a communicator, or what another transport has in place of it. It runs on whatever

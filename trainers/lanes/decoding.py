@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from compressors import Compressor, CorruptPayload
-from compressors.decoding import Decode, Message
-from trainers.sizes import aligned
+from compressors.message import Decode, Message
+from trainers.mpi.message_sizes import aligned
 
 if TYPE_CHECKING:
     from trainers.lanes.base import Parcel

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.decoding import Message
-from trainers import sizes, staging
+from compressors.message import Message
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane, Parcel, Part
 from trainers.lanes.courier import Courier
-from trainers.sizes import ALIGNMENT, countable
-from trainers.stopwatch import Stopwatch
+from trainers.mpi import message_sizes, staging
+from trainers.mpi.message_sizes import ALIGNMENT, countable
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def payload_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
     """The sizes as they travel."""
-    return np.array([countable(size, sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32)
+    return np.array(
+        [countable(size, message_sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32
+    )
 
 
 class Gathered:
@@ -40,7 +42,9 @@ class Gathered:
             self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
         starts = np.concatenate(([0], lengths.cumsum()))
-        countable(int(starts[-1]), sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers")
+        countable(
+            int(starts[-1]), message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers"
+        )
         self.starts = starts * ALIGNMENT
         if self.starts[-1] > self.received.numel():
             self.received = room(int(self.starts[-1]))
@@ -97,7 +101,7 @@ class GatherLane(MessageLane):
         if part is None:
             return
         message = self.message[part.start : part.end]
-        countable(message.numel() // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+        countable(message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
         if len(self._rooms) == len(self._gathered):
             self._rooms.append(self.room(0))
         gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)

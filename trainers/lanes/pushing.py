@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from compressors.policy import Selector
+from compressors.policy.policy import Selector
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Parcel
 from trainers.lanes.second import Second
+from trainers.lanes.server_link import FLAG_BYTES, HEAD_BYTES, Head, Link
 from trainers.lanes.serving import SERVER, ServerLane
-from trainers.servers.link import FLAG_BYTES, HEAD_BYTES, Head, Link
-from trainers.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 
 from compressors.base import Cooperative, Reduction, Sum
-from trainers import sizes, staging
 from trainers.lanes.base import Lane, Parcel
-from trainers.sizes import allreduce_bytes, countable
+from trainers.mpi import message_sizes, staging
+from trainers.mpi.message_sizes import allreduce_bytes, countable
 
 
 class RoundsLane(Lane):
@@ -49,7 +49,7 @@ class RoundsLane(Lane):
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
         from mpi4py import MPI
 
-        countable(tensor.numel(), sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        countable(tensor.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
         host = staging.on_host(tensor)
         self.comm.Allreduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT])
         tensor.copy_(host)
@@ -62,7 +62,7 @@ class RoundsLane(Lane):
 
         if partner is None:
             return payload[:0]
-        countable(payload.numel(), sizes.LARGEST_COUNT, "bytes in a message")
+        countable(payload.numel(), message_sizes.LARGEST_COUNT, "bytes in a message")
         sending = self.comm.Isend([staging.on_host(payload).numpy(), MPI.BYTE], partner)
         status = MPI.Status()
         self.comm.Probe(partner, status=status)

@@ -16,8 +16,8 @@ import torch
 
 import compressors
 from compressors import Compressor, Key
-from compressors.memory import Memory
-from compressors.signs import Signum
+from compressors.memories.base import Memory
+from compressors.quantisation.signs import Signum
 from trainers.lanes.base import Parcel
 
 

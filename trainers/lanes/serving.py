@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 from compressors import CorruptPayload
-from compressors.policy import Selector
+from compressors.policy.policy import Selector
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, bound_of, fixed_sizes, words
 from trainers.lanes.gathering import payload_sizes
 from trainers.lanes.second import Second
 from trainers.lanes.two_phase import TwoPhaseLane
-from trainers.sizes import ALIGNMENT
-from trainers.stopwatch import Stopwatch
+from trainers.mpi.message_sizes import ALIGNMENT
 
 if TYPE_CHECKING:
     from mpi4py import MPI

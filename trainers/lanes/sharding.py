@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from compressors.policy import Selector
-from trainers import sizes
+from compressors.policy.policy import Selector
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, bound_of, fixed_sizes, message_bytes, words
 from trainers.lanes.gathering import payload_sizes
 from trainers.lanes.second import Second
 from trainers.lanes.two_phase import TwoPhaseLane
-from trainers.sizes import ALIGNMENT, countable
-from trainers.stopwatch import Stopwatch
+from trainers.mpi import message_sizes
+from trainers.mpi.message_sizes import ALIGNMENT, countable
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -80,7 +80,11 @@ class ShardLane(TwoPhaseLane):
                 lengths = theirs.tolist()
             received = _times([message_bytes(of_message) for of_message in lengths], others)
             starts = _starts(received)
-            countable(starts[-1] // ALIGNMENT, sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a shard's messages")
+            countable(
+                starts[-1] // ALIGNMENT,
+                message_sizes.LARGEST_COUNT,
+                f"words of {ALIGNMENT} bytes in a shard's messages",
+            )
             incoming = self._incoming.of(starts[-1])
             sent = _times([words(bundle.used) for bundle in bundles], others)
             words(self.starts[-1])

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from compressors.decoding import Message
-from trainers import sizes, staging
+from compressors.message import Message
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane, Parcel, Part
 from trainers.lanes.courier import Courier
-from trainers.sizes import SEGMENT_BYTES, allreduce_bytes, countable
-from trainers.stopwatch import Stopwatch
+from trainers.mpi import message_sizes, staging
+from trainers.mpi.message_sizes import SEGMENT_BYTES, allreduce_bytes, countable
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,7 +34,7 @@ class SumLane(MessageLane):
         if part is None:
             return
         itemsize = self.dtype.itemsize
-        countable((part.end - part.start) // itemsize, sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        countable((part.end - part.start) // itemsize, message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
         segments = self.segments(part)
         self.courier.post(lambda comm: self.add_up(comm, segments))
         self.courier.count("allreduce", len(segments))

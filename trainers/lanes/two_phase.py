@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from compressors.policy import Selector
+from compressors.policy.policy import Selector
+from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Lane, Parcel
 from trainers.lanes.bundles import Bundle, accumulate
 from trainers.lanes.second import Second
-from trainers.sizes import aligned
-from trainers.stopwatch import Stopwatch
+from trainers.mpi.message_sizes import aligned
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from compressors.hints import did_you_mean, one_of
-from sweep.run import UsageError, bad_value
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.run_directory import UsageError, bad_value
 from trainers.models.inputs import Grey, refused
 from trainers.options import models as options
 
@@ -55,7 +55,7 @@ def build(config: options.Torchvision, shape: tuple[int, ...], classes: int) -> 
     Raises:
         UsageError: torchvision has no such classifier, or it cannot take images of that shape.
     """
-    from trainers.vision import torchvision
+    from trainers.models.torchvision_import import torchvision
 
     zoo = torchvision().models
     if config.arch not in (known := zoo.list_models(module=zoo)):

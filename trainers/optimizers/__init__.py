@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from trainers.flat import Flat
+from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 

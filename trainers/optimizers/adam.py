@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from trainers.flat import Flat
+from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from compressors import states
-from trainers.flat import Flat, Unit
+from compressors import unit_state
+from trainers.gradients.flat import Flat, Unit
 
 
 def tensors(flat: Flat) -> list[tuple[slice, int]]:
@@ -92,6 +92,6 @@ class Optimizer(ABC):
         Raises:
             ValueError: it is not the state of this optimizer on these parameters; nothing has been changed.
         """
-        states.require_alike(self.name, state, self.kept)
+        unit_state.require_alike(self.name, state, self.kept)
         for name, tensor in self.kept.items():
             tensor.copy_(state[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.flat import Flat
+from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 

@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from compressors import norms
-from trainers.flat import Flat
+from compressors.kernels import norms
+from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer, tensors
 from trainers.options import optimizers as options
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim.sgd import sgd
 
-from trainers.flat import Flat
+from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 

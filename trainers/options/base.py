@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compressors.parameters import check
+from gradsweep.parameters import check
 
 
 class Part:

@@ -1,10 +1,10 @@
-"""Exchanges by name; built by trainers/exchange.py."""
+"""Exchanges by name; built by trainers/exchange/base.py."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from compressors.parameters import InvalidParameter, boolean, choice, integer, number
+from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
 from trainers.options.base import Part
 
 

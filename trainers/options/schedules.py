@@ -1,4 +1,4 @@
-"""Learning-rate schedules by name; trainers/schedules.py computes them. Epochs count from 0."""
+"""Learning-rate schedules by name; trainers/optimizers/schedules.py computes them. Epochs count from 0."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compressors.parameters import InvalidParameter, choice, integer, number, sequence
+from gradsweep.parameters import InvalidParameter, choice, integer, number, sequence
 from trainers.options.base import Part
 
 

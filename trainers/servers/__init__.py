@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainers.config import RunConfig
-from trainers.servers.link import Link
+from trainers.config.run_config import RunConfig
+from trainers.lanes.server_link import Link
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -31,9 +31,9 @@ def serve(config: RunConfig, world: MPI.Comm) -> dict[str, Any]:
 
     from compressors.kernels import backend
     from trainers import data
-    from trainers.assembly import updating
-    from trainers.replica import Replica
+    from trainers.replica.replica import Replica
     from trainers.servers.base import Server
+    from trainers.training.assembly import updating
 
     feed = data.feed(config, 0, config.workers)
     backend.choose("auto" if config.kernels == "triton" else config.kernels)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainers.assembly import Updating
-from trainers.flat import Flat
+from trainers.gradients.flat import Flat
 from trainers.lanes.bundles import Room, accumulate
+from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import ServerLane
 from trainers.servers.base import Server
-from trainers.servers.link import FLAG_BYTES, Head
+from trainers.training.assembly import Updating
 
 if TYPE_CHECKING:
     from mpi4py import MPI

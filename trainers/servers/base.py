@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compressors import Key
-from trainers import stopping
-from trainers.assembly import Updating
 from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, words
-from trainers.servers.link import (
+from trainers.lanes.server_link import (
     ANSWER,
     CONTROL,
     END,
@@ -29,7 +27,9 @@ from trainers.servers.link import (
     TAKEN,
     Head,
 )
-from trainers.sizes import ALIGNMENT
+from trainers.mpi import stopping
+from trainers.mpi.message_sizes import ALIGNMENT
+from trainers.training.assembly import Updating
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from trainers.assembly import Updating
-from trainers.config import RunConfig
-from trainers.exchanges.two_phase import second_memory
+from trainers.config.run_config import RunConfig
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.unit_owners import second_memory
 from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, bound_of, fixed_sizes
 from trainers.lanes.gathering import payload_sizes
 from trainers.lanes.second import Second
+from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import FURTHEST_BEHIND, SERVER, ServerLane
 from trainers.servers.base import Server
-from trainers.servers.link import FLAG_BYTES, Head
-from trainers.stopwatch import Stopwatch
+from trainers.training.assembly import Updating
 
 if TYPE_CHECKING:
     from mpi4py import MPI

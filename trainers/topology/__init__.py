@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from trainers.topology.mixing import Mixing
-from trainers.topology_rules import check
+from trainers.topology.validity import check
 
 __all__ = ["Mixing", "build", "check", "facts"]
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compressors.commands import pages, parsing
-from compressors.commands.ending import ended
-from compressors.commands.parser import Parser
-from compressors.commands.tables import markdown, show
-from sweep.run import UsageError
-from trainers import pictures
+from compressors.commands import method_specs
+from gradsweep.cli import markdown_sections, picture_files
+from gradsweep.cli.arguments import Parser
+from gradsweep.cli.exit_status import ended
+from gradsweep.cli.tables import markdown, show
+from gradsweep.run_directory import UsageError
 from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
 from trainers.topology import Mixing, build, check, tables
 from trainers.topology.arguments import NAMES, named, workers
@@ -26,14 +26,14 @@ PART = "topologies"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 0, or that of what kept it from an answer (`compressors/commands/ending.py`)."""
+    """Exit status 0, or that of what kept it from an answer (`gradsweep/cli/exit_status.py`)."""
     parser = _parser()
     given = parser.parse_intermixed_args(arguments)  # options may stand between words
     return ended(parser.prog, lambda: _answer(given), UsageError)
 
 
 def _answer(given: argparse.Namespace) -> int:
-    pictures.check(given.picture)
+    picture_files.check(given.picture)
     payload = None
     if given.parameters is not None:
         payload = tables.payload(given.parameters, given.compressor or "none")
@@ -43,7 +43,7 @@ def _answer(given: argparse.Namespace) -> int:
     found = [(one, build(one, given.workers)) for one in chosen] or _possible(given.workers)
     if given.into:
         table = markdown(tables.compared(found, payload))
-        pages.fill(given.into, PART, f"{tables.heading(found, payload)}:\n\n{table}")
+        markdown_sections.fill(given.into, PART, f"{tables.heading(found, payload)}:\n\n{table}")
     elif len(chosen) == 1:
         show(tables.facts(*found[0], payload))
     else:
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workers", type=workers, default=16, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument(
-        "--parameters", type=parsing.elements, metavar="N", help="of the model: a step's bytes are counted, too"
+        "--parameters", type=method_specs.elements, metavar="N", help="of the model: a step's bytes are counted, too"
     )
     parser.add_argument(
         "--compressor", metavar="NAME[,option=value...]", help="what these are sent with (default: none, 32 bits each)"
@@ -111,7 +111,7 @@ def _why_not(options: Any, workers: int) -> str | None:
 def _draw(found: Sequence[tuple[Any, Mixing]], path: Path) -> None:
     from trainers.topology import picture  # loads matplotlib
 
-    with pictures.writing("--picture", path):
+    with picture_files.writing("--picture", path):
         picture.draw([picture.Panel(options, mixing) for options, mixing in found], path)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compressors.commands import parsing
-from compressors.hints import did_you_mean
-from compressors.parameters import InvalidParameter, from_mapping, shown
-from sweep.run import UsageError, bad_value
+from compressors.commands import method_specs
+from gradsweep.hints import did_you_mean
+from gradsweep.parameters import InvalidParameter, from_mapping, shown
+from gradsweep.run_directory import UsageError, bad_value
 from trainers.options.topologies import TOPOLOGIES, NoTopology
-from trainers.topology_rules import MOST
+from trainers.topology.validity import MOST
 
 NAMES = [name for name, cls in TOPOLOGIES.items() if cls is not NoTopology]
 
@@ -19,7 +19,7 @@ _TEXTS = ("file", "links")  # of these, a number is a text, too
 
 def workers(text: str) -> int:
     """How many workers a run may have."""
-    value = parsing.positive(text)
+    value = method_specs.positive(text)
     if value > MOST:
         raise ValueError(text)
     return value
@@ -43,7 +43,7 @@ def named(words: Sequence[str]) -> list[Any]:
         key = key.removeprefix("topology.")
         if key in values:
             raise UsageError(f"topology.{shown(key)}: valid is once")
-        values[key] = value if key in _TEXTS else parsing.constant(value)
+        values[key] = value if key in _TEXTS else method_specs.constant(value)
     for name in names:
         if name not in NAMES:
             valid = f"one of {', '.join(NAMES)}"

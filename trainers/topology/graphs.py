@@ -26,14 +26,14 @@ from trainers.options.topologies import (
     Torus,
 )
 from trainers.topology import edges
-from trainers.topology_rules import sides
+from trainers.topology.validity import sides
 
 Graph = Any
 """A networkx.Graph, or a DiGraph whose edges go from who sends to who receives; `weight` where a file says it."""
 
 
 def build(options: Any, workers: int) -> list[Graph]:
-    """The graph of every step of a period; nearly always one. `trainers.topology_rules.check` has let it pass."""
+    """The graph of every step of a period; nearly always one. `trainers.topology.validity.check` has let it pass."""
     if workers == 1:
         return [networkx.empty_graph(1)]
     found = _BUILDERS[type(options)](options, workers)

@@ -16,12 +16,12 @@ from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
-from trainers import pictures
-from trainers.config import name_of
+from gradsweep.cli import picture_files
+from gradsweep.cli.picture_files import TEXT
+from trainers.config.run_config import name_of
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
-from trainers.pictures import TEXT
 from trainers.topology import Mixing
-from trainers.topology_rules import sides
+from trainers.topology.validity import sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""
@@ -58,7 +58,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     side = 3.2 + 3.0 * min(max(panel.mixing.workers for panel in panels), 256) / 64
-    with matplotlib.rc_context({**pictures.SETTINGS, "font.size": 9.0}):
+    with matplotlib.rc_context({**picture_files.SETTINGS, "font.size": 9.0}):
         figure = Figure(figsize=(side * columns, (side + _TITLE) * rows), facecolor="white")
         for place, panel in enumerate(panels):
             row, column = divmod(place, columns)
@@ -66,7 +66,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
             axes = figure.add_axes((column / columns, bottom, 1 / columns, side / (side + _TITLE) / rows))
             axes.axis("off")
             _draw(axes, panel, side)
-        pictures.save(figure, path, dpi=120)
+        picture_files.save(figure, path, dpi=120)
 
 
 def _draw(axes: Axes, panel: Panel, side: float) -> None:

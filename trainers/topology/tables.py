@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from compressors.commands import parsing
-from compressors.commands.tables import Column, Table
-from compressors.commands.words import written
-from compressors.parameters import shown
-from trainers.config import name_of
+from compressors.commands import method_specs
+from compressors.commands.descriptions import written
+from gradsweep.cli.tables import Column, Table
+from gradsweep.parameters import shown
+from trainers.config.run_config import name_of
 from trainers.topology.mixing import Mixing
 
 _SHARE = 1e-3
@@ -33,11 +33,11 @@ def payload(parameters: int, compressor: str) -> Payload:
     """The message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
 
     Raises:
-        compressors.commands.parsing.UsageError: there is no such compressor.
+        compressors.commands.method_specs.UsageError: there is no such compressor.
     """
-    method = parsing.parse(compressor, "--compressor")
+    method = method_specs.parse(compressor, "--compressor")
     size = method.payload_size((parameters,))
-    words = f"{parameters} parameters, compressor={parsing.label(method)}"
+    words = f"{parameters} parameters, compressor={method_specs.label(method)}"
     return Payload(method.payload_bound((parameters,)) if size is None else size, size is not None, words)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.config import GROUPS, RunConfig, name_of
+from trainers.config.run_config import GROUPS, RunConfig, name_of
 from trainers.trackers.base import Tracker
 
 METHODS: dict[str, str] = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}

@@ -31,7 +31,8 @@ class Tracker(ABC):
 
     @abstractmethod
     def finish(self, status: str) -> None:
-        """The run has ended: `done` or another status of sweep/run.py. Write what has not been written."""
+        """The run has ended: `done` or another status of gradsweep/run_directory.py. Write what has not been
+        written."""
 
 
 def prefixed(prefix: str, values: Mapping[str, float]) -> dict[str, float]:

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)

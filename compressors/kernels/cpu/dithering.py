@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.arrays import array
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.rounding import RESOLUTION, signed
+from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.primitives.rounding import RESOLUTION, signed
+from compressors.kernels.cpu.primitives.streams import draw
 from compressors.kernels.cpu.scales import (
     INFINITY,
     LARGEST_SQUARE,
@@ -22,7 +23,6 @@ from compressors.kernels.cpu.scales import (
     stream_of,
     sum_squares,
 )
-from compressors.kernels.cpu.streams import draw
 from compressors.kernels.cpu.sums import CHUNK, LANES
 
 _ONE = np.int32(0x3F800000)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.arrays import array
-from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.scales import INFINITY, NAN, is_scale, largest, load, store
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
 

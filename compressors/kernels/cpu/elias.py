@@ -8,11 +8,11 @@ import torch
 
 from compressors.kernels.cpu.elias_reader import GUARD, STAGE, add_stream
 from compressors.kernels.cpu.elias_writer import write_stream
-from compressors.kernels.cpu.jit import kernel
-from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.primitives.jit import kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK
+from compressors.kernels.cpu.primitives.streams import stream_bits
 from compressors.kernels.cpu.qsgd import scale_of
 from compressors.kernels.cpu.scales import NAN, is_scale, load, store
-from compressors.kernels.cpu.streams import stream_bits
 
 
 @kernel("int64(float32[::1], int32[::1], uint64, int64, int64, int64, boolean, uint8[::1])")

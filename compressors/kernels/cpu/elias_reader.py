@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from compressors.kernels import omega
 from compressors.kernels.cpu.elias_writer import reversed_bits
-from compressors.kernels.cpu.jit import helper
+from compressors.kernels.cpu.primitives.jit import helper
 
 _PEEK = 13  # bits that are looked up at once
 _PEEKED = np.uint64(2**_PEEK - 1)

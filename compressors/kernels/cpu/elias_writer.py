@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compressors.kernels import omega
-from compressors.kernels.cpu.jit import helper
-from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.primitives.jit import helper
+from compressors.kernels.cpu.primitives.packing import BLOCK
 from compressors.kernels.cpu.qsgd import round_block
 
 _TABLE = 256  # numbers whose codes are looked up

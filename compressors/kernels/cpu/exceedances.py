@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.arrays import array
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.primitives.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, is_scale, load, store
-from compressors.kernels.cpu.streams import draw, stream_bits
 
 # Adding it to a float32 from 0 to 2^22 leaves no bit for a fraction: the sum is rounded to the nearest even.
 _WHOLE = np.float32(2.0**23)

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK
-from compressors.kernels.cpu.rounding import rounded, signed
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK
+from compressors.kernels.cpu.primitives.rounding import rounded, signed
+from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.scales import INFINITY, largest
-from compressors.kernels.cpu.streams import draw, stream_bits
 
 STREAM = 1 << 16
 """Elements that share one stream of random numbers; a multiple of BLOCK."""

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.arrays import array
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK
+from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK
+from compressors.kernels.cpu.primitives.streams import draw
 from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
-from compressors.kernels.cpu.streams import draw
 
 _FRACTION = np.int32(0x007FFFFF)
 _LARGEST = np.int32(0x7F7FFFFF)

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.arrays import array
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK, pack_bits
+from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack_bits
 from compressors.kernels.cpu.scales import INFINITY, MAGNITUDE, NAN, load, store
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 

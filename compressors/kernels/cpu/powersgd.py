@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 LANES = 256
 _TILE = 1024

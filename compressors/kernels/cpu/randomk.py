@@ -16,9 +16,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 from compressors.kernels.cpu.selection import largest_of, largest_of_four
-from compressors.kernels.cpu.streams import draw, stream_bits
 
 CHUNK = 1024
 _FITS = 2**31

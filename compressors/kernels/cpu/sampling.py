@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import kernel
-from compressors.kernels.cpu.streams import draw, stream_bits
+from compressors.kernels.cpu.primitives.jit import kernel
+from compressors.kernels.cpu.primitives.streams import draw, stream_bits
 
 _31 = np.uint64(31)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from compressors.kernels.cpu.jit import helper
-from compressors.kernels.cpu.streams import stream_bits
+from compressors.kernels.cpu.primitives.jit import helper
+from compressors.kernels.cpu.primitives.streams import stream_bits
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 MAGNITUDE = np.int32(0x7FFFFFFF)

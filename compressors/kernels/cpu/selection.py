@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ALL = np.int32(-1)

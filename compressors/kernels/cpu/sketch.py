@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels.buffers import write_floats
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.quantiles import CELLS, buckets
 
 _LOW = np.uint32(0xFFFF)

@@ -1,4 +1,4 @@
-"""The index part of sparse payloads, one loop a coding; `compressors.positions` documents them.
+"""The index part of sparse payloads, one loop a coding; `compressors.sparsification.positions` documents them.
 
 Positions are written and read in ascending order, so that the tensor is walked through from front to back.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.jit import helper, kernel
+from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _LARGEST_PARAMETER = 31
 _ONE = np.uint64(1)

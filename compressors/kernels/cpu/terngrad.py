@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compressors.kernels.cpu.arrays import array
-from compressors.kernels.cpu.jit import helper, kernel
-from compressors.kernels.cpu.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.arrays import array
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
+from compressors.kernels.cpu.primitives.rounding import add_levels, rounded, signed
+from compressors.kernels.cpu.primitives.streams import draw
 from compressors.kernels.cpu.scales import INFINITY, NAN, PART, is_scale, largest, load, store, stream_of
-from compressors.kernels.cpu.streams import draw
 from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
 
 _ROUNDING = 2.0**-40

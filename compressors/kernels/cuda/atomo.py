@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import float64_bits, launch, signed
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, signed
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import MAGNITUDE
-from compressors.kernels.cuda.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
 from compressors.kernels.reference.atomo import read_flags, write_flags
 

@@ -6,9 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, power_of_two, raised, signed
-from compressors.kernels.cuda.packing import store_words
+from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     NAN,
     add_to,

@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 
 from compressors.kernels import dynamic_map
-from compressors.kernels.cuda.buckets import tile, tiling
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised
-from compressors.kernels.cuda.packing import store_words
+from compressors.kernels.cuda.primitives.buckets import tile, tiling
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     MAGNITUDE,
     NAN,

@@ -18,14 +18,14 @@ import triton.language as tl
 
 from compressors.kernels import omega as codes
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.cuda.buckets import tiling
-from compressors.kernels.cuda.elias_codes import GUARD, omega, or_bits, peek, read_omega
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.buckets import tiling
+from compressors.kernels.cuda.primitives.elias_codes import GUARD, omega, or_bits, peek, read_omega
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
 from compressors.kernels.cuda.qsgd import euclidean_norms, levels_of
 from compressors.kernels.cuda.scales import INFINITY, NAN, add_to, canonical, factor_of, largest_magnitudes
 from compressors.kernels.reference import elias as plain
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
 
 _STREAMS = 32
 _LONGEST = 4096

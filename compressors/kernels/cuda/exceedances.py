@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import float64_bits, launch
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch
 from compressors.kernels.cuda.scales import MAGNITUDE
 from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
 

@@ -6,9 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, power_of_two, raised, signed
-from compressors.kernels.cuda.packing import load_words, store_words
+from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.primitives.packing import load_words, store_words
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
     INFINITY,
     MAGNITUDE,
@@ -19,7 +20,6 @@ from compressors.kernels.cuda.scales import (
     read_codes,
     rounded_up,
 )
-from compressors.kernels.cuda.streams import draw, stream_bits
 
 _HUGE = tl.constexpr(2.0**126)
 _HALFWAY = tl.constexpr(12582912.0)

@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised, signed
-from compressors.kernels.cuda.packing import load_words, store_words
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.packing import load_words, store_words
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, add_to
-from compressors.kernels.cuda.streams import draw, stream_bits
 
 _STREAM = tl.constexpr(1 << 16)
 _BLOCK = 1024

@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.buffers import write_floats
-from compressors.kernels.cuda.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised
-from compressors.kernels.cuda.packing import load_words
+from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.primitives.packing import load_words
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of, read_codes
 from compressors.kernels.cuda.sums import CHUNK, chunks_of, combined, first_places, folded
 

@@ -1,4 +1,5 @@
-"""QSGD in Triton; `compressors.quantisers.QSGD` documents the payload and `reference.qsgd` the arithmetic.
+"""QSGD in Triton; `compressors.quantisation.qsgd_terngrad_onebit.QSGD` documents the payload and `reference.qsgd`
+the arithmetic.
 
 A bucket of up to 4096 elements stays in registers from its norm to its bytes. A longer one is read twice,
 and so is one under the l2 norm, which is summed in eight lanes from left to right.
@@ -10,9 +11,10 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.buckets import tile, tiling, write_codes
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, power_of_two, raised, signed
-from compressors.kernels.cuda.packing import store_words
+from compressors.kernels.cuda.primitives.buckets import tile, tiling, write_codes
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, power_of_two, raised, signed
+from compressors.kernels.cuda.primitives.packing import store_words
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
     LARGEST,
     MAGNITUDE,
@@ -26,7 +28,6 @@ from compressors.kernels.cuda.scales import (
     read_scales,
     rounded_up,
 )
-from compressors.kernels.cuda.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import halved
 
 _ROWS = 16

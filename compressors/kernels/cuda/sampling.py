@@ -6,8 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import launch, signed
-from compressors.kernels.cuda.streams import draw, stream_bits
+from compressors.kernels.cuda.primitives.launch import launch, signed
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 
 _BLOCK = 512
 

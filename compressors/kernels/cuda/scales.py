@@ -10,10 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.buckets import tile, tiling
-from compressors.kernels.cuda.launch import launch
-from compressors.kernels.cuda.packing import load_words, unpack_at
-from compressors.kernels.cuda.streams import draw, stream_bits
+from compressors.kernels.cuda.primitives.buckets import tile, tiling
+from compressors.kernels.cuda.primitives.launch import launch
+from compressors.kernels.cuda.primitives.packing import load_words, unpack_at
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import bucket_moments
 
 MAGNITUDE = tl.constexpr(0x7FFFFFFF)

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import launch
+from compressors.kernels.cuda.primitives.launch import launch
 from compressors.kernels.reference import selection as plain
 
 _MAGNITUDE = tl.constexpr(0x7FFFFFFF)

@@ -6,10 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised, signed
-from compressors.kernels.cuda.packing import load_words, pack_at, store_words, unpack_at
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised, signed
+from compressors.kernels.cuda.primitives.packing import load_words, pack_at, store_words, unpack_at
+from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of
-from compressors.kernels.cuda.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import bucket_moments
 from compressors.kernels.quotients import divided
 

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.cuda.launch import launch, power_of_two, raised
-from compressors.kernels.cuda.packing import pack_at, unpack_at
+from compressors.kernels.cuda.primitives.launch import launch, power_of_two, raised
+from compressors.kernels.cuda.primitives.packing import pack_at, unpack_at
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to
 from compressors.kernels.quantiles import CELLS, buckets
 

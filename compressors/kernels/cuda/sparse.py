@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.launch import flag, float64_bits, launch, raised
-from compressors.kernels.cuda.packing import load_words, store_words
+from compressors.kernels.cuda.primitives.launch import flag, float64_bits, launch, raised
+from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.reference.sparse import read_bitmap, read_delta
 
 __all__ = [

@@ -1,12 +1,12 @@
-"""ATOMO on the elements of a tensor in plain torch; `compressors.atomo` documents the payload."""
+"""ATOMO on the elements of a tensor in plain torch; `compressors.sparsification.atomo` documents the payload."""
 
 from __future__ import annotations
 
 import torch
 
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
-from compressors.kernels.reference.streams import draws
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
+from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.sums import total
 
 _MAGNITUDE = 0x7FFFFFFF

@@ -1,12 +1,12 @@
-"""Dithering to powers of two in plain torch; `compressors.dithering` documents the payload."""
+"""Dithering to powers of two in plain torch; `compressors.quantisation.dithering` documents the payload."""
 
 from __future__ import annotations
 
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import are_scales, bucket_draws, norms
 
 

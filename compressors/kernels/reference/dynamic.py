@@ -1,4 +1,4 @@
-"""Dynamic tree quantisation in plain torch; `compressors.integers.Dynamic8` documents the payload."""
+"""Dynamic tree quantisation in plain torch; `compressors.quantisation.int8.Dynamic8` documents the payload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
-from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.scales import are_scales, norms
 
 

@@ -1,4 +1,5 @@
-"""QSGD's levels as streams of Elias codes in plain torch; `compressors.quantisers.QSGD` documents the payload.
+"""QSGD's levels as streams of Elias codes in plain torch; `compressors.quantisation.qsgd_terngrad_onebit.QSGD`
+documents the payload.
 
 Streams are written and read as a whole, one element of a tensor for every bit: to read them, what a
 symbol would say and where it would end is worked out for every bit that it could begin at, and then the
@@ -13,8 +14,8 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divided
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.qsgd import quantised
 from compressors.kernels.reference.scales import are_scales
 

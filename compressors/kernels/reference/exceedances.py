@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.sums import CHUNK, LANES, total
 
 _MAGNITUDE = 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Rounding to even levels in plain torch; `compressors.integers.Int8` documents the payload."""
+"""Rounding to even levels in plain torch; `compressors.quantisation.int8.Int8` documents the payload."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divided
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
+from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, are_scales, rounded
-from compressors.kernels.reference.streams import draws
 
 _HUGE = 2.0**126
 

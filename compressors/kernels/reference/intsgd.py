@@ -1,12 +1,12 @@
-"""IntSGD in plain torch; `compressors.intsgd.IntSGD` documents the payload."""
+"""IntSGD in plain torch; `compressors.quantisation.intsgd.IntSGD` documents the payload."""
 
 from __future__ import annotations
 
 import torch
 
-from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import rounded
-from compressors.kernels.reference.streams import draws
 
 STREAM = 1 << 16
 """Elements that share one stream of random numbers."""

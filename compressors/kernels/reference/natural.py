@@ -1,11 +1,11 @@
-"""Natural compression in plain torch; `compressors.dithering.NaturalCompression` documents the payload."""
+"""Natural compression in plain torch; `compressors.quantisation.dithering.NaturalCompression` documents the payload."""
 
 from __future__ import annotations
 
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.reference.buckets import rows
+from compressors.kernels.reference.primitives.buckets import rows
 from compressors.kernels.reference.scales import INFINITY, LARGEST, MAGNITUDE, NAN, are_scales, bucket_draws
 
 _FRACTION = 0x007FFFFF

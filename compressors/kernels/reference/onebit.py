@@ -1,4 +1,4 @@
-"""1-bit quantisation in plain torch; `compressors.quantisers.OneBit` documents the payload."""
+"""1-bit quantisation in plain torch; `compressors.quantisation.qsgd_terngrad_onebit.OneBit` documents the payload."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN, sums
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from compressors.kernels.reference.buckets import lane_sums
+from compressors.kernels.reference.primitives.buckets import lane_sums
 
 LANES = 256
 _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: then it was made of rounding

@@ -1,4 +1,4 @@
-"""QSGD in plain torch; `compressors.quantisers.QSGD` documents the payload."""
+"""QSGD in plain torch; `compressors.quantisation.qsgd_terngrad_onebit.QSGD` documents the payload."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divided
-from compressors.kernels.reference.buckets import lane_sums, rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import lane_sums, rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
+from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import LARGEST, are_scales, norms, rounded
-from compressors.kernels.reference.streams import draws
 
 
 def encode(

@@ -13,7 +13,7 @@ import math
 
 import torch
 
-from compressors.kernels.reference.streams import draws
+from compressors.kernels.reference.primitives.streams import draws
 
 CHUNK = 1024
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from compressors.kernels.reference.streams import draws
+from compressors.kernels.reference.primitives.streams import draws
 
 
 def sample(x: torch.Tensor, key: int, count: int) -> torch.Tensor:

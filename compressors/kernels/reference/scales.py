@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from compressors.kernels.reference.buckets import lane_sums
-from compressors.kernels.reference.streams import draws
+from compressors.kernels.reference.primitives.buckets import lane_sums
+from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.sums import CHUNK, LANES
 
 MAGNITUDE, INFINITY, NAN = 0x7FFFFFFF, 0x7F800000, 0x7FC00000

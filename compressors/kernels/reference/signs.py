@@ -1,4 +1,4 @@
-"""Signs in plain torch; `compressors.signs` documents the payloads."""
+"""Signs in plain torch; `compressors.quantisation.signs` documents the payloads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divided
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.packing import pack, unpack
+from compressors.kernels.reference.primitives.streams import draws
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, are_scales
-from compressors.kernels.reference.streams import draws
 from compressors.kernels.reference.sums import total
 
 

@@ -1,4 +1,4 @@
-"""Quantile buckets in plain torch; `compressors.sketch.QuantileSketch` documents the payload."""
+"""Quantile buckets in plain torch; `compressors.quantisation.quantile_sketch.QuantileSketch` documents the payload."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quantiles import CELLS, buckets
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN
 
 

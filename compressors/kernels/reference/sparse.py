@@ -1,4 +1,4 @@
-"""The index part of sparse payloads in plain torch; `compressors.positions` documents the codings."""
+"""The index part of sparse payloads in plain torch; `compressors.sparsification.positions` documents the codings."""
 
 from __future__ import annotations
 

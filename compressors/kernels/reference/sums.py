@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from compressors.kernels.reference.buckets import lane_sums, rows
+from compressors.kernels.reference.primitives.buckets import lane_sums, rows
 
 CHUNK = 4096
 LANES = 16

@@ -1,4 +1,4 @@
-"""TernGrad in plain torch; `compressors.quantisers.TernGrad` documents the payload."""
+"""TernGrad in plain torch; `compressors.quantisation.qsgd_terngrad_onebit.TernGrad` documents the payload."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.quotients import divided
-from compressors.kernels.reference.buckets import rows
-from compressors.kernels.reference.packing import pack, unpack
+from compressors.kernels.reference.primitives.buckets import rows
+from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, rounded, sums
 
 _ROUNDING = 2.0**-40

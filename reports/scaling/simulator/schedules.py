@@ -1,6 +1,7 @@
 """Collectives as rounds of messages, for any number of workers where nothing else is said.
 
-Names and sizes are those of the closed forms in reports/scaling/collectives.py: n is the bytes of one worker's own
+Names and sizes are those of the closed forms in reports/scaling/measured/collectives.py: n is the bytes of one
+worker's own
 buffer for allreduce, reduce and bcast, of its own contribution for allgather, of its whole send buffer for alltoall,
 and of what every neighbour gets for gossip. Where W is no power of two, recursive doubling and halving first fold:
 those above it give what they have to a neighbour, and get the result at the end.
@@ -255,4 +256,4 @@ SCHEDULES: dict[str, dict[str, Callable[[int, float], Schedule]]] = {
     "reduce": {"binomial": reduce_binomial},
     "gather": {"linear": gather_linear},
 }
-"""Algorithms of collectives, by the names of reports/scaling/collectives.py: functions of workers and n."""
+"""Algorithms of collectives, by the names of reports/scaling/measured/collectives.py: functions of workers and n."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from reports.collect import Report
-from reports.scaling import check, fit, parts
-from reports.scaling.parts import Parts
-from reports.scaling.predict import Predictor
+from reports.reading.report import Report
+from reports.scaling.measured import parts
+from reports.scaling.measured.parts import Parts
+from reports.scaling.model import cross_validation, fit
+from reports.scaling.model.predict import Predictor
 from tests.reports.scaling import truth
 
 SWEPT = ("compressor", "workers", "network", "seed")
@@ -23,7 +24,7 @@ def read(sweep: Path) -> Parts:
 
 def predictor_of(sweep: Path, **options: Any) -> Predictor:
     found = read(sweep)
-    return Predictor(found, fit.fit(found.cells, found.traffic), check.check(found), **options)
+    return Predictor(found, fit.fit(found.cells, found.traffic), cross_validation.check(found), **options)
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.scaling import agarwal, answers, pictures, speedup_picture, tables
-from reports.scaling.answers import Map, break_even, needed, win_map, winners
-from reports.scaling.networks import PAYLOAD_SHARE, Links, nominal
-from reports.scaling.predict import Predictor
-from reports.scaling.remarks import notes, other_latencies
-from reports.scaling.speedup import Speedup, speedups
-from reports.scaling.traffic import Traffic
+from reports.scaling.measured.links import PAYLOAD_SHARE, Links, nominal
+from reports.scaling.measured.traffic import Traffic
+from reports.scaling.model import agarwal
+from reports.scaling.model import break_even as answers
+from reports.scaling.model.break_even import Map, break_even, needed, win_map, winners
+from reports.scaling.model.predict import Predictor
+from reports.scaling.output import pictures, speedup_picture, tables
+from reports.scaling.output.remarks import notes, other_latencies
+from reports.scaling.output.speedup import Speedup, speedups
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import predictor_of
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from reports.scaling import collectives
-from reports.scaling.collectives import COLLECTIVES, cost, time
+from reports.scaling.measured import collectives
+from reports.scaling.measured.collectives import COLLECTIVES, cost, time
 
 Round = list[tuple[int, int, float]]
 """What is sent at once: from whom, to whom, bytes."""

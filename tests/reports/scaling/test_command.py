@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gradsweep import run_directory as rundir
 from reports.__main__ import main
-from reports.scaling import remarks
-from reports.scaling.predict import Predictor
-from sweep import run as rundir
+from reports.scaling.model.predict import Predictor
+from reports.scaling.output import remarks
 from tests.reports import fabricate
 from tests.reports.scaling import truth
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from reports.scaling import fit
-from reports.scaling.check import Check, check, refuse
-from reports.scaling.fit import exposed, waiting
-from reports.scaling.networks import Links, nominal
-from reports.scaling.parts import Parts
-from reports.scaling.predict import Predictor
-from reports.scaling.traffic import Traffic
-from sweep.run import UsageError
+from gradsweep.run_directory import UsageError
+from reports.scaling.measured.links import Links, nominal
+from reports.scaling.measured.parts import Parts
+from reports.scaling.measured.traffic import Traffic
+from reports.scaling.model import fit
+from reports.scaling.model.cross_validation import Check, check, refuse
+from reports.scaling.model.fit import exposed, waiting
+from reports.scaling.model.predict import Predictor
 from tests.reports.scaling import truth
 from tests.reports.scaling.truth import METHODS
 

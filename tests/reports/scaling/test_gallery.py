@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from reports.__main__ import main
-from reports.scaling.check import Check
-from reports.scaling.check_tables import summary
+from reports.scaling.model.cross_validation import Check
+from reports.scaling.output.fit_tables import summary
 from tests.conftest import ROOT
 from tests.reports.scaling.conftest import predictor_of
 from tests.reports.test_gallery import numbers

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from reports.scaling import networks
-from reports.scaling.networks import asked, nominal, workers
-from sweep import run as rundir
-from sweep.run import UsageError
-from sweep.units import bits_per_second, seconds
+from gradsweep import run_directory as rundir
+from gradsweep.run_directory import UsageError
+from gradsweep.units import bits_per_second, seconds
+from reports.scaling.measured import links as networks
+from reports.scaling.measured.links import asked, nominal, workers
 from trainers.options.networks import NETWORKS, Emulated
 
 

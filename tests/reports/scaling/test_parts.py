@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from reports.collect import Report
-from reports.scaling import networks, parts
-from reports.scaling.parts import Cell, Parts
-from reports.scaling.traffic import Traffic
-from sweep import run as rundir
-from sweep.run import UsageError
+from gradsweep import run_directory as rundir
+from gradsweep.run_directory import UsageError
+from reports.reading.report import Report
+from reports.scaling.measured import links, parts
+from reports.scaling.measured.parts import Cell, Parts
+from reports.scaling.measured.traffic import Traffic
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import SWEPT
 
@@ -117,7 +117,7 @@ def test_runs_of_versions_without_networks_are_of_none(sweep: Path) -> None:
     change(sweep, rundir.CONFIG, lambda config: config.pop("network"))
     change(sweep, rundir.RESULT, lambda result: result.pop("network"))
     found = read(sweep)
-    assert {cell.network for cell in found.cells} == {"none"} and found.cells[0].links == networks.MEMORY
+    assert {cell.network for cell in found.cells} == {"none"} and found.cells[0].links == links.MEMORY
     assert found.networks == []
 
 

@@ -8,12 +8,12 @@ import pytest
 
 import compressors
 from compressors.base import Cooperative
-from reports.scaling import traffic
-from reports.scaling.collectives import COLLECTIVES, cost
+from reports.scaling.measured import traffic
+from reports.scaling.measured.collectives import COLLECTIVES, cost
+from reports.scaling.measured.traffic import EAGER, PART, RENDEZVOUS, Counted, Gradient, Traffic, of_runs
 from reports.scaling.simulator import Cluster, Compute, Link, Step, graphs, schedules, simulate
 from reports.scaling.simulator.schedules import SCHEDULES, Schedule
-from reports.scaling.traffic import EAGER, PART, RENDEZVOUS, Counted, Gradient, Traffic, of_runs
-from trainers.sizes import allreduce_bytes
+from trainers.mpi.message_sizes import allreduce_bytes
 
 MIB = 2.0**20
 

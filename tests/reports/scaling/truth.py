@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import run as rundir
+from gradsweep import run_directory as rundir
 from tests.reports import fabricate
 
 MIB = 2**20
@@ -22,7 +22,7 @@ MIB = 2**20
 class Law:
     """A method in s and bytes: of a worker with a core of its own.
 
-    `calls` is how many collectives ResNet-18 takes with it (trainers/exchange.py): a part leaves when it may have
+    `calls` is how many collectives ResNet-18 takes with it (trainers/exchange/base.py): a part leaves when it may have
     1 MiB, and sums are cut after 2 MiB. Where `is_sized`, another one before each tells the sizes. Where `in_rounds`,
     all take place after backward.
     """

@@ -1,0 +1,216 @@
+"""`bench`: what methods cost on this machine, and the network for which they pay."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from compressors.base import Compressor
+from compressors.commands.bench_timing import Gradients, Operation, Times, Worker, interleaved, machine, resnet18_shapes
+from compressors.commands.descriptions import number
+from compressors.commands.method_specs import UsageError, chosen, label
+from compressors.kernels import backend
+from gradsweep import spreadsheets
+from gradsweep.cli import markdown_sections, tables
+from gradsweep.cli.tables import Column, Table
+from gradsweep.parameters import InvalidParameter
+
+PART = "bench"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One method's figures; this is also a line of bench.csv, which ends with what they were taken on."""
+
+    method: str
+    units: str  # "flat" or "layers"
+    elements: int
+    payload_bytes: int
+    bits_per_element: float
+    error: float | None  # ||x - Q(x)|| / ||x||; None where only directions are kept
+    encode_s: float
+    decode_s: float
+    encode_per_copy: float
+    decode_per_copy: float
+    per_copy: float
+    gigabytes_per_s: float  # float32 bytes through encode and decode
+    pays_below_bit_per_s: float | None  # None where the payload is not smaller
+    kernels: str  # numba, triton or torch; several with a + between
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What was asked for."""
+
+    names: list[str]
+    model: str
+    elements: int
+    threads: int
+    repeats: int
+    device: str
+    kernels: str
+    output: Path | None
+    into: Path | None
+
+
+def run(options: Options) -> int:
+    """Measure, print a table, and write bench.csv and bench.png, or fill a page."""
+    compressors = chosen(options.names)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch finds no CUDA device")
+    folder = options.output or Path("output", "bench", datetime.datetime.now().strftime("%Y-%m-%d-%H-%M-%S"))
+    if options.into is not None:
+        markdown_sections.read(options.into, PART)  # that it is there, before minutes of measuring
+    else:
+        _make(folder)
+    with _set_up(options):
+        where = machine(options.threads, options.device)
+        rows = measure(compressors, options)
+    if options.kernels != "auto":
+        where += f", kernels {options.kernels}"
+    heading = (
+        f"{where}; {options.repeats} interleaved repetitions, medians; normal noise of the standard deviation 0.001; "
+        f"memory copy of {4 * rows[0].elements / 1e6:.0f} MB: {1e3 * rows[0].encode_s:.2f} ms"
+    )
+    table = figures(rows)
+    tables.show(table)
+    tables.say(heading, style="dim")
+    if options.into is not None:
+        markdown_sections.fill(options.into, PART, f"{heading}.\n\n{tables.markdown(table)}")
+        return 0
+    _write(folder, rows, where, heading)
+    return 0
+
+
+@contextlib.contextmanager
+def _set_up(options: Options) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    try:
+        with backend.use(options.kernels):
+            yield
+    except InvalidParameter as error:
+        raise UsageError(str(error)) from error
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class of its own for the CPU
+            raise
+        raise UsageError(f"--elements {options.elements}: more than the memory holds") from error
+    finally:
+        torch.set_num_threads(before)
+
+
+def measure(compressors: Sequence[Compressor], options: Options) -> list[Row]:
+    """A row for the memory copy, then one for each method."""
+    layers = resnet18_shapes()
+    flat: list[tuple[int, ...]] = [(options.elements,)]
+    kinds = {
+        "layers": lambda: Gradients(layers, options.device),
+        "flat": lambda: Gradients(flat, options.device),
+    }
+    wanted = ["layers" if options.model == "resnet18" or one.needs_matrix else "flat" for one in compressors]
+    rooms = {kind: make() for kind, make in kinds.items() if kind in wanted}
+    workers = [Worker(one, rooms[kind]) for one, kind in zip(compressors, wanted, strict=True)]
+    times: dict[str, Times] = {}
+    for kind, room in rooms.items():  # each kind of units beside a copy of its own size
+        operations: dict[str, Operation] = {}
+        for number_, worker in enumerate(workers):
+            if worker.gradients is room:
+                operations |= {f"{number_}/encode": worker.encode, f"{number_}/decode": worker.decode_and_finish}
+        taken = interleaved(operations, room.copy, options.repeats, options.device)
+        times |= {name if name != "copy" else f"{kind}/copy": one for name, one in taken.items()}
+    main = "flat" if "flat" in rooms else "layers"
+    rows = [_copy(times[f"{main}/copy"], main, rooms[main])]
+    for number_, (worker, kind) in enumerate(zip(workers, wanted, strict=True)):
+        rows.append(_row(worker, kind, times[f"{number_}/encode"], times[f"{number_}/decode"]))
+    return rows
+
+
+def _copy(times: Times, kind: str, room: Gradients) -> Row:
+    seconds = times.median
+    rate = room.bytes / seconds / 1e9
+    return Row(
+        "memory copy", kind, room.elements, room.bytes, 32.0, 0.0, seconds, 0.0, 1.0, 0.0, 1.0, rate, None, "torch"
+    )
+
+
+def _row(worker: Worker, kind: str, encode: Times, decode: Times) -> Row:
+    room, size, both = worker.gradients, worker.payload_bytes, encode + decode
+    return Row(
+        method=label(worker.compressor),
+        units=kind,
+        elements=room.elements,
+        payload_bytes=size,
+        bits_per_element=8 * size / room.elements,
+        error=None if worker.compressor.scale_free else worker.error,
+        encode_s=encode.median,
+        decode_s=decode.median,
+        encode_per_copy=encode.ratio,
+        decode_per_copy=decode.ratio,
+        per_copy=both.ratio,
+        gigabytes_per_s=room.bytes / both.median / 1e9,
+        pays_below_bit_per_s=pays_below(room.bytes, size, both.median),
+        kernels="+".join(worker.kernels),
+    )
+
+
+def pays_below(dense: int, payload: int, seconds: float) -> float | None:
+    """The bandwidth, in bit/s, below which one message of `payload` bytes arrives earlier than one of `dense`
+    bytes although it takes `seconds` to encode and decode: seconds + 8 payload / B = 8 dense / B."""
+    return 8 * (dense - payload) / seconds if payload < dense else None
+
+
+def figures(rows: Sequence[Row]) -> Table:
+    """The table that is printed."""
+    headings = (
+        *("bits per element", "error", "encode, ms", "x copy", "decode, ms", "x copy", "both, x copy", "GB/s"),
+        "pays below, Gbit/s",
+    )
+    columns = [Column(name, is_number=True) for name in headings]
+    return Table([Column("method"), Column("units"), *columns, Column("kernels")], [_cells(row) for row in rows])
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        row.method,
+        row.units,
+        number(row.bits_per_element),
+        "-" if row.error is None else number(row.error),
+        f"{1e3 * row.encode_s:.2f}",
+        f"{row.encode_per_copy:.2f}",
+        f"{1e3 * row.decode_s:.2f}",
+        f"{row.decode_per_copy:.2f}",
+        f"{row.per_copy:.2f}",
+        f"{row.gigabytes_per_s:.2f}",
+        "-" if row.pays_below_bit_per_s is None else number(row.pays_below_bit_per_s / 1e9),
+        row.kernels,
+    ]
+
+
+def _make(folder: Path) -> None:
+    """The folder, in which files can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from error
+
+
+def _write(folder: Path, rows: Sequence[Row], where: str, heading: str) -> None:
+    from compressors.commands.bench_plot import draw
+
+    try:
+        names = [field.name for field in dataclasses.fields(Row)]
+        lines = ([*(getattr(row, name) for name in names), where] for row in rows)
+        Path(folder, "bench.csv").write_text(spreadsheets.to_csv([*names, "machine"], lines), encoding="utf-8")
+        draw(rows, heading, Path(folder, "bench.png"))
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from error
+    tables.say(str(folder / "bench.csv"))
+    tables.say(str(folder / "bench.png"))

@@ -1,0 +1,207 @@
+"""Times of compressors that other work on the machine cannot tilt: everything interleaved, ratios to a copy.
+
+Shared by `python -m compressors bench` and `benchmarks/compressors.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from compressors.base import Compressor, Cooperative, Key
+from compressors.commands import single_worker
+from compressors.commands.sample_tensors import GRADIENT
+from compressors.kernels import backend
+
+Operation = Callable[[], object]
+
+_RATE = 0.1  # of a plain SGD that has moved the parameters by the last gradient
+_ALIGNED = 4  # bytes: where payloads begin in a message
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """Seconds of each counted repetition, and of a memory copy in the same repetition."""
+
+    seconds: list[float]
+    copy: list[float]
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def ratio(self) -> float:
+        """Median over the repetitions of the ratio to the copy."""
+        return self.against(self.copy)
+
+    def against(self, others: Sequence[float]) -> float:
+        """Median over the repetitions of this time in units of another."""
+        return statistics.median(one / other for one, other in zip(self.seconds, others, strict=True))
+
+    def __add__(self, other: Times) -> Times:
+        return Times([one + more for one, more in zip(self.seconds, other.seconds, strict=True)], self.copy)
+
+
+def interleaved(
+    operations: Mapping[str, Operation], copy: Operation, repeats: int, device: torch.device | str = "cpu"
+) -> dict[str, Times]:
+    """Every repetition runs the copy and all operations once, one after the other, so that whatever else the
+    machine does hits all of them alike. One repetition goes before those that count."""
+    copies: list[float] = []
+    seconds: dict[str, list[float]] = {name: [] for name in operations}
+    for repeat in range(repeats + 1):
+        taken = _seconds(copy, device)
+        if repeat:
+            copies.append(taken)
+        for name, operation in operations.items():
+            taken = _seconds(operation, device)
+            if repeat:
+                seconds[name].append(taken)
+    return {name: Times(taken, copies) for name, taken in seconds.items()} | {"copy": Times(copies, copies)}
+
+
+def _seconds(operation: Operation, device: torch.device | str) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    operation()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device | str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def resnet18_shapes() -> list[tuple[int, ...]]:
+    """The convolutions and the linear layer of ResNet-18 for 32 x 32 images: 11.2 M elements."""
+    shapes: list[tuple[int, ...]] = [(64, 3, 3, 3), (10, 512)]
+    before = 64
+    for width in (64, 128, 256, 512):
+        shapes += [(width, before, 3, 3)] + 3 * [(width, width, 3, 3)]
+        if width != before:
+            shapes.append((width, before, 1, 1))
+        before = width
+    return shapes
+
+
+class Gradients:
+    """The units of a model's gradient, normal noise of the size of a gradient, and room to work with them.
+
+    Two gradients take turns, so that a method that compares steps sees something happen. Mean and message
+    are shared by all methods that are measured, which use them one after the other.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> None:
+        self.shapes, self.device = list(shapes), device
+        self.elements = sum(math.prod(shape) for shape in shapes)
+        generator = torch.Generator().manual_seed(0)
+        self.flat = [(torch.randn(self.elements, generator=generator) * GRADIENT).to(device) for _ in range(2)]
+        self.steps = [self._views(flat) for flat in self.flat]
+        self.mean = torch.zeros(self.elements, device=device)
+        self.means = self._views(self.mean)
+        self.squared = [[float(x.double().square().sum()) for x in units] for units in self.steps]
+        self._message = torch.empty(0, dtype=torch.uint8, device=device)
+
+    @property
+    def bytes(self) -> int:
+        """Of the gradient as float32."""
+        return 4 * self.elements
+
+    def messages(self, compressor: Compressor) -> list[torch.Tensor]:
+        """Room for the payload of every unit."""
+        bounds = [-(-compressor.payload_bound(shape) // _ALIGNED) * _ALIGNED for shape in self.shapes]
+        if len(self._message) < sum(bounds):
+            self._message = torch.zeros(sum(bounds), dtype=torch.uint8, device=self.device)
+        return list(self._message[: sum(bounds)].split(bounds))
+
+    def copy(self) -> None:
+        """The yardstick: one gradient copied over the mean."""
+        self.mean.copy_(self.flat[0])
+
+    def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        pieces = flat.split([math.prod(shape) for shape in self.shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+
+class Worker:
+    """One worker that goes through the steps of an exchange with one compressor."""
+
+    def __init__(self, compressor: Compressor, gradients: Gradients) -> None:
+        self.compressor, self.gradients = single_worker.fresh(compressor), gradients
+        self.step = 0
+        self.payloads: list[torch.Tensor] = []
+        self.weights = [1.0] * len(gradients.shapes)
+        with backend.noted() as used:
+            self.error = self._error()
+        self.kernels = sorted(set(used.values())) or ["torch"]
+
+    def encode(self) -> None:
+        """All units of the next gradient into the message."""
+        self.step += 1
+        turn = self.step % 2
+        batch = [(x, Key(0, 0, self.step, unit)) for unit, x in enumerate(self.gradients.steps[turn])]
+        if self.compressor.needs_movement and self.step > 1:
+            for unit, squared in enumerate(self.gradients.squared[turn]):
+                self.compressor.moved(unit, _RATE**2 * squared, _RATE)
+        if isinstance(self.compressor, Cooperative):
+            reductions = self.compressor.alone(batch)
+            self.payloads = [one.mean for one in reductions]
+            self.weights = [one.weight for one in reductions]
+            return
+        messages = self.gradients.messages(self.compressor)
+        self.payloads = [
+            single_worker.encode(self.compressor, x, key, message)
+            for (x, key), message in zip(batch, messages, strict=True)
+        ]
+
+    def decode(self) -> None:
+        """Add what was sent to the mean: once for every worker."""
+        for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
+            self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
+
+    def decode_and_finish(self) -> None:
+        """All that is to do with the payload of a single worker."""
+        self.decode()
+        for unit, mean in enumerate(self.gradients.means):
+            self.compressor.finish(mean, Key(0, 0, self.step, unit), 1)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of the last step."""
+        return sum(len(payload) for payload in self.payloads)
+
+    def _error(self) -> float:
+        """||x - Q(x)|| / ||x|| of the first step; also the first call of every kernel."""
+        self.encode()
+        self.gradients.mean.zero_()
+        for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
+            self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
+        x = self.gradients.flat[self.step % 2]
+        error = float(torch.linalg.vector_norm(self.gradients.mean - x) / torch.linalg.vector_norm(x))
+        self.gradients.mean.zero_()
+        return error
+
+
+def machine(threads: int, device: torch.device | str = "cpu") -> str:
+    """What the times were taken on, in a line."""
+    what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _processor()
+    many = "1 thread" if threads == 1 else f"{threads} threads"
+    return f"{what}, {many}, Python {platform.python_version()}, torch {torch.__version__}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

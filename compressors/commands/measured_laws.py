@@ -1,0 +1,137 @@
+"""Laws measured: how far the draws of Q(x) are from what a method promises about them.
+
+Everything is decided at a level: the probability that a method which keeps all its promises fails anywhere.
+Each of `tests` comparisons gets an equal part of it (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import torch
+
+from compressors.base import Compressor, Key, Law
+from compressors.commands import single_worker
+from compressors.commands.sample_tensors import SAMPLES, gaussian
+
+SHAPES = ((300,), (24, 40))
+DIRECTIONS = 40
+_ROUNDING = 1e-6  # of float32, relative to ||x||: the laws hold up to it
+_HITS = 50  # a mean of draws counts as normal from about this number of rare events on
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """How sure a violation has to be."""
+
+    error: float
+    tests: int
+
+    @property
+    def z(self) -> float:
+        """Standard errors that one of `tests` normal numbers exceeds, on either side, with probability `error`."""
+        return NormalDist().inv_cdf(1 - self.error / self.tests / 2)
+
+    @property
+    def surprise(self) -> float:
+        """-ln of the probability that one test has."""
+        return -math.log(self.error / self.tests)
+
+
+def comparisons(methods: int) -> int:
+    """How many are made for so many methods: the directions, omega and delta, for each input."""
+    return methods * len(SHAPES) * len(SAMPLES) * (DIRECTIONS + 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Many Q(x) of one x."""
+
+    values: str
+    x: torch.Tensor  # (n,) float64
+    q: torch.Tensor  # (draws, n) float64
+    law: Law
+
+    @property
+    def name(self) -> str:
+        """The input, for a message."""
+        return f"{self.values}, n = {len(self.x)}"
+
+    @property
+    def energy(self) -> float:
+        """||x||^2."""
+        return float(self.x.square().sum())
+
+    def errors(self) -> torch.Tensor:
+        """||Q(x) - x||^2 / ||x||^2 of every draw."""
+        return (self.q - self.x).square().sum(1) / self.energy
+
+
+def draw(compressor: Compressor, shape: Sequence[int], values: str, count: int) -> Draws:
+    """`count` draws of Q for an input, each by a compressor that remembers nothing."""
+    x = SAMPLES[values](shape)
+    q = torch.stack(
+        [single_worker.quantised(compressor, x, Key(0, 0, step, 0)).view(-1).double() for step in range(1, count + 1)]
+    )
+    return Draws(values, x.reshape(-1).double(), q, compressor.law(shape))
+
+
+def bias(draws: Draws, level: Level) -> tuple[float, bool]:
+    """The largest |z| of E[<d, Q(x)>] = <d, x> over random signs d, on all elements or on a tenth of them,
+    and whether that is a violation.
+
+    A direction in which rare events decide is not judged by its z, which would not be normal. One in which Q
+    does not vary although it is off is a violation where so many equal draws are too unlikely for omega.
+    """
+    directions = gaussian((len(draws.x), DIRECTIONS), 4).double().sign()
+    directions[:, DIRECTIONS // 2 :] *= gaussian((len(draws.x), DIRECTIONS // 2), 5).abs() > 1.645
+    samples, expected = draws.q @ directions, draws.x @ directions
+    count = len(samples)
+    scale = math.sqrt(draws.energy) * directions.norm(dim=0)
+    off = (samples.mean(0) - expected).abs()
+    centred = samples - samples.mean(0)
+    variance = centred.square().mean(0)
+    is_constant = variance.sqrt() <= _ROUNDING * scale
+    kurtosis = centred.pow(4).mean(0) / variance.square()
+    is_judged = ~is_constant & (kurtosis <= max(3.5, count / _HITS))
+    t = (off - _ROUNDING * scale).clamp(min=0) / (variance / (count - 1)).sqrt()
+    z = _normal(t, count - 1)[is_judged]
+    largest = float(z.max()) if len(z) else 0.0
+    return largest, largest > level.z or _is_stuck(off, scale, is_constant, draws, level)
+
+
+def _normal(t: torch.Tensor, freedom: int) -> torch.Tensor:
+    """The z that is as unlikely as a Student t (Wallace, Annals of Mathematical Statistics 1959)."""
+    return (8 * freedom + 1) / (8 * freedom + 3) * (freedom * (t.square() / freedom).log1p()).sqrt()
+
+
+def _is_stuck(off: torch.Tensor, scale: torch.Tensor, is_constant: torch.Tensor, draws: Draws, level: Level) -> bool:
+    """All draws give the same in a direction, and not x.
+
+    If Q is there with probability 1 - p and unbiased, its variance is at least off^2 (1 - p) / p; so
+    p >= off^2 / (off^2 + omega ||x||^2 ||d||^2), and that many equal draws have the probability (1 - p)^draws.
+    """
+    wrong = is_constant & (off > 10 * _ROUNDING * scale)
+    omega = draws.law.omega
+    if omega is None:  # nothing is known of rare events; they play no part where all elements are alike
+        return draws.values == "normal" and bool(wrong.any())
+    p = off.square() / (off.square() + omega * scale.square())
+    return bool((-len(draws.q) * torch.log1p(-p.clamp(max=1 - 1e-12)))[wrong].gt(level.surprise).any())
+
+
+def excess(draws: Draws, constant: float, level: Level, is_random: bool) -> tuple[float, bool]:
+    """The mean of ||Q(x) - x||^2 / ||x||^2, and whether it is above `constant` by more than chance.
+
+    One element can be all of x, and be kept so seldom that no draw has seen it. An error between 0 and ||x||^2
+    with the mean `constant` has at most the variance of a coin (Bhatia and Davis, 2000).
+    """
+    errors = draws.errors()
+    mean = float(errors.mean())
+    spread = float(errors.std())
+    if is_random and constant < 1:
+        spread = max(spread, math.sqrt(constant * (1 - constant)))
+    by_chance = level.z * spread / math.sqrt(len(errors))
+    return mean, mean > constant + by_chance + 10 * _ROUNDING

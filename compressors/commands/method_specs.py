@@ -1,0 +1,142 @@
+"""From words on the command line to compressors, and what is said when that fails: one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import compressors
+from compressors.base import Compressor
+from compressors.commands import descriptions
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.parameters import InvalidParameter, shown
+
+_MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
+
+
+class UsageError(ValueError):
+    """A command cannot do what was typed; the message is one line."""
+
+
+def positive(text: str) -> int:
+    """An integer from 1 up, with 1_000 and 1e6 for large ones."""
+    value = float(text)
+    if value < 1 or not value.is_integer():
+        raise ValueError(text)
+    return int(value)
+
+
+def several(text: str) -> int:
+    """An integer from 30 up: fewer draws say nothing of their own spread."""
+    value = positive(text)
+    if value < 30:
+        raise ValueError(text)
+    return value
+
+
+def probability(text: str) -> float:
+    """A number above 0 and below 1."""
+    value = float(text)
+    if not 0 < value < 1:
+        raise ValueError(text)
+    return value
+
+
+def elements(text: str) -> int:
+    """How many elements a tensor may have."""
+    value = positive(text)
+    if value > _MOST_ELEMENTS:
+        raise ValueError(text)
+    return value
+
+
+def threads(text: str) -> int:
+    """How many threads a machine may have."""
+    value = positive(text)
+    if value > _MOST_THREADS:
+        raise ValueError(text)
+    return value
+
+
+positive.__name__ = "positive integer"  # how argparse calls them in "invalid ... value"
+several.__name__ = "integer from 30 up"
+elements.__name__ = f"integer from 1 to {_MOST_ELEMENTS}"
+threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
+probability.__name__ = "probability"
+
+
+def check_name(name: str, key: str = "name") -> None:
+    """Refuse what is not the name of a method, an alias or a preset.
+
+    Args:
+        key: what was typed in front of it.
+
+    Raises:
+        UsageError: the message has the nearest name, and how to list all.
+    """
+    known = [*compressors.registry(), *compressors.aliases(), *compressors.presets()]
+    if name not in known:
+        valid = one_of(known, compressors.LISTED_BY)
+        raise UsageError(f"{key}={shown(name)}: {did_you_mean(name, known)}valid is {valid}")
+
+
+def parse(text: str, key: str = "name") -> Compressor:
+    """`NAME` or `NAME,option=value,...` as a compressor; `option.key=value` for what is in a mapping.
+
+    Args:
+        key: what a wrong name is called by: the option that it was typed for, say.
+
+    Raises:
+        UsageError: the name or an option is not known, given twice, or a value is out of range.
+    """
+    name, *options = text.split(",")
+    check_name(name, key)
+    values: dict[str, Any] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise UsageError(f"{shown(text)}: {shown(option) or 'an empty option'} is not of the form option=value")
+        if key == "name":
+            raise UsageError(f"{shown(text)}: name is no option; the name stands in front")
+        outer, dot, inner = key.partition(".")
+        given = values.setdefault(outer, {}) if dot else values
+        if not isinstance(given, dict) or (inner or outer) in given:
+            raise UsageError(f"{shown(text)}: {shown(key)} is given more than once")
+        given[inner or outer] = constant(value)
+    try:
+        return compressors.build(name, **values)
+    except InvalidParameter as error:
+        value = "null" if error.value is None else shown(error.value)
+        raise UsageError(f"{name}: {shown(error.name)}={value}: {error.meant}valid is {error.valid}") from error
+
+
+def chosen(names: list[str]) -> list[Compressor]:
+    """The compressors that were named; all methods with their defaults where none was."""
+    return [parse(name) for name in names or compressors.registry()]
+
+
+def label(compressor: Compressor) -> str:
+    """The form that `parse` takes: the name and the options that are not at their default."""
+    given = {field.name: getattr(compressor, field.name) for field in dataclasses.fields(compressor)}
+    changed = {field.name for field in dataclasses.fields(compressor) if given[field.name] != default(field)}
+    options = descriptions.options_of({name: value for name, value in given.items() if name in changed})
+    return f"{compressor.name},{options}" if options else compressor.name
+
+
+def default(field: dataclasses.Field[Any]) -> Any:
+    """The default of a dataclass field."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def constant(text: str) -> Any:
+    """What is typed for a value: true, false, null, a number, or the word that it is."""
+    if text in descriptions.CONSTANTS:
+        return descriptions.CONSTANTS[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

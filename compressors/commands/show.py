@@ -1,0 +1,90 @@
+"""`show`: everything about one method."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+from compressors.base import Compressor, element_count
+from compressors.commands import descriptions
+from compressors.commands.method_specs import default, label, parse
+from gradsweep.cli import tables
+from gradsweep.cli.tables import Column, Table
+from gradsweep.source_tree import ROOT
+
+CONF = ROOT / "conf" / "compressor"
+SHAPES = ((10,), (512,), (64, 3, 3, 3), (1024, 1024), (512, 512, 3, 3), (11_200_000,))
+
+
+def run(name: str) -> int:
+    """Print it."""
+    compressor = parse(name)
+    also = descriptions.other_names(type(compressor))
+    tables.say(f"{label(compressor)}{f' (also {also})' if also else ''}", style="bold")
+    tables.say(f"{descriptions.family(type(compressor))}; {compressor.paper}")
+    if traits := descriptions.traits(compressor):
+        tables.say(traits)
+    tables.say("")
+    tables.say(inspect.cleandoc(type(compressor).__doc__ or ""))
+    tables.say("")
+    tables.show(options(compressor))
+    tables.say("")
+    tables.show(sizes(compressor))
+    tables.say("")
+    tables.show(kernels(compressor))
+    return 0
+
+
+def options(compressor: Compressor) -> Table:
+    """The hyper-parameters: value, default, range and what conf/ says of them."""
+    comments = remarks(CONF / f"{compressor.name}.yaml")
+    rows = [
+        [
+            field.name,
+            descriptions.written(getattr(compressor, field.name)),
+            descriptions.written(default(field)),
+            field.metadata["valid"].words,
+            comments.get(field.name, ""),
+        ]
+        for field in dataclasses.fields(compressor)
+    ]
+    return Table([Column(name) for name in ("option", "value", "default", "valid", "remark")], rows)
+
+
+def remarks(path: Path) -> dict[str, str]:
+    """The comment behind every key of a YAML file, with the lines that go on below it; empty without the file."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        if match := re.match(r"(\w+):(?:\s.*?)?(?:\s#\s*(.*))?$", line):
+            key = match[1]
+            found[key] = match[2] or ""
+        elif key and (match := re.match(r"\s+#\s*(.*)$", line)):
+            found[key] = f"{found[key]} {match[1]}".strip()
+    return found
+
+
+def sizes(compressor: Compressor) -> Table:
+    """Payload and law for some shapes."""
+    columns = [Column("shape"), Column("bytes", is_number=True), Column("bits per element", is_number=True)]
+    rows = [
+        [
+            " x ".join(map(str, shape)),
+            descriptions.payload(compressor, shape),
+            descriptions.bits(compressor, shape),
+            descriptions.law(compressor.law(shape), compressor.lossless),
+        ]
+        for shape in SHAPES
+        if element_count(shape)
+    ]
+    return Table([*columns, Column("law")], rows)
+
+
+def kernels(compressor: Compressor) -> Table:
+    """The kernel modules and what they are written for."""
+    from compressors.commands.used_kernels import used_by, written_for
+
+    rows = [[module, ", ".join(written_for(module))] for module in used_by(compressor)]
+    return Table([Column("kernels"), Column("written for")], rows or [["-", "torch's own operations only"]])

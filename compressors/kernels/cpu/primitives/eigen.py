@@ -1,0 +1,186 @@
+"""Eigenvalues and eigenvectors of a tridiagonal matrix in float64, the wanted ones only.
+
+Eigenvalues by counting how many are below a shift (Sturm sequences), vectors by inverse iteration: what LAPACK's
+solvers, which find all of them, do in several times the time. `kernels.tridiagonal` puts the parts together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels.cpu.primitives.jit import helper, kernel
+
+LANES = 32
+ITERATIONS = 3
+
+
+@helper
+def _count(
+    diagonal: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    pivot: float,
+    shifts: npt.NDArray[np.float64],
+    state: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """counts[i] = number of eigenvalues below shifts[i]: the negative pivots of a factorisation without exchanges."""
+    state[:] = 1.0
+    counts[:] = 0
+    for k in range(diagonal.size):
+        centre = diagonal[k]
+        square = squares[k - 1] if k else 0.0
+        for lane in range(shifts.size):
+            value = (centre - shifts[lane]) - square / state[lane]
+            value = value if abs(value) > pivot else -pivot
+            state[lane] = value
+            counts[lane] += np.int64(value < 0.0)
+
+
+@kernel("void(float64[::1], float64[::1], float64, float64[::1], int64[::1])")
+def count_below(
+    diagonal: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    pivot: float,
+    shifts: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Eigenvalues of a tridiagonal matrix below each of `shifts`; `squares` are those of what is beside the diagonal,
+    `pivot` is the smallest magnitude that they may be divided by."""
+    state = np.empty(LANES)
+    for first in range(0, shifts.size, LANES):
+        last = min(first + LANES, shifts.size)
+        _count(diagonal, squares, pivot, shifts[first:last], state[: last - first], counts[first:last])
+
+
+@kernel("void(float64[::1], float64[::1], float64, int64[::1], int64, float64[::1], float64[::1])")
+def bisect(
+    diagonal: npt.NDArray[np.float64],
+    squares: npt.NDArray[np.float64],
+    pivot: float,
+    numbers: npt.NDArray[np.int64],
+    rounds: int,
+    low: npt.NDArray[np.float64],
+    high: npt.NDArray[np.float64],
+) -> None:
+    """Halve `rounds` times the intervals low[i] to high[i] around the eigenvalues numbers[i], 0 is the smallest."""
+    state, shifts, counts = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
+    for first in range(0, numbers.size, LANES):
+        size = min(LANES, numbers.size - first)
+        for _ in range(rounds):
+            for lane in range(size):
+                shifts[lane] = 0.5 * (low[first + lane] + high[first + lane])
+            _count(diagonal, squares, pivot, shifts[:size], state[:size], counts[:size])
+            for lane in range(size):
+                if counts[lane] > numbers[first + lane]:
+                    high[first + lane] = shifts[lane]
+                else:
+                    low[first + lane] = shifts[lane]
+
+
+@helper
+def _factorise(
+    diagonal: npt.NDArray[np.float64],
+    beside: npt.NDArray[np.float64],
+    shift: float,
+    pivot: float,
+    factors: npt.NDArray[np.float64],
+    exchanged: npt.NDArray[np.bool_],
+) -> None:
+    """LU factors of the matrix minus `shift`, with exchanges of neighbouring rows.
+
+    factors[0:3] are the diagonal of U and the two beside it, factors[3] the multipliers.
+    """
+    n = diagonal.size
+    centre, right = diagonal[0] - shift, beside[0]
+    for k in range(n - 1):
+        below, next_centre = beside[k], diagonal[k + 1] - shift
+        next_right = beside[k + 1] if k + 2 < n else 0.0
+        exchanged[k] = abs(below) > abs(centre)
+        if exchanged[k]:
+            factors[0, k], factors[1, k], factors[2, k] = below, next_centre, next_right
+            factors[3, k] = centre / below
+            centre, right = right - factors[3, k] * next_centre, -factors[3, k] * next_right
+        else:
+            if abs(centre) < pivot:
+                centre = pivot
+            factors[0, k], factors[1, k], factors[2, k] = centre, right, 0.0
+            factors[3, k] = below / centre
+            centre, right = next_centre - factors[3, k] * right, next_right
+    factors[0, n - 1] = centre if abs(centre) >= pivot else pivot
+
+
+@helper
+def _solve(factors: npt.NDArray[np.float64], exchanged: npt.NDArray[np.bool_], x: npt.NDArray[np.float64]) -> None:
+    """Solve with the factors, in place; the result is scaled on the way wherever it grows large."""
+    n = x.size
+    for k in range(n - 1):
+        if exchanged[k]:
+            x[k], x[k + 1] = x[k + 1], x[k] - factors[3, k] * x[k + 1]
+        else:
+            x[k + 1] -= factors[3, k] * x[k]
+    for k in range(n - 1, -1, -1):
+        value = x[k]
+        if k + 1 < n:
+            value -= factors[1, k] * x[k + 1]
+        if k + 2 < n:
+            value -= factors[2, k] * x[k + 2]
+        value /= factors[0, k]
+        x[k] = value
+        if abs(value) > 1e100:
+            x *= 1e-100
+
+
+@helper
+def _remove(x: npt.NDArray[np.float64], direction: npt.NDArray[np.float64]) -> None:
+    product = 0.0
+    for index in range(x.size):
+        product += direction[index] * x[index]
+    for index in range(x.size):
+        x[index] -= product * direction[index]
+
+
+@helper
+def _normalise(x: npt.NDArray[np.float64]) -> None:
+    largest = 0.0
+    for value in x:
+        largest = max(largest, abs(value))
+    total = 0.0
+    for index in range(x.size):
+        x[index] /= largest
+        total += x[index] * x[index]
+    x /= np.sqrt(total)
+
+
+@kernel("void(float64[::1], float64[::1], float64, int64[::1], float64[::1], int64[::1], float64[:,::1])")
+def eigenvectors(
+    diagonal: npt.NDArray[np.float64],
+    beside: npt.NDArray[np.float64],
+    pivot: float,
+    numbers: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
+    clusters: npt.NDArray[np.int64],
+    out: npt.NDArray[np.float64],
+) -> None:
+    """Rows of `out` = eigenvectors for the eigenvalues `values` by inverse iteration; those of neighbours with the
+    same number in `clusters` are made orthogonal to each other, as the iteration alone does not see them apart.
+    What it starts from is a function of `numbers`, the places of the eigenvalues among all. `pivot` is of the
+    size of the rounding of the matrix.
+    """
+    n = diagonal.size
+    factors, exchanged = np.zeros((4, n)), np.zeros(n, np.bool_)
+    for which in range(values.size):
+        x = out[which]
+        state = np.uint64(numbers[which])
+        for index in range(n):  # any start will do that is not orthogonal to the vector
+            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+            x[index] = 0.5 + np.float64(state >> np.uint64(40)) * 2.0**-24
+        _factorise(diagonal, beside, values[which], pivot, factors, exchanged)
+        for _ in range(ITERATIONS):
+            _solve(factors, exchanged, x)
+            _normalise(x)
+            for _ in range(2):  # once is not enough where little is left
+                for other in range(which):
+                    if clusters[other] == clusters[which]:
+                        _remove(x, out[other])
+                _normalise(x)

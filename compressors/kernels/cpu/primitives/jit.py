@@ -1,0 +1,82 @@
+"""How a kernel is compiled: once per machine, then loaded from disk.
+
+`kernel` is numba.njit with an explicit signature, so that nothing is compiled in the middle of a
+training step. numba keeps compiled code beside the source, or in the user's cache directory where
+the source cannot be written, or in NUMBA_CACHE_DIR; where none can be written the kernel is compiled
+again in every process. Kernels release the GIL and run on the calling thread alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import sigutils
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Hash of the source of all kernels, and of the tables beside this package that are compiled into them.
+
+    numba takes a cached kernel for valid as long as the file it stands in is unchanged, and would
+    miss a change of a helper in another file; here a change of any file compiles all kernels anew.
+    """
+    here = Path(__file__).parent
+    folders = (
+        here,
+        here.parent,
+        here.parent.parent,
+        *(here.parents[3] / name for name in ("low_rank", "sparsification")),
+    )
+    sources = [source for folder in folders for source in sorted(folder.glob("*.py"))]
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
+
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: compile for exactly this numba signature, using the disk cache where there is one."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            cached = numba.njit(cache=True, **_OPTIONS)(function)
+            # The stamp has no public setter. A numba that moved it raises AttributeError:
+            # rather compile in every process than run a stale kernel.
+            stamped = cached._cache._cache_file
+            stamped._source_stamp = (stamped._source_stamp, fingerprint())
+            _compile_once(cached, signature)
+        except (RuntimeError, OSError, AttributeError):
+            cached = numba.njit(**_OPTIONS)(function)
+            cached.compile(signature)
+        cached.disable_compile()
+        return cached
+
+    return decorate
+
+
+def _compile_once(cached: Any, signature: str) -> None:
+    """Load the kernel from the cache, or compile it while other processes that want it wait.
+
+    All ranks of a run come here at the same moment; a cold cache would have each of them compile.
+    """
+    cache = cached._cache
+    arguments, _ = sigutils.normalize_signature(signature)
+    if cache._index_key(arguments, cached.targetctx.codegen()) in cache._cache_file._load_index():
+        cached.compile(signature)
+        return
+    cache._impl.locator.ensure_cache_path()
+    with Path(cache.cache_path, ".compiling").open("w") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks: all compile, and numba replaces whole files
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        cached.compile(signature)  # which looks into the cache once more
+
+
+def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator for a function that kernels call: it is compiled into them, never on its own."""
+    return numba.njit(**_OPTIONS)(function)

@@ -1,0 +1,157 @@
+"""Codes of a few bits each, as a stream of bits: code i takes bits [i * width, (i + 1) * width),
+the least significant bit first, in bytes from the lowest address on.
+
+Eight codes of `width` bits are exactly `width` bytes. Kernels work on blocks of at most BLOCK codes
+that stay in the first-level cache as 16-bit numbers, four of which are one 64-bit word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels.cpu.primitives.jit import helper
+
+BLOCK = 1024
+"""Codes in one block; a multiple of eight, so that every block starts at a whole byte."""
+
+_64, _56 = np.uint64(64), np.uint64(56)
+# Times this, eight bytes of 0 or 1 put their bits, the first byte lowest, into the uppermost byte: no carry gets there.
+_GATHER = np.uint64(0x0102040810204080)
+
+
+@helper
+def squeeze(word: np.uint64, width: np.uint64) -> np.uint64:
+    """Four codes in four 16-bit fields -> the same codes in the lowest 4 * width bits."""
+    field = (np.uint64(1) << width) - np.uint64(1)
+    even = field | (field << np.uint64(32))
+    odd = even << np.uint64(16)
+    word = (word & even) | ((word & odd) >> (np.uint64(16) - width))
+    low = (field << width) | field
+    return (word & low) | ((word >> (np.uint64(32) - width - width)) & (low << (width + width)))
+
+
+@helper
+def spread(bits: np.uint64, width: np.uint64) -> np.uint64:
+    """The inverse of `squeeze`; what lies above the lowest 4 * width bits is ignored."""
+    field = (np.uint64(1) << width) - np.uint64(1)
+    low = (field << width) | field
+    word = (bits & low) | ((bits & (low << (width + width))) << (np.uint64(32) - width - width))
+    even = field | (field << np.uint64(32))
+    return (word & even) | ((word & (even << width)) << (np.uint64(16) - width))
+
+
+@helper
+def pack_bits(eights: npt.NDArray[np.uint64], payload: npt.NDArray[np.uint8]) -> None:
+    """Eight bytes of 0 or 1, which are one of `eights`, become a byte of `payload`."""
+    for index in range(payload.size):
+        payload[index] = np.uint8((eights[index] * _GATHER) >> _56)
+
+
+@helper
+def _squeeze_all(words: npt.NDArray[np.uint64], width: np.uint64, fields: npt.NDArray[Any]) -> None:
+    """Four codes fill one element of `fields`: the loop that SIMD can do."""
+    for index in range(words.size):
+        fields[index] = squeeze(words[index], width)
+
+
+@helper
+def _join(words: npt.NDArray[np.uint64], width: np.uint64, staged: npt.NDArray[np.uint64]) -> None:
+    """What four codes need, the lowest 4 * width bits, is appended to a word that is stored when full."""
+    step = width << np.uint64(2)
+    gathered = np.uint64(0)
+    filled = np.uint64(0)
+    full = 0
+    for index in range(words.size):
+        gathered |= words[index] << filled
+        filled += step
+        if filled >= _64:
+            staged[full] = gathered
+            full += 1
+            filled -= _64
+            # Two shifts: step - filled may be 64, by which a word can't be shifted.
+            gathered = (words[index] >> np.uint64(1)) >> (step - filled - np.uint64(1))
+    staged[full] = gathered
+
+
+@helper
+def pack(
+    words: npt.NDArray[np.uint64],
+    count: int,
+    width: int,
+    staged: npt.NDArray[np.uint64],
+    payload: npt.NDArray[np.uint8],
+) -> None:
+    """Write `count` <= BLOCK codes, four a word, to `payload`, which is as long as they need.
+
+    `words` are overwritten; `staged` is room for BLOCK // 4 + 1 more. Codes behind `count` in the last
+    word must be zero.
+    """
+    words = words[: (count + 3) >> 2]
+    wide = np.uint64(width)
+    if width == 2:
+        _squeeze_all(words, wide, staged.view(np.uint8))
+    elif width == 4:
+        _squeeze_all(words, wide, staged.view(np.uint16))
+    elif width == 8:
+        _squeeze_all(words, wide, staged.view(np.uint32))
+    elif width == 16:
+        _squeeze_all(words, wide, staged)
+    else:
+        _squeeze_all(words, wide, words)
+        _join(words, wide, staged)
+    written = staged.view(np.uint8)
+    for index in range(payload.size):
+        payload[index] = written[index]
+
+
+@helper
+def _spread_all(fields: npt.NDArray[Any], width: np.uint64, words: npt.NDArray[np.uint64]) -> None:
+    """The inverse of `_squeeze_all`."""
+    for index in range(words.size):
+        words[index] = spread(np.uint64(fields[index]), width)
+
+
+@helper
+def _split(staged: npt.NDArray[np.uint64], width: np.uint64, words: npt.NDArray[np.uint64]) -> None:
+    """The inverse of `_join`, with other bits left above the lowest 4 * width."""
+    step = width << np.uint64(2)
+    taken = np.uint64(0)
+    at = 0
+    for index in range(words.size):
+        bits = staged[at] >> taken
+        taken += step
+        if taken >= _64:
+            at += 1
+            taken -= _64
+            bits |= (staged[at] << np.uint64(1)) << (step - taken - np.uint64(1))
+        words[index] = bits
+
+
+@helper
+def unpack(
+    payload: npt.NDArray[np.uint8],
+    count: int,
+    width: int,
+    staged: npt.NDArray[np.uint64],
+    words: npt.NDArray[np.uint64],
+) -> None:
+    """The inverse of `pack`; codes behind `count` in the last word are whatever the padding holds."""
+    read = staged.view(np.uint8)
+    for index in range(payload.size):
+        read[index] = payload[index]
+    words = words[: (count + 3) >> 2]
+    wide = np.uint64(width)
+    if width == 2:
+        _spread_all(staged.view(np.uint8), wide, words)
+    elif width == 4:
+        _spread_all(staged.view(np.uint16), wide, words)
+    elif width == 8:
+        _spread_all(staged.view(np.uint32), wide, words)
+    elif width == 16:
+        _spread_all(staged, wide, words)
+    else:
+        _split(staged, wide, words)
+        _spread_all(words, wide, words)

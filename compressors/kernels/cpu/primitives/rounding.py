@@ -1,0 +1,43 @@
+"""Stochastic rounding to even levels, and levels back to numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from compressors.kernels.cpu.primitives.jit import helper
+
+RESOLUTION = np.float32(2.0**31)
+
+
+@helper
+def rounded(exact: np.float32, random: np.uint32) -> np.int32:
+    """`exact`, from 0 to below 2^31, rounded down, or up where the upper 31 bits of `random`, as a number in
+    [0, 1), are below its fraction: the same in distribution as floor(exact + u).
+
+    That sum is not formed, as float32 would round it, and u with it, to 24 bits in all; a fraction is exact.
+    """
+    below = np.int32(exact)
+    threshold = np.int32((exact - np.float32(below)) * RESOLUTION)
+    return np.int32(below + np.int32(np.int32(random >> np.uint32(1)) < threshold))
+
+
+@helper
+def signed(level: np.int32, bits: np.int32) -> np.int32:
+    """`level` with the sign of the float32 whose bits are `bits`."""
+    sign = np.int32(bits >> 31)
+    return np.int32(np.int32(level ^ sign) - sign)
+
+
+@helper
+def add_levels(
+    codes: npt.NDArray[np.uint16], levels: np.float32, factor: np.float32, out: npt.NDArray[np.float32]
+) -> bool:
+    """out[i] += factor * (codes[i] - levels) / levels; False when a code is larger than 2 * levels."""
+    offset = np.int32(levels)
+    above = np.int32(0)
+    for index in range(out.size):
+        code = np.int32(codes[index])
+        above = max(above, code)
+        out[index] += factor * (np.float32(np.int32(code - offset)) / levels)
+    return bool(above <= 2 * offset)

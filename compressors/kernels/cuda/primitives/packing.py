@@ -1,0 +1,126 @@
+"""`kernels.cpu.packing` in Triton: codes of 1 to 16 bits as a stream of bits.
+
+Eight codes of `width` bits are `width` whole bytes. To pack, such a group becomes two words of four codes
+each, whose bytes are computed independently of each other. To unpack, every code is cut out of the one to
+three bytes that it lies in. Payloads may start anywhere, so they are read and written byte by byte.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from compressors.kernels.cuda.primitives.launch import launch, power_of_two
+
+_GROUPS = 128
+
+
+@triton.jit
+def pack(codes: tl.tensor, WIDTH: tl.constexpr, BYTES: tl.constexpr) -> tl.tensor:
+    """(groups, 8) int32 below 2^WIDTH -> (groups, BYTES) uint8, of which the first WIDTH columns count;
+    BYTES is the power of two from WIDTH on."""
+    groups: tl.constexpr = codes.shape[0]
+    fields = tl.reshape(codes.to(tl.uint64), (groups, 2, 4)) << (WIDTH * tl.arange(0, 4)[None, None, :]).to(tl.uint64)
+    words = tl.sum(fields, axis=2)
+    half = tl.arange(0, 2)[None, :]
+    low = tl.sum(tl.where(half == 0, words, 0), axis=1)[:, None]
+    high = tl.sum(tl.where(half == 0, 0, words), axis=1)[:, None]
+    begin = 8 * tl.arange(0, BYTES)[None, :]
+    behind = 4 * WIDTH - begin  # where the second word begins, seen from this byte
+    own = tl.where(behind > 0, low >> tl.minimum(begin, 63).to(tl.uint64), 0)
+    left = high << tl.minimum(tl.maximum(behind, 0), 63).to(tl.uint64)
+    right = high >> tl.minimum(tl.maximum(-behind, 0), 63).to(tl.uint64)
+    return ((own | tl.where(behind > 0, left, right)) & 0xFF).to(tl.uint8)
+
+
+@triton.jit
+def pack_at(
+    payload: tl.tensor,
+    codes: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    WIDTH: tl.constexpr,
+    BYTES: tl.constexpr,
+) -> None:
+    """Write `codes` (groups, 8), of which group g starts at byte `begin[g]` (int64); no byte from `end[g]` on."""
+    packed = pack(codes, WIDTH, BYTES)
+    column = tl.arange(0, BYTES)[None, :]
+    place = begin[:, None] + column
+    tl.store(payload + place, packed, mask=(column < WIDTH) & (place < end[:, None]))
+
+
+@triton.jit
+def unpack_at(
+    payload: tl.tensor, begin: tl.tensor, index: tl.tensor, mask: tl.tensor, WIDTH: tl.constexpr
+) -> tl.tensor:
+    """Code `index` (int64) of those that start at byte `begin` (int64), as int32; where `mask`, else 0.
+
+    Any shape. Reads no byte behind the one that holds the code's last bit.
+    """
+    bit = index * WIDTH
+    place = payload + begin + (bit >> 3)
+    shift = (bit & 7).to(tl.int32)
+    code = tl.load(place, mask=mask, other=0).to(tl.int32)
+    if 8 % WIDTH:
+        code |= tl.load(place + 1, mask=mask & (shift + WIDTH > 8), other=0).to(tl.int32) << 8
+    if WIDTH > 9:
+        code |= tl.load(place + 2, mask=mask & (shift + WIDTH > 16), other=0).to(tl.int32) << 16
+    return (code >> shift) & ((1 << WIDTH) - 1)
+
+
+@triton.jit
+def store_words(payload: tl.tensor, index: tl.tensor, bits: tl.tensor, mask: tl.tensor) -> None:
+    """Write `bits` (n,) int32 as the little-endian words `index` (n,) int64 of `payload`."""
+    byte = tl.arange(0, 4)[None, :]
+    value = (bits[:, None] >> (8 * byte)) & 0xFF
+    tl.store(payload + 4 * index[:, None] + byte, value.to(tl.uint8), mask=mask[:, None] & (byte < 4))
+
+
+@triton.jit
+def load_words(payload: tl.tensor, index: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """The inverse of `store_words`, for `index` of any shape; 0 where not `mask`."""
+    place = payload + 4 * index
+    bits = tl.load(place, mask=mask, other=0).to(tl.int32)
+    bits |= tl.load(place + 1, mask=mask, other=0).to(tl.int32) << 8
+    bits |= tl.load(place + 2, mask=mask, other=0).to(tl.int32) << 16
+    return bits | (tl.load(place + 3, mask=mask, other=0).to(tl.int32) << 24)
+
+
+@triton.jit(do_not_specialize=["count", "size"])
+def _pack(
+    codes: tl.tensor,
+    payload: tl.tensor,
+    count: tl.tensor,
+    size: tl.tensor,
+    WIDTH: tl.constexpr,
+    BYTES: tl.constexpr,
+    GROUPS: tl.constexpr,
+) -> None:
+    count = count.to(tl.int64)
+    group = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
+    index = 8 * group[:, None] + tl.arange(0, 8)[None, :]
+    code = tl.load(codes + index, mask=index < count, other=0)
+    pack_at(payload, code, group * WIDTH, tl.zeros((GROUPS,), tl.int64) + size, WIDTH, BYTES)
+
+
+@triton.jit(do_not_specialize=["count"])
+def _unpack(payload: tl.tensor, codes: tl.tensor, count: tl.tensor, WIDTH: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(codes + index, unpack_at(payload, 0, index, index < count, WIDTH), mask=index < count)
+
+
+def packed(codes: torch.Tensor, width: int) -> torch.Tensor:
+    """(n,) int32 below 2^width -> their bytes."""
+    payload = torch.empty((len(codes) * width + 7) // 8, dtype=torch.uint8, device=codes.device)
+    programs = -(-len(codes) // (8 * _GROUPS))
+    bytes_ = power_of_two(width)
+    launch(_pack, programs, codes, payload, len(codes), len(payload), WIDTH=width, BYTES=bytes_, GROUPS=_GROUPS)
+    return payload
+
+
+def unpacked(payload: torch.Tensor, count: int, width: int) -> torch.Tensor:
+    """The inverse of `packed`: (count,) int32."""
+    codes = torch.empty(count, dtype=torch.int32, device=payload.device)
+    launch(_unpack, -(-count // 1024), payload, codes, count, WIDTH=width, BLOCK=1024)
+    return codes

@@ -1,0 +1,167 @@
+"""Singular value decompositions of gradients through their small Gram matrix.
+
+For a (m, n) matrix A with m <= n, the eigenvectors U of the (m, m) matrix A A^T are the left singular
+vectors and u_i^T A = sigma_i v_i^T, so A = sum_i u_i (u_i^T A): atoms that need no right vectors, and
+whose sum is A as soon as U is orthogonal, however inaccurate the single u_i are.
+
+Forming A A^T squares the condition number: in float32, singular values below some 1e-3 of the largest
+drown in rounding. `decompose` notices when that matters and starts again in float64. Where there is no numba, or
+kernels=torch, LAPACK finds all eigenvectors in float64 at once: slower, and the same up to rounding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from compressors.kernels import backend
+
+_LEAF = 32
+_SMALL = 64
+_SAFE_LENGTH = (1e-15, 1e17)
+_TOLERATED = 0.05
+
+
+def row_length(count: int) -> int:
+    """Of a (count, count) matrix in float32: an odd number of cache lines from row to row. With a power of two, all
+    rows compete for a few places in the cache."""
+    return 16 * (-(-count // 16) | 1)
+
+
+def gram(a: torch.Tensor) -> torch.Tensor:
+    """Lower triangle of a @ a.T (what lies above the diagonal blocks is zero); `a` is (m, n).
+
+    Half the work of a full product: only the blocks on and below the diagonal are multiplied. Its rows lie
+    `row_length` apart, so that it can be made tridiagonal in place.
+    """
+    rows = a.shape[0]
+    out = a.new_zeros(rows, row_length(rows))[:, :rows]
+    _gram_into(a, out)
+    return out
+
+
+def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
+    rows = a.shape[0]
+    if rows <= _LEAF:
+        torch.mm(a, a.T, out=out)
+        return
+    half = rows // 2
+    _gram_into(a[:half], out[:half, :half])
+    _gram_into(a[half:], out[half:, half:])
+    torch.mm(a[half:], a[:half].T, out=out[half:, :half])
+
+
+@dataclasses.dataclass(frozen=True)
+class Spectrum:
+    """What is known of a matrix (m, n), m <= n, that has been decomposed.
+
+    `sigma` (m,) are the singular values, largest first: good enough to choose atoms by. A value that rounding has
+    swallowed is given at the level of that rounding (float32) or as zero (float64, less than 1e-6 of the largest).
+    """
+
+    sigma: npt.NDArray[np.float64]
+    vectors: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.floating]]
+    """Left singular vectors (k, m) of the k singular values whose numbers are given, 0 is the largest: rows of
+    one orthogonal matrix, to the rounding of float32, whichever are asked for."""
+
+
+def decompose(a: torch.Tensor, truncate: int | None) -> Spectrum | None:
+    """The left singular vectors and singular values of `a` (m, n), m <= n, on any device.
+
+    `truncate` is the number of leading vectors that the caller wants, None where it draws among all.
+    None for a matrix with NaN or Inf in it.
+
+    Raises:
+        torch.linalg.LinAlgError: neither eigenvectors nor singular vectors converge.
+    """
+    kernels = backend.on_the_host()
+    if kernels == "torch" or "spectral" not in backend.used:  # numba is not forgotten over a small matrix
+        backend.used["spectral"] = "torch"
+    if a.shape[0] > _SMALL and kernels == "numba":
+        matrix = gram(a).cpu()
+        # A NaN or Inf, or a number whose square leaves float32, shows in the longest row. One pass less over `a`.
+        if _SAFE_LENGTH[0] <= float(matrix.diagonal().max()) ** 0.5 <= _SAFE_LENGTH[1]:
+            found = _tridiagonal(matrix, truncate)
+            if found is not None:
+                return found
+    peak = max(abs(float(bound)) for bound in torch.aminmax(a))
+    if not math.isfinite(peak):
+        return None
+    if peak == 0.0:
+        return Spectrum(np.zeros(a.shape[0]), _rows_of(np.eye(a.shape[0], dtype=np.float32)))
+    wide = a.double()
+    eigen = _eigen(gram(wide).cpu())
+    if eigen is None:
+        left, singular, _ = torch.linalg.svd(wide.cpu(), full_matrices=False)
+        return Spectrum(singular.numpy(), _rows_of(left.numpy()))
+    vectors, values = eigen
+    noise = a.shape[0] * float(np.finfo(np.float64).eps) * values[0]
+    return Spectrum(np.sqrt(np.where(values > noise, values, 0.0)), _rows_of(vectors))
+
+
+def _rows_of(vectors: npt.NDArray[np.floating]) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.floating]]:
+    return lambda numbers: vectors[:, numbers].T
+
+
+def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
+    """From a Gram matrix in float32; None where that is not exact enough."""
+    from compressors.low_rank import tridiagonal  # loads numba, which small layers do without
+
+    backend.used["spectral"] = "numba"
+    found = tridiagonal.tridiagonal(matrix, overwrite=True)
+    if found is None:
+        return None
+    values = found.values[::-1]
+    noise = 4.0 * float(np.finfo(np.float32).eps) * values[0]
+    if not _good_enough(values, noise, truncate):
+        return None
+    last = len(values) - 1
+    return Spectrum(np.sqrt(np.maximum(values, noise)), lambda numbers: found.vectors(last - numbers))
+
+
+def _eigen(matrix: torch.Tensor) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.float64]] | None:
+    """Eigenvectors as columns and eigenvalues, largest first; None where LAPACK gives up."""
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        return None
+    descending = values.numpy()[::-1].astype(np.float64)
+    return (vectors.numpy()[:, ::-1], descending) if np.isfinite(descending).all() else None
+
+
+def _good_enough(values: npt.NDArray[np.float64], noise: float, truncate: int | None) -> bool:
+    """Whether eigenvalues known to within `noise` do.
+
+    A truncation loses at most 2 * noise of energy per vector it keeps, which must be little beside the
+    energy that it discards on purpose. A draw stays unbiased, but spends part of its budget on atoms
+    that are nothing but noise, which must be a small part of the sum of all singular values.
+    """
+    if truncate is not None:
+        return bool(2.0 * truncate * noise <= 0.01 * np.maximum(values[truncate:], 0.0).sum())
+    swallowed = np.count_nonzero(values < noise) * np.sqrt(noise)
+    return bool(swallowed <= _TOLERATED * np.sqrt(np.maximum(values, noise)).sum())
+
+
+def keep_probabilities(sigma: npt.NDArray[np.float64], budget: float) -> npt.NDArray[np.float64]:
+    """p_i = min(1, c * sigma_i) with the sum `budget`, or 1 for all non-zero values where they are fewer.
+
+    The exact solution of Wang et al., "ATOMO", NeurIPS 2018, Algorithm 1: with sigma in descending order,
+    the first t atoms have p = 1, for the smallest t where the others share what is left without one of
+    them exceeding 1. `sigma` (k,) is non-negative, finite and descending.
+    """
+    count = int(np.count_nonzero(sigma))
+    if budget >= count:
+        return (sigma > 0).astype(np.float64)
+    relative = sigma / sigma[0]
+    rest = np.cumsum(relative[::-1])[::-1]
+    certain = np.arange(count)
+    fits = (budget - certain) * relative[:count] <= rest[:count]
+    first = int(np.argmax(fits))
+    p = np.ones(len(sigma))
+    p[first:] = np.minimum(1.0, (budget - first) * relative[first:] / rest[first])
+    return p

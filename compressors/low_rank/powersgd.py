@@ -1,0 +1,271 @@
+"""PowerSGD: the workers' mean gradient as a product of two thin matrices, by one step of subspace iteration."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from compressors.base import Cooperative, Key, Law, Reduction, Stateful, Sum, Swap, element_count, splitmix64
+from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
+
+if TYPE_CHECKING:
+    import torch
+
+
+Factors = tuple[tuple[int, int], tuple[int, int]]
+"""The shapes of both factors of a matrix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerSGD(Cooperative, Stateful):
+    """Low rank by power iteration (Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019, Algorithm 1).
+
+    A tensor of shape (d0, d1, ...) is the matrix M (d0, d1 * ...) of the worker. With Q of the last step:
+
+        P = sum of M Q over the workers;  P = orthonormal basis of its columns
+        Q = mean of M^T P over the workers;  the mean gradient is taken to be P Q^T
+
+    which is the projection of the mean of the M onto the columns of P. `iterations` repeats both lines in a
+    step. The first Q is Gaussian and the same on all workers; so is every one without `warm_start`. What is
+    left of a Q that is zero or not finite is drawn anew, so that a step with NaN or with a gradient of
+    zeros has no effect on the steps after it.
+
+    With one worker Q(x) is a projection of x, so what is lost is never more than x: omega = 1. A part of x is sure
+    to arrive only where Q is drawn in every step and epsilon is zero: then delta is stated, too.
+
+    1-D tensors, matrices that would not become `min_compression_rate` times smaller, and everything in
+    steps before `start_step` (the first step is 1) are summed as they are. All units of a call travel
+    together: dense tensors and P in the first round, Q in the second.
+
+    `error` says what a memory takes for sent: `mean` is P Q^T as above, so that M - P Q^T is kept, as in the
+    authors' code and torch's hook; `local` is P (M^T P)^T, what this worker has contributed, as in
+    the paper's Algorithm 2. Over all workers both keep the same in sum.
+
+    Bases are found by Gram-Schmidt, repeated, or by Householder's reflections (`qr`), on every worker from the same
+    sums, and with the same bits whatever processor it has. `epsilon` is added to the norm that a column of P is
+    divided by, as in torch's hook; at zero nothing is lost of small gradients, and columns of zeros stay zeros.
+
+    Payload, little-endian float32, for r = min(rank, rows, columns):
+        r x rows: P, one column after the other; r x columns: Q, likewise; or all elements of a dense tensor.
+    The shape and the step of the key say which: there is no header.
+
+    A NaN or Inf in the matrix of one worker arrives as NaN in every element of the mean (also where a product
+    exceeds float32: elements beyond some 1e37); a dense tensor arrives as it is. float64 is rounded to float32.
+    """
+
+    name: ClassVar[str] = "powersgd"
+    paper: ClassVar[str] = "Vogels et al., PowerSGD, NeurIPS 2019"
+    needs_matrix: ClassVar[bool] = True
+    shared_draws: ClassVar[bool] = True
+    remembers: ClassVar[tuple[str, ...]] = ("q",)
+
+    rank: int = integer(2, low=1)
+    warm_start: bool = boolean(True)
+    iterations: int = integer(1, low=1, high=100)
+    min_compression_rate: float = number(2.0, low=1)
+    start_step: int = integer(0, low=0)
+    orthogonalisation: str = choice("gram_schmidt", "gram_schmidt", "qr")
+    epsilon: float = number(0.0, low=0, high=10**6)
+    error: str = choice("mean", "mean", "local")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_shapes", {})
+        if self.epsilon and self.orthogonalisation != "gram_schmidt":
+            raise InvalidParameter("epsilon", self.epsilon, "0 with orthogonalisation=qr")
+
+    @property
+    def smallest(self) -> float:  # type: ignore[override]
+        """A column of P loses the part epsilon / norm of its length: 0.1 % where elements are of this size."""
+        return 1000.0 * self.epsilon
+
+    def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Rows and columns of the matrix that a tensor of `shape` is."""
+        return (shape[0] if shape else 1, element_count(shape[1:]))
+
+    def law(self, shape: Sequence[int]) -> Law:
+        factors = self._factors(shape)
+        if factors is None:
+            return Law(unbiased=True, omega=0.0, delta=1.0)
+        # M - P P^T M is no longer than M, whatever P is: its columns are orthonormal or zero, with epsilon shorter.
+        # With one worker this is all that happens, in every step; dense ones are exact.
+        if self.warm_start or self.epsilon:  # a Q of the past may be orthogonal to the rows of M: no contraction
+            return Law(omega=1.0)
+        # Let B = M^T M, k = min(rows, columns) >= its rank, and G an orthonormal basis, within the row space of M, of
+        # the projection of the random Q. What P P^T M has of the energy is tr((G^T B G)^-1 G^T B^2 G), and
+        # G^T B^2 G >= (G^T B G)^2, so it is at least tr(G^T B G); G is isotropic: E = rank / k tr(B) at least.
+        (rank, rows), (_, columns) = factors
+        return Law(omega=1.0, delta=rank / min(rows, columns))
+
+    def is_exact(self, shape: Sequence[int], key: Key) -> bool:
+        return self._factors(shape, key.step) is None
+
+    def _factors(self, shape: Sequence[int], step: int | None = None) -> Factors | None:
+        """The shapes (r, rows) and (r, columns) of the factors; None for what is dense (in that step)."""
+        if step is not None and step < self.start_step:
+            return None
+        known: dict[tuple[int, ...], Factors | None] = self.__dict__["_shapes"]  # asked for many times in every step
+        found = tuple(shape)
+        if found not in known:
+            known[found] = self._factors_of(found)
+        return known[found]
+
+    def _factors_of(self, shape: Sequence[int]) -> Factors | None:
+        rows, columns = self.matrix_shape(shape)
+        rank = min(self.rank, rows, columns)
+        if rank * (rows + columns) * self.min_compression_rate >= element_count(shape):
+            return None
+        return (rank, rows), (rank, columns)
+
+    def _size(self, shape: Sequence[int], step: int | None = None) -> int:
+        factors = self._factors(shape, step)
+        if factors is None:
+            return 4 * element_count(shape)
+        (rank, rows), (_, columns) = factors
+        return 4 * rank * (rows + columns)
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return self._size(shape, -1 if self.start_step else None)
+
+    def payload_size(self, shape: Sequence[int]) -> int | None:
+        size = self._size(shape)
+        return size if size == self.payload_bound(shape) else None
+
+    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
+        from compressors.kernels import buffers
+
+        buffers.check_floating(x)
+        payload = buffers.outgoing(out, self._size(x.shape, key.step), x.device)
+        return buffers.delivered(payload.copy_(self.alone([(x, key)])[0].own), out)
+
+    def rounds(
+        self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
+    ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
+        from compressors.kernels import buffers
+        from compressors.low_rank import thin_products as kernels
+
+        with _calculating():
+            units = [buffers.as_float32(x) for x, _ in batch]
+            work = kernels.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
+            for number, q in work.right.items():
+                self._start(q, batch[number][1])
+        if not work.low and work.first.numel():
+            yield Sum(work.first)
+        for iteration in range(self.iterations if work.low else 0):
+            with _calculating():
+                for stack, numbers in work.right_stacks:
+                    self._refresh(stack, [batch[number][1] for number in numbers], iteration)
+                work.multiply_left()
+            yield Sum(work.left_factors if iteration else work.first)
+            with _calculating():
+                for stack, _ in work.left_stacks:
+                    if self.orthogonalisation == "qr":
+                        kernels.orthonormal_by_qr(stack)
+                    else:
+                        kernels.orthonormal(stack, self.epsilon)
+                work.multiply_right()
+                local = {number: q.clone() for number, q in work.right.items()} if self.error == "local" else work.right
+            yield Sum(work.right_factors)
+            with _calculating():
+                work.right_factors.div_(workers)
+        with _calculating():
+            if self.warm_start:
+                self.memory.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
+            return [
+                Reduction(_bytes(units[number]), _bytes(work.dense[number]), 1.0 / workers)
+                if number in work.dense
+                else _factored(work.left[number], local[number], work.right[number])
+                for number in range(len(batch))
+            ]
+
+    def _start(self, q: torch.Tensor, key: Key) -> None:
+        """The Q of the last step, or a random one, alike on all workers."""
+        before = self.memory.get(key.unit, {}).get("q") if self.warm_start else None
+        q.copy_(before if before is not None and before.shape == q.shape else _drawn(q, key, 0))
+
+    def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:
+        """Make every Q^T of `stack` (b, r, columns) orthonormal; rows that can't be are drawn anew."""
+        import torch
+
+        from compressors.low_rank import thin_products as kernels
+
+        live = kernels.orthonormal(stack)
+        if live.all():
+            return
+        for q, alive, key in zip(stack, live, keys, strict=True):
+            if not alive.all():
+                q.copy_(torch.where(alive[:, None], q, _drawn(q, key, 1 + iteration)))
+                kernels.orthonormal(q[None])
+
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        from compressors.kernels import buffers
+        from compressors.low_rank import thin_products as kernels
+
+        payload = buffers.incoming(payload, out.device, self._size(out.shape, key.step))
+        values = buffers.read_floats(payload)
+        factors = self._factors(out.shape, key.step)
+        if factors is None:
+            out.detach().add_(values.view(out.shape), alpha=weight)
+            return
+        (rank, rows), _ = factors
+        left, right = values[: rank * rows].view(rank, rows), values[rank * rows :].view(factors[1])
+        with buffers.accumulator(out) as total:
+            kernels.products(out.device).add_product(left, right, weight, total)
+
+    def kernel_modules(self) -> tuple[str, ...]:
+        return ("powersgd",)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchedPowerSGD(PowerSGD):
+    """PowerSGD of a whole unit as one square matrix: torch's `batched_powerSGD_hook` (PyTorch 1.8, 2021).
+
+    The elements of a unit of any shape, in their order, fill the rows of a matrix of ceil(sqrt(n)) columns; what
+    the last row lacks is zero, and rows of nothing but zeros do not travel. Everything else, the payload too,
+    is as in PowerSGD for that matrix. Fewer and larger products, but the rows have nothing to do
+    with the layers, and so less of the gradient fits into the rank.
+    """
+
+    name: ClassVar[str] = "batched_powersgd"
+    paper: ClassVar[str] = "Vogels et al., PowerSGD, NeurIPS 2019; PyTorch's batched_powerSGD_hook"
+    needs_matrix: ClassVar[bool] = False
+
+    def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        count = element_count(shape)
+        columns = math.isqrt(count - 1) + 1 if count else 1
+        return -(-count // columns), columns
+
+
+def _drawn(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
+    """Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
+    from compressors.low_rank import thin_products as kernels
+
+    return kernels.gaussian(splitmix64(key.shared().bits() ^ number), q.shape[0], q.shape[1], q.device)
+
+
+def _bytes(values: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return values.view(torch.uint8)
+
+
+def _factored(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
+    """The payloads of P with this worker's Q and with the mean of all."""
+    import torch
+
+    mean = _bytes(torch.cat((left.reshape(-1), right.reshape(-1))))
+    return Reduction(mean if local is right else _bytes(torch.cat((left.reshape(-1), local.reshape(-1)))), mean)
+
+
+@contextlib.contextmanager
+def _calculating() -> Iterator[None]:
+    """One thread, no gradients: left again before every round, as whoever communicates goes on in between."""
+    import torch
+
+    from compressors.kernels import threads
+
+    with threads.single_thread(), torch.no_grad():
+        yield

@@ -1,0 +1,187 @@
+"""What a worker keeps of what it did not send.
+
+An exchange calls, for every unit (layer, bucket or model) and step:
+
+    memory.begin(lr, workers, norm)                  # once a step
+    x = memory.compensate(unit, gradient, lossless)
+    payload = compressor.compress(x, key, out)
+    memory.update(key, x, payload, compressor)
+    memory.finish(unit, mean)                        # the mean of what the workers have sent, decoded
+
+    Memory, Keeping          the interface, and what most memories share
+    error_feedback           residual, scaled_residual, ef21: what was not sent is sent later
+    momentum                 dgc: the same with momentum
+
+Importing these modules loads neither torch nor numba.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from compressors import unit_state
+from compressors.base import Compressor, Key
+from gradsweep import parameters
+from gradsweep.hints import did_you_mean
+from gradsweep.parameters import InvalidParameter, from_mapping
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory(ABC):
+    """State per unit. Subclasses are frozen dataclasses whose fields are the hyper-parameters."""
+
+    name: ClassVar[str]
+    """How configs and tables call the memory."""
+
+    def __post_init__(self) -> None:
+        parameters.check(self)
+
+    @property
+    def needs_norm(self) -> bool:
+        """`compensate` wants the norm of the whole gradient, which is known only when backward is over."""
+        return False
+
+    def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
+        """Start a step: its learning rate, the number of workers, and how to get the l2 norm of the whole
+        gradient of this worker."""
+        return None
+
+    @abstractmethod
+    def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
+        """What to compress instead of `gradient`; same shape. `lossless` says that it will be sent exactly.
+
+        The result is to be read only, and only until `update`: it may be the gradient itself or the
+        memory's own state. `gradient` is not kept: it may be overwritten as soon as this returns.
+        """
+
+    @abstractmethod
+    def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
+        """Take note of what of `x` (from `compensate` for unit `key.unit`) `payload` did not carry."""
+
+    def finish(self, unit: int, mean: torch.Tensor) -> None:
+        """Turn the mean of what the workers have sent into the mean gradient, in place."""
+        return None
+
+    def norm(self) -> float:
+        """l2 norm of everything withheld, over all units."""
+        return 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of everything kept. Call it between two steps."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"memory {self.name} keeps no state, but was given a {type(state).__name__}")
+        if state:
+            raise ValueError(f"memory {self.name} keeps no state, but was given the keys {sorted(map(str, state))}")
+
+
+@dataclasses.dataclass(frozen=True)
+class NoMemory(Memory):
+    """What was not sent is lost."""
+
+    name: ClassVar[str] = "none"
+
+    def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
+        return gradient
+
+    def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping(Memory):
+    """Keeps, for every unit, a few tensors by name: float32, or float64 for such gradients.
+
+    A NaN or Inf stays in the memory, and is seen.
+    """
+
+    withheld: ClassVar[str]
+    """The tensor that holds what was not sent."""
+    remembers: ClassVar[tuple[str, ...]]
+    """The names of all tensors."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Those of them that a unit may lack."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_kept", {})
+
+    @property
+    def kept(self) -> dict[int, dict[str, torch.Tensor]]:
+        """By unit and name."""
+        kept: dict[int, dict[str, torch.Tensor]] = self.__dict__["_kept"]
+        return kept
+
+    def tensors(self, unit: int, gradient: torch.Tensor, *names: str) -> list[torch.Tensor]:
+        """The tensors of a unit with these names, zeros at first.
+
+        Raises:
+            ValueError: they are of another shape than the gradient.
+        """
+        import torch
+
+        named = self.kept.setdefault(unit, {})
+        for name in names:
+            if name not in named:
+                dtype = torch.promote_types(gradient.dtype, torch.float32)
+                named[name] = torch.zeros(gradient.shape, dtype=dtype, device=gradient.device)
+            if named[name].shape != gradient.shape:
+                shapes = f"{tuple(gradient.shape)}, its {name} {tuple(named[name].shape)}"
+                raise ValueError(f"unit {unit} has shape {shapes}")
+        return [named[name] for name in names]
+
+    def norm(self) -> float:
+        import torch
+
+        tensors = [named[self.withheld] for named in self.kept.values() if self.withheld in named]
+        return math.hypot(*(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors))
+
+    def state_dict(self) -> dict[str, Any]:
+        return unit_state.saved(self.kept)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is not what a `state_dict` of this class looks like; nothing has been changed.
+        """
+        taken = unit_state.loaded(f"memory {self.name}", state, self.remembers, self.optional)
+        self.kept.clear()
+        self.kept.update(taken)
+
+
+@functools.cache
+def registry() -> Mapping[str, type[Memory]]:
+    """All memories, by name, in alphabetical order."""
+    from compressors.memories import dgc_momentum, error_feedback
+
+    members = {
+        member.name: member
+        for member in (NoMemory, *vars(error_feedback).values(), *vars(dgc_momentum).values())
+        if inspect.isclass(member) and issubclass(member, Memory) and not inspect.isabstract(member)
+    }
+    return dict(sorted(members.items()))
+
+
+def build(name: str, **values: Any) -> Memory:
+    """The memory called `name` with the given hyper-parameters.
+
+    Raises:
+        InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
+    """
+    if name not in registry():
+        raise InvalidParameter("name", name, "one of " + ", ".join(registry()), did_you_mean(name, registry()))
+    memory: Memory = from_mapping(registry()[name], values)
+    return memory

@@ -1,0 +1,326 @@
+"""When, where and how strongly to compress: what can be put around any compressor.
+
+A `Policy` is the part of a config; a `Selector` is its state in a run. Before each step it picks, for
+every unit, the compressor that is in force, from nothing but the step, the unit and what all workers know
+alike; so all workers pick the same. Importing this module loads neither torch nor numba.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import compressors
+from compressors.base import Compressor, element_count
+from compressors.policy import patterns
+from compressors.policy.accordion import Accordion, Regimes
+from compressors.sparsification import counts
+from gradsweep import parameters
+from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number, sequence
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _is_ratio(item: Any) -> bool:
+    return isinstance(item, (int, float)) and not isinstance(item, bool) and 0 < item <= 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Gates, a start, a warm-up of the ratio, exceptions by name, and Accordion.
+
+    What is not compressed is sent dense, as float32. In order of precedence: steps before `start_step` are
+    dense; the first entry of `patterns` that is found in a unit's name decides alone; the gates; the warm-up
+    or Accordion.
+    """
+
+    min_elements: int = integer(0, low=0)
+    dense_1d: bool = boolean(False)
+    start_step: int = integer(1, low=1)
+    warmup: str = choice("none", "none", "exponential", "list")
+    warmup_epochs: int = integer(5, low=0)
+    warmup_coefficient: float | None = number(None, low=0, high=1, above=True, optional=True)
+    warmup_ratios: list[float] = sequence("a list of ratios above 0 up to 1, one an epoch", _is_ratio)
+    patterns: list[Any] = sequence(patterns.WORDS, patterns.is_rule)
+    accordion: Accordion = dataclasses.field(default_factory=Accordion)
+
+    def __post_init__(self) -> None:
+        parameters.check(self)
+        if (self.warmup == "list") != bool(self.warmup_ratios):
+            raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), "a list with warmup=list, else empty")
+        if self.warmup == "exponential" and not self.warmup_epochs:
+            raise InvalidParameter("warmup_epochs", 0, "an integer from 1 up with warmup=exponential")
+        if self.warmup != "none" and self.accordion.option is not None:
+            raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
+        self.exceptions()
+
+    @property
+    def looks_at_tensors(self) -> bool:
+        """What happens to a unit may depend on its name, its shape or its norm."""
+        return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
+
+    def exceptions(self) -> list[tuple[str, Compressor]]:
+        """The entries of `patterns`: a regular expression and the compressor for what it finds.
+
+        Raises:
+            InvalidParameter: one of them cannot be built.
+        """
+        return patterns.built(self.patterns)
+
+    def check(self, compressor: Compressor) -> None:
+        """Refuse what this compressor has no option for.
+
+        Raises:
+            InvalidParameter: names the option of the policy.
+        """
+        options = [field.name for field in dataclasses.fields(compressor)]
+        budget = getattr(compressor, "budget", None)
+        overruled = f"{compressor.name} with budget={budget}, which overrules"  # `ratio` and `rank`
+        if self.warmup != "none":
+            if "ratio" not in options:
+                valid = f"none with compressor={compressor.name}, which has no ratio"
+                raise InvalidParameter("warmup", self.warmup, valid)
+            if self.warmup == "exponential" and self.warmup_coefficient is None and part_kept(compressor) == 0:
+                valid = "a number where the compressor's ratio drops everything"
+                raise InvalidParameter("warmup_coefficient", None, valid)
+            if budget is not None:
+                raise InvalidParameter("warmup", self.warmup, f"none with compressor={overruled} the ratio")
+        option = self.accordion.option
+        if option is not None:
+            if option not in options:
+                valid = f"an option of compressor={compressor.name}: {', '.join(options)}"
+                raise InvalidParameter("accordion.option", option, valid)
+            if budget is not None and option in ("ratio", "rank"):
+                raise InvalidParameter("accordion.option", option, f"budget with compressor={overruled} the {option}")
+            self.relaxed(compressor)
+
+    def check_length(self, epochs: int, steps: int | None = None) -> None:
+        """Refuse what cannot come into force in a run of so many epochs, and steps where they are known.
+
+        Raises:
+            InvalidParameter: names the option of the policy.
+        """
+        if steps is not None and self.start_step > steps:
+            raise InvalidParameter("start_step", self.start_step, f"an integer up to the number of steps ({steps})")
+        if self.warmup == "exponential" and self.warmup_epochs >= epochs:
+            valid = f"an integer below the number of epochs ({epochs})"
+            raise InvalidParameter("warmup_epochs", self.warmup_epochs, valid)
+        if self.warmup == "list" and len(self.warmup_ratios) >= epochs:
+            valid = f"a list shorter than the number of epochs ({epochs})"
+            raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), valid)
+        try:
+            self.accordion.check_length(epochs)
+        except InvalidParameter as error:
+            raise error.of("accordion") from error
+
+    def relaxed(self, compressor: Compressor) -> Compressor:
+        """The compressor for critical regimes.
+
+        Raises:
+            InvalidParameter: `accordion.relaxed` is not valid for the option.
+        """
+        option, value = self.accordion.option, self.accordion.relaxed
+        if option is None or value is None:
+            return compressor
+        own = getattr(compressor, option)
+        if isinstance(own, float):
+            value = float(value)
+        elif value == int(value):
+            value = int(value)  # also where it is null now, which does not tell what the option takes
+        try:
+            relaxed = dataclasses.replace(compressor, **{option: value})
+        except InvalidParameter as error:
+            raise InvalidParameter("accordion.relaxed", value, error.valid) from error
+        if relaxed == compressor:
+            raise InvalidParameter("accordion.relaxed", value, f"another value than the compressor's own {option}")
+        return relaxed
+
+    def ratio(self, epoch: int, final: float) -> float:
+        """The part to keep in `epoch` (from 1) of a compressor that keeps the part `final` in the end.
+
+        `exponential` (Lin et al., ICLR 2018, section 3.3): c^epoch, but not below `final`, where c is
+        `warmup_coefficient` or, where that is null, final^(1 / (warmup_epochs + 1)). `list`: an entry an epoch.
+        """
+        if self.warmup == "exponential" and epoch <= self.warmup_epochs:
+            coefficient = self.warmup_coefficient
+            if coefficient is None:
+                coefficient = final ** (1 / (self.warmup_epochs + 1))
+            return max(coefficient**epoch, final)
+        if self.warmup == "list" and epoch <= len(self.warmup_ratios):
+            return float(self.warmup_ratios[epoch - 1])
+        return final
+
+    def possible(self, compressor: Compressor) -> list[Compressor]:
+        """One of each kind of compressor that a run can come to use."""
+        dense = compressors.build("none")
+        gated = self.min_elements > 1 or self.dense_1d or self.start_step > 1
+        fully = any(ratio >= 1 for ratio in self.warmup_ratios)
+        fully = fully or (self.warmup == "exponential" and self.warmup_coefficient == 1)
+        others = [exception for _, exception in self.exceptions()]
+        return [compressor, *others, *([dense] if gated or fully else [])]
+
+
+def part_kept(compressor: Compressor) -> float:
+    """The part of the elements that a compressor with a `ratio` keeps: what a warm-up speaks of."""
+    return float(counts.part_kept(compressor.ratio, _rule(compressor)))  # type: ignore[attr-defined]
+
+
+def keeping(compressor: Compressor, part: float) -> Compressor:
+    """The same method with the `ratio` that keeps `part`, above 0 and below 1."""
+    ratio = counts.ratio_keeping(part, _rule(compressor))
+    return dataclasses.replace(compressor, ratio=ratio)  # type: ignore[call-arg]
+
+
+def _rule(compressor: Compressor) -> str:
+    """How the compressor counts; without a rule (ATOMO) the ratio is the part that is kept."""
+    return getattr(compressor, "count", "ceil")
+
+
+class Selector:
+    """Which compressor is in force for which unit.
+
+    Args:
+        policy: when, where and how strongly to compress.
+        compressor: what is compressed with where the policy says nothing else.
+        units: name and shape of every unit, by index.
+        workers: whose payloads are combined.
+
+    Raises:
+        InvalidParameter: the compressor has no option for the policy, or a pattern finds no unit.
+    """
+
+    def __init__(
+        self, policy: Policy, compressor: Compressor, units: Sequence[tuple[str, Sequence[int]]], workers: int
+    ) -> None:
+        policy.check(compressor)
+        patterns.check_names(policy.patterns, [name for name, _ in units])
+        self.policy, self.compressor, self.units, self.workers = policy, compressor, units, workers
+        self._dense = compressors.build("none")
+        self._exceptions = policy.exceptions()
+        self._variants: dict[str, Compressor] = {}  # by what they are: each keeps its own state
+        self._saved: dict[str, Any] = {}  # states of variants that are still to come
+        self._regimes = Regimes(policy.accordion, [shape for _, shape in units])
+        self._epoch, self._lr = 0, math.inf
+        self._choices: tuple[object, ...] | None = None
+        self.selected: list[Compressor] = []
+
+    def begin(self, step: int, epoch: int, lr: float) -> bool:
+        """Settle `selected`, the compressor of every unit, for this step (from 1) of this epoch (from 1).
+
+        Returns whether the selection differs from that of the step before.
+        """
+        if epoch != self._epoch:
+            if self._epoch:
+                self._regimes.judge(self._epoch, self._lr, lr)
+            self._epoch, self._lr = epoch, lr
+        choices = (
+            step >= self.policy.start_step,
+            epoch if self.policy.warmup != "none" else 0,
+            tuple(self._regimes.critical),
+        )
+        if choices == self._choices:
+            return False
+        self._choices = choices
+        before = self.selected
+        self.selected = [self._select(index, step, epoch) for index in range(len(self.units))]
+        return [id(one) for one in before] != [id(one) for one in self.selected]
+
+    def _select(self, index: int, step: int, epoch: int) -> Compressor:
+        name, shape = self.units[index]
+        if step < self.policy.start_step:
+            return self._variant(self._dense)
+        for pattern, exception in self._exceptions:
+            if re.search(pattern, name):
+                return self._variant(exception)
+        if element_count(shape) < self.policy.min_elements or (self.policy.dense_1d and len(shape) <= 1):
+            return self._variant(self._dense)
+        if self._regimes.critical[index]:
+            return self._variant(self.policy.relaxed(self.compressor))
+        if self.policy.warmup != "none":
+            final = part_kept(self.compressor)
+            part = self.policy.ratio(epoch, final)
+            if part >= 1:
+                return self._variant(self._dense)
+            return self._variant(self.compressor if part == final else keeping(self.compressor, part))
+        return self._variant(self.compressor)
+
+    def _variant(self, compressor: Compressor) -> Compressor:
+        """The one instance of this kind: compressors are equal by their options, their state is not."""
+        key = repr(compressor)
+        if key not in self._variants:
+            compressor = dataclasses.replace(compressor)  # without the state of the one it is a copy of
+            compressor.join(self.workers)
+            if key in self._saved:
+                compressor.load_state_dict(self._saved.pop(key))
+            self._variants[key] = compressor
+        return self._variants[key]
+
+    def observe(self, index: int, mean: torch.Tensor) -> None:
+        """Take note of a unit's mean gradient, which is the same on all workers."""
+        self._regimes.observe(index, mean, self._epoch)
+
+    def warm_up(self, device: torch.device | str = "cpu") -> None:
+        """Load or compile the kernels of every compressor that may come to be used, for the units on `device`, and of
+        the decisions."""
+        from compressors.kernels import backend
+
+        possible = self.policy.possible(self.compressor)
+        shapes = [shape for _, shape in self.units]
+        for compressor in possible:
+            compressor.warm_up(device, shapes)
+        if self.policy.accordion.option is not None or any(one.needs_movement for one in possible):
+            backend.load("sums", device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what decides the coming selections, and of the state of every compressor."""
+        return {
+            "units": self._described(),
+            "epoch": self._epoch,
+            "lr": self._lr,
+            "regimes": self._regimes.state_dict(),
+            "compressors": {
+                **copy.deepcopy(self._saved),
+                **{key: one.state_dict() for key, one in self._variants.items()},
+            },
+        }
+
+    def _described(self) -> list[list[Any]]:
+        return [[name, list(shape)] for name, shape in self.units]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` of the same policy, compressor and units gave.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        self.check_state(state)
+        self._regimes.load_state_dict(state["regimes"])
+        self._epoch, self._lr = state["epoch"], state["lr"]
+        self._choices, self._variants, self._saved = None, {}, copy.deepcopy(dict(state["compressors"]))
+
+    def check_state(self, state: Any) -> None:
+        """Raise ValueError where `state` is not what `state_dict` of the same policy, compressor and units gives."""
+        keys = ("units", "epoch", "lr", "regimes", "compressors")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a selector has the keys {', '.join(keys)}, but was given {given}")
+        units, saved = self._described(), state["compressors"]
+        if state["units"] != units:
+            theirs = f"{len(state['units'])} other units" if isinstance(state["units"], list) else "no units"
+            raise ValueError(f"the state is that of {theirs}, not of these {len(units)}")
+        if type(state["epoch"]) is not int or type(state["lr"]) not in (int, float):
+            raise ValueError(f"epoch={state['epoch']} and lr={state['lr']} of a selector's state must be numbers")
+        if not isinstance(saved, Mapping):
+            raise ValueError(f"compressors of a selector's state is a {type(saved).__name__}, not a mapping")
+        self._regimes.check_state(state["regimes"])
+        for key, one in saved.items():
+            kinds = [self._dense, self.compressor, *(exception for _, exception in self._exceptions)]
+            kind = next((kind for kind in kinds if str(key).startswith(f"{type(kind).__qualname__}(")), None)
+            if kind is None:
+                raise ValueError(f"the state is that of {key}, which is not in use here")
+            dataclasses.replace(kind).load_state_dict(one)

@@ -1,0 +1,94 @@
+"""The frame of methods that code every element on its own: a kernel pair writes and reads the payload."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from compressors.base import Compressor, CorruptPayload, Key
+from compressors.quantisation import buckets
+
+if TYPE_CHECKING:
+    import torch
+
+    from compressors.message import Decode, Message
+
+_NOT_PADDED = "bits behind the codes of a bucket are not zero"
+
+
+@dataclasses.dataclass(frozen=True)
+class Elementwise(Compressor):
+    """A payload of a size that the shape alone decides, written and read by the kernels `kernel`.
+
+    Subclasses give `payload_bound` and two calls into a kernel module, which have all tensors in the form
+    that kernels want: the elements as 1-D contiguous float32, the payload with exactly its length.
+    """
+
+    kernel: ClassVar[str]
+    """Module of `compressors.kernels.cpu`, `.cuda` and `.reference`."""
+    takes_arrays: ClassVar[bool] = False
+    """`decode_add` takes numpy arrays as well, for the kernels of the CPU, and is all that decoding does."""
+
+    @abstractmethod
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        """Write the payload of `x`, (n,) float32."""
+
+    @abstractmethod
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        """out += weight * Q(x), (n,) float32. Returns what is wrong with the payload, or ""."""
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int] | None:
+        """Where a payload is that of `buckets.payload_size`: the size of a bucket, the bytes of its head and the bits
+        of a code. What fills up the codes of a bucket to whole bytes has to be zero then."""
+        return None
+
+    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
+        from compressors.kernels import backend, buffers
+
+        values = buffers.as_float32(x)
+        payload = buffers.outgoing(out, self.payload_bound(x.shape), x.device)
+        self.encode(backend.load(self.kernel, x.device), values, key, payload)
+        return buffers.delivered(payload, out)
+
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        from compressors.kernels import backend, buffers
+
+        payload = buffers.incoming(payload, out.device, self.payload_bound(out.shape))
+        layout = self.layout(out.shape)
+        if layout and not buckets.is_padded(payload, buckets.padded(out.shape, *layout)):
+            raise CorruptPayload(_NOT_PADDED)
+        with buffers.accumulator(out) as total:
+            wrong = self.decode_add(backend.load(self.kernel, out.device), payload, total, key, weight)
+            if wrong:
+                raise CorruptPayload(wrong)
+
+    def decoder(self, out: torch.Tensor, *, replace: bool = False) -> Decode:
+        from compressors.kernels import backend, buffers
+
+        on_arrays = self.takes_arrays and backend.chosen(self.kernel, out.device) == "numba"
+        if not (on_arrays and buffers.is_plain(out)):
+            return super().decoder(out, replace=replace)
+        kernels, wanted = backend.load(self.kernel, out.device), self.payload_bound(out.shape)
+        layout = self.layout(out.shape)
+        places = buckets.padded(out.shape, *layout) if layout else []
+        flat = out.detach().view(-1)
+        total: Any = flat.numpy()
+
+        def decode(message: Message, start: int, size: int, key: Key, weight: float) -> None:
+            if replace:
+                flat.zero_()
+            payload: Any = message.array[start : start + size]
+            buffers.check_size(size, wanted)
+            if places and not buckets.is_padded(payload, places):
+                raise CorruptPayload(_NOT_PADDED)
+            wrong = self.decode_add(kernels, payload, total, key, weight)
+            if wrong:
+                raise CorruptPayload(wrong)
+
+        return decode
+
+    def kernel_modules(self) -> tuple[str, ...]:
+        return (self.kernel,)

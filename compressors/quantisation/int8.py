@@ -1,0 +1,136 @@
+"""Integers of at most 8 bits on a scale that each bucket brings along."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
+
+from compressors.base import Key, Law
+from compressors.quantisation import buckets
+from compressors.quantisation.elementwise import Elementwise
+from gradsweep.parameters import InvalidParameter, boolean, choice, integer
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Int8(Elementwise):
+    """Rounding to evenly spaced levels, as DDP's quantization hook and Bagua's MinMaxUInt8 do.
+
+    The flattened tensor is cut into buckets of `bucket_size` elements, the last one shorter (null: it is one
+    bucket, as in DDP's hook for a whole tensor).
+
+    `minmax`: the levels are the S + 1 = 2^bits numbers a + (b - a) l / S from the smallest element a of the
+    bucket to its largest b. Both arrive exactly, and so does a bucket of equal elements; 0 need not be a level.
+    `symmetric`: the levels are m l / L for l = -L..L, L = 2^(bits - 1) - 1, m = max |x|; 0 is one of them.
+
+    An element goes to the nearest level (of two, to the one with the even l), or where `stochastic` to one
+    of its two neighbours, with the probabilities that make it unbiased.
+
+    Payload, for B buckets:
+        symmetric: B little-endian float32, the m; minmax: 2 B, the pairs (a, b). NaN for a bucket that
+        holds NaN or Inf
+        per bucket ceil(n_b * bits / 8) bytes: the codes l (minmax) or l + L (symmetric), `bits` bits each,
+        least significant bit first.
+
+    A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays exactly zero. float64 is
+    rounded to float32 first, beyond 3.4e38 to Inf; the laws hold for the rounded tensor.
+    """
+
+    name: ClassVar[str] = "int8"
+    paper: ClassVar[str] = "Gan et al., BAGUA, VLDB 2022"
+    kernel: ClassVar[str] = "integers"
+    takes_arrays: ClassVar[bool] = True
+
+    bits: int = integer(8, low=1, high=8)
+    scheme: str = choice("minmax", "minmax", "symmetric")
+    bucket_size: int | None = buckets.option(512)
+    stochastic: bool = boolean(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bits == 1 and self.scheme == "symmetric":
+            raise InvalidParameter("bits", 1, "an integer from 2 to 8 with scheme=symmetric, which has a level 0")
+
+    @property
+    def _header(self) -> int:
+        """Bytes a bucket, before the codes."""
+        return 8 if self.scheme == "minmax" else 4
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return buckets.payload_size(shape, *self.layout(shape))
+
+    def layout(self, shape: Sequence[int]) -> tuple[int | None, int, int]:
+        return self.bucket_size, self._header, self.bits
+
+    def law(self, shape: Sequence[int]) -> Law:
+        size = buckets.length(shape, self.bucket_size)
+        if self.scheme == "minmax":
+            # An element errs by at most half of (b - a) / S, or has the variance of its square at most; a and b
+            # are exact, and (b - a)^2 <= 2 (a^2 + b^2).
+            error = max(size - 2, 0) / (2 * (2**self.bits - 1) ** 2)
+        else:
+            # The same with m / L, where only m is exact. A nearest level is no further than 0, so that errors
+            # come with as much energy of x: E / (m^2 + E), which grows with E.
+            levels = 2 ** (self.bits - 1) - 1
+            error = max(size - 1, 0) / (4 * levels**2)
+            error = min(error, math.sqrt(size) / levels) if self.stochastic else error / (1 + error)
+        delta = 1.0 - error if error < 1 else None
+        return Law(unbiased=True, omega=error) if self.stochastic else Law(omega=error, delta=delta)
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        length = buckets.length(x.shape, self.bucket_size)
+        kernels.encode(x, key.bits(), self.bits, length, self.scheme == "minmax", self.stochastic, payload)
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        length = buckets.length(out.shape, self.bucket_size)
+        if kernels.decode_add(payload, self.bits, length, self.scheme == "minmax", weight, out):
+            return ""
+        return "a bucket's bounds are not in order, negative or infinite, or a code is above the highest level"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dynamic8(Elementwise):
+    """Dynamic tree quantisation (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016).
+
+    A byte stands for a multiple of the largest magnitude m of its bucket of `bucket_size` elements (null: the
+    unit is one); the multiples are dense near 1 and go down to 5.5e-7. They are those of bitsandbytes' signed
+    dynamic map: for e = 0..6, the interval [0.1, 1] * 10^-e is cut into 2^(6 - e) parts of equal length, whose
+    midpoints are 127 magnitudes; these with both signs, 0, and 1. There is no -1: it arrives as -0.9929688.
+    An element goes to the nearest of them (from halfway between two, to the smaller magnitude).
+
+    Payload, for B buckets:
+        B little-endian float32: the m; NaN for a bucket that holds NaN or Inf
+        n bytes: 0 for zero, r for the r-th smallest of the 127 midpoints, 128 for 1, 128 + r for minus the r-th.
+
+    A NaN or Inf makes its whole bucket NaN at the receiver. A bucket of zeros stays exactly zero. float64 is
+    rounded to float32 first, beyond 3.4e38 to Inf; the law holds for the rounded tensor.
+    """
+
+    name: ClassVar[str] = "dynamic8"
+    aliases: ClassVar[tuple[str, ...]] = ("u8bit",)
+    paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
+    kernel: ClassVar[str] = "dynamic"
+    takes_arrays: ClassVar[bool] = True
+
+    bucket_size: int | None = buckets.option(4096)
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return buckets.payload_size(shape, self.bucket_size, 4, 8)
+
+    def law(self, shape: Sequence[int]) -> Law:
+        from compressors.kernels.dynamic_map import worst_error
+
+        error = worst_error(buckets.length(shape, self.bucket_size))
+        return Law(omega=error, delta=1.0 - error)
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        kernels.encode(x, buckets.length(x.shape, self.bucket_size), payload)
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        length = buckets.length(out.shape, self.bucket_size)
+        return "" if kernels.decode_add(payload, length, weight, out) else "a norm is negative or infinite"

@@ -1,0 +1,88 @@
+"""Quantile buckets: levels where the elements are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
+
+from compressors.base import Key, Law, element_count, packed_size
+from compressors.quantisation.elementwise import Elementwise
+from gradsweep.parameters import integer
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantileSketch(Elementwise):
+    """Every element becomes the mean of its quantile bucket (Jiang et al., "SketchML", SIGMOD 2018, section 3.2).
+
+    The values are cut into `bins` buckets that hold about as many elements each, by their exact histogram over
+    2^16 cells (sign, exponent and 7 bits of the mantissa); no cell is cut. A cell with more elements than a
+    bucket's share, such as that of zeros, counts as one share, which leaves more buckets to the others.
+    Negative elements share no bucket with others, so no element is sent with the wrong sign: of the buckets
+    each side has its proportion, and at least one if it is not empty.
+
+    Unlike in the paper, where a bucket's value is halfway between its ends, it is the mean of its elements,
+    which has the smallest error. The paper's coding of the positions of sparse gradients is not part of this
+    method. Nothing is random.
+
+    Payload, for b = max(2, min(bins, n)) buckets (none for an empty tensor):
+        b little-endian float32: the means of the buckets in ascending order, 0 for those without elements;
+        all NaN where x holds NaN or Inf
+        ceil(n * width / 8) bytes: the number of each element's bucket, width = ceil(log2(b)) bits each,
+        least significant bit first; all 0 where the means are NaN.
+
+    Means are exact up to their rounding to float32. A tensor of zeros stays zero. float64 is rounded to
+    float32 first, beyond 3.4e38 to Inf; the law holds for the rounded tensor.
+    """
+
+    name: ClassVar[str] = "quantile_sketch"
+    aliases: ClassVar[tuple[str, ...]] = ("sketch", "sketchml")
+    paper: ClassVar[str] = "Jiang et al., SketchML, SIGMOD 2018"
+    kernel: ClassVar[str] = "sketch"
+
+    bins: int = integer(256, low=2, high=256)
+
+    def _buckets(self, count: int) -> int:
+        """Buckets of a tensor of `count` elements, and with them the means in its payload."""
+        return max(2, min(self.bins, count)) if count else 0
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        _, head, width = self.layout(shape)
+        return head + packed_size(element_count(shape), width)
+
+    def layout(self, shape: Sequence[int]) -> tuple[None, int, int]:
+        buckets = self._buckets(element_count(shape))
+        return None, 4 * buckets, (buckets - 1).bit_length() if buckets else 0
+
+    def law(self, shape: Sequence[int]) -> Law:
+        # What the mean m of k elements leaves is orthogonal to it: ||x - Q(x)||^2 = ||x||^2 - sum k m^2. The
+        # elements of a bucket have one sign, so that k m^2 = (sum |x|)^2 / k >= (sum x^2) / n. One large
+        # element among small ones is the worst; for gradients as they are delta is nearly 1.
+        count = element_count(shape)
+        return Law(omega=1.0 - 1.0 / max(1, count), delta=1.0 / max(1, count))
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        kernels.encode(x, self._buckets(x.numel()), payload)
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        if not _are_means(payload[: 4 * self._buckets(out.numel())]):
+            return "means are infinite or not in ascending order, or some of them are NaN and others not"
+        if kernels.decode_add(payload, self._buckets(out.numel()), weight, out):
+            return ""
+        return "a mean is infinite, or the number of a bucket too large"
+
+
+def _are_means(payload: torch.Tensor) -> bool:
+    """Whether an encoder can have written these float32: all are NaN, or all but those of empty buckets, which are
+    zero, ascend."""
+    from compressors.kernels import buffers
+
+    means = buffers.read_floats(payload)
+    if bool(means.isnan().any()):
+        return bool(means.isnan().all())
+    used = means[means != 0]
+    return bool((used[1:] >= used[:-1]).all())

@@ -1,0 +1,134 @@
+"""Signs: one bit an element."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
+
+from compressors.base import Key, Law, Stateful, element_count, packed_size
+from compressors.quantisation.elementwise import Elementwise
+from gradsweep.parameters import number
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class _Votes(Elementwise):
+    """One bit an element, two for the whole tensor, and the vote of the workers."""
+
+    kernel: ClassVar[str] = "signs"
+    takes_arrays: ClassVar[bool] = True
+    scale_free: ClassVar[bool] = True
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return packed_size(element_count(shape) + 2, 1)
+
+    def law(self, shape: Sequence[int]) -> Law:
+        return Law()  # nothing is known of the size of x
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        if kernels.decode_add(payload, weight, out):
+            return ""
+        return "the bits behind the signs are not those of a vote, an abstention or a NaN"
+
+    def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
+        # Rounding gives the exact difference of the votes, without what 1 / workers was rounded by: a tie is 0.
+        mean.mul_(workers).round_().clamp_(-1.0, 1.0)  # which, unlike a sign, leaves NaN
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign(_Votes):
+    """Signs and a majority vote (Bernstein et al., "signSGD", ICML 2018, Algorithm 3).
+
+    Q(x) = sign(x), so the learning rate has to be that of a sign. The mean over the workers becomes its
+    sign, and exactly 0 where the votes are equal. What is decoded before the vote is +1 or -1.
+
+    A zero (of either sign) votes with a fair coin of its own, so E[Q(0)] = 0 and no direction is favoured.
+    Only a worker whose whole tensor is zero abstains: it is decoded as zeros.
+
+    Payload: n + 2 bits, least significant bit first, the rest of the last byte zero:
+        n bits: 1 for minus
+        one bit: 1 where all elements are zero; the signs are 0 then
+        one bit: 1 where an element is NaN or Inf; the others are 0 then, and the receiver sees NaN
+        everywhere, whatever the other workers vote.
+    """
+
+    name: ClassVar[str] = "sign"
+    aliases: ClassVar[tuple[str, ...]] = ("signsgd", "majority_vote")
+    paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        kernels.encode(x, key.bits(), payload)
+
+
+@dataclasses.dataclass(frozen=True)
+class Signum(_Votes, Stateful):
+    """signSGD of a momentum that each worker keeps (Bernstein et al., "signSGD", ICML 2018, Algorithm 2).
+
+    m <- beta m + (1 - beta) x, from m = 0 on, and Q = sign(m); vote, zeros and payload are those of `sign`,
+    with m for x. The momentum takes one float32 tensor of the size of the unit.
+    A NaN or Inf of x stays in m: the receiver sees NaN everywhere, from then on.
+    """
+
+    name: ClassVar[str] = "signum"
+    paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
+    remembers: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    beta: float = number(0.9, low=0, high=1, below=True)
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        import torch
+
+        named = self.memory.setdefault(key.unit, {})
+        momentum = named.get("momentum")
+        if momentum is None:
+            momentum = named["momentum"] = torch.zeros_like(x)
+        if momentum.shape != x.shape:
+            raise ValueError(f"unit {key.unit} has {x.numel()} elements, its momentum {momentum.numel()}")
+        kernels.encode_momentum(momentum, x, self.beta, key.bits(), payload)
+
+
+@dataclasses.dataclass(frozen=True)
+class SignNorm(Elementwise):
+    """Signs times the mean magnitude (Karimireddy et al., "Error Feedback Fixes SignSGD", ICML 2019).
+
+    Q(x) = (||x||_1 / n) sign(x), biased: it is meant to be used with error feedback. A zero (of either sign)
+    gets the sign of a fair coin, so E[Q(0)] = 0; a tensor of zeros stays zero.
+
+    Payload:
+        1 little-endian float32: ||x||_1 / n; NaN where x holds NaN or Inf, and then Q(x) is NaN everywhere
+        n bits, least significant bit first, the rest of the last byte zero: 1 for minus. All are 0 where
+        the float32 is zero or NaN.
+
+    The mean is summed in float64: it does not overflow, and is wrong by no more than the rounding to float32. In
+    float32's denormals that is up to 7e-46 for every element, and a mean of less is zero: then Q(x) = 0.
+    float64 is rounded to float32 first, beyond 3.4e38 to Inf.
+    """
+
+    name: ClassVar[str] = "sign_norm"
+    aliases: ClassVar[tuple[str, ...]] = ("efsignsgd", "scaled_sign")
+    paper: ClassVar[str] = "Karimireddy et al., Error Feedback Fixes SignSGD, ICML 2019"
+    kernel: ClassVar[str] = "signs"
+    takes_arrays: ClassVar[bool] = True
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        return 4 + packed_size(element_count(shape), 1)
+
+    def layout(self, shape: Sequence[int]) -> tuple[None, int, int]:
+        return None, 4, 1
+
+    def law(self, shape: Sequence[int]) -> Law:
+        # ||Q(x) - x||^2 = ||x||^2 - ||x||_1^2 / n, in expectation over the coins, and ||x||_1 >= ||x||; one-hot
+        # vectors are the worst. For a given x, delta is ||x||_1^2 / (n ||x||^2): 2 / pi for a normal one.
+        return Law(delta=1.0 / max(1, element_count(shape)))
+
+    def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
+        kernels.encode_scaled(x, key.bits(), payload)
+
+    def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float) -> str:
+        if kernels.decode_add_scaled(payload, weight, out):
+            return ""
+        return "the mean magnitude is negative or infinite"

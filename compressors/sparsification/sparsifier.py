@@ -1,0 +1,325 @@
+"""The frame of sparsifiers: some elements travel, as positions and values; the others are zero."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from compressors.base import Compressor, CorruptPayload, Key, Law, Stateful, element_count, splitmix64
+from compressors.quantisation.elementwise import Elementwise
+from compressors.sparsification import positions
+from gradsweep.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
+
+if TYPE_CHECKING:
+    import torch
+
+_PLAIN = {"fp32": 4, "fp16": 2}
+_NOT_CHAINED = (*_PLAIN, "mean")
+_CHAINED_DRAWS = 0x6368_6169_6E65_6421
+_HALF_ERROR = 2.0**-21
+
+
+def _chained(name: Any) -> type[Elementwise] | None:
+    """The method `name`, where it can code a vector of kept values without knowing anything else; whether it asks the
+    other workers, its options decide."""
+    from compressors import aliases, registry
+
+    if not isinstance(name, str):
+        return None
+    method = registry().get(aliases().get(name, name))
+    if method is None or not issubclass(method, Elementwise) or issubclass(method, Stateful):
+        return None
+    if method.scale_free or method.needs_movement or method.finish is not Compressor.finish:
+        return None
+    return method
+
+
+def _names_of_values() -> list[str]:
+    from compressors import aliases, registry
+
+    return [*_NOT_CHAINED, *(name for name in (*registry(), *aliases()) if _chained(name) is not None)]
+
+
+def _values() -> Any:
+    words = "fp32, fp16, mean, or the name of a compressor that codes every element on its own, such as qsgd"
+    valid = Valid(words, lambda value: value in _NOT_CHAINED or _chained(value) is not None, _names_of_values)
+    return dataclasses.field(default="fp32", metadata={"valid": valid})
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparsifier(Compressor):
+    """Q(x) is x where `select` says so, and zero elsewhere.
+
+    Options of all sparsifiers:
+        values    how the kept values travel: `fp32` exactly; `fp16` rounded; `mean` as one number for all of
+                  them, RedSync's same-sign quantisation; or by any compressor that codes every element on
+                  its own, which then works on the vector of the kept values: one that asks the other workers
+                  for nothing, so terngrad without its `share_scale`, and no signs without a size
+        values_options    options of that compressor which are not at their default, such as {levels: 3}
+        indices   the coding of their positions (see `positions`): `auto` takes the smallest
+
+    Payload, for k kept of n elements:
+        8 bytes       the header of `positions`: coding, parameter, k; the highest byte is `extra`
+        index part    nothing where k = n, nor where n values without positions are shorter than k with them
+        value part    fp32: k little-endian float32 (n of them in a dense payload), NaN as 0x7FC00000
+                      fp16: as many IEEE half floats of v * 2^(14 - e); e + 127, at least 1, is `extra`, and 2^e
+                      the power of two not above the largest finite magnitude: no unit is too small or too
+                      large for half floats
+                      mean: one float32
+                      others: the payload that the compressor gives for the (k,) kept values
+
+    `mean` (Fang et al., "RedSync", JPDC 2019): values of one sign travel as their mean, in steps with an
+    odd number the positive ones, in the others the negative ones. `select_side` gives them. A NaN or Inf
+    anywhere makes the mean NaN, which makes every element NaN at the receiver.
+    With the other values a kept NaN or Inf arrives as the coding lets it arrive: exactly in fp32 and fp16.
+    Selections take NaN for the largest magnitude and Inf for the next, so that at least one arrives. What they do
+    not keep is zero at the receiver, whatever it was, and stays in the memory where there is one. float64 is
+    rounded to float32 first.
+    """
+
+    sparse: ClassVar[bool] = True
+
+    values: str = _values()
+    values_options: dict[str, Any] = mapping("a mapping with options of the compressor that `values` names")
+    indices: str = choice("auto", *positions.OPTIONS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # A copy of its own: nobody can change it, and options in another order make no other compressor.
+        object.__setattr__(self, "values_options", dict(sorted(self.values_options.items())))
+        if self.values_options and self.values in _NOT_CHAINED:
+            raise InvalidParameter("values_options", self.values_options, f"empty with values={self.values}")
+        try:
+            chained = self.chained
+        except InvalidParameter as error:
+            raise error.of("values_options") from error
+        if chained is not None and chained.needs_agreement(Key(0, 0, 0, 0)):
+            words = f"options with which {chained.name} has nothing to agree on with other workers"
+            raise InvalidParameter("values_options", self.values_options, words)
+
+    @abstractmethod
+    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+        """The positions of what is kept of `x`, 1-D contiguous float32 with at least one element: ascending
+        int64, on the device of `x`. `x` is only to be read."""
+
+    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
+        """The same among the elements above zero (`side` 1) or below (`side` -1); all of `x` is finite.
+
+        By default those of `select` that have this sign.
+        """
+        kept = self.select(x, key)
+        values = x.index_select(0, kept)
+        return kept[values > 0 if side > 0 else values < 0]
+
+    @abstractmethod
+    def kept_bound(self, n: int) -> int:
+        """The most elements of n that are kept."""
+
+    def kept_count(self, n: int) -> int | None:
+        """How many of n are kept by `select`, where that is the same for every x; else None."""
+        return None
+
+    @abstractmethod
+    def selection_law(self, n: int) -> Law:
+        """What holds for tensors of n elements when the kept values travel exactly."""
+
+    @property
+    def chained(self) -> Elementwise | None:
+        """The compressor of the kept values, where there is one."""
+        method = None if self.values in _NOT_CHAINED else _chained(self.values)
+        chained: Elementwise | None = from_mapping(method, self.values_options) if method else None
+        return chained
+
+    def law(self, shape: Sequence[int]) -> Law:
+        n = element_count(shape)
+        law = self.selection_law(n)
+        if self.values == "fp32" or n == 0:
+            return law
+        if self.values == "mean":  # a step can find nothing of its sign
+            return Law()
+        most = self.kept_bound(n)
+        if self.values == "fp16":
+            # Rounding costs 2^-11 of a value, or 2^-39 of the largest where it is below half float's normal
+            # numbers: at most 2^-21 of the energy of the kept.
+            return Law(delta=law.delta * (1 - _HALF_ERROR)) if law.delta else Law()
+        assert self.chained is not None
+        inner = self.chained.law((most,))
+        # ||x||^2 - ||y||^2 of the kept y is dropped, and E ||C(y) - y||^2 <= (1 - d) ||y||^2 is added: what is left
+        # of x is at most ||x||^2 - d ||y||^2. Unbiased codings have d = 1 - omega, which must be above zero.
+        delta = max(inner.delta or 0.0, 0.0 if inner.omega is None else 1.0 - inner.omega)
+        unbiased = law.unbiased and inner.unbiased
+        if most == n == self.kept_count(n):
+            return inner
+        if unbiased and law.omega is not None and inner.omega is not None:
+            # E ||C(y) - y||^2 <= omega_C E ||y||^2 = omega_C (1 + omega) ||x||^2, and the errors are uncorrelated.
+            return Law(unbiased=True, omega=law.omega + inner.omega * (1.0 + law.omega))
+        return Law(unbiased=unbiased, delta=law.delta * delta if law.delta and delta > 0 else None)
+
+    def payload_bound(self, shape: Sequence[int]) -> int:
+        n = element_count(shape)
+        most = self.kept_bound(n)
+        width = _PLAIN.get(self.values)
+        least = self.kept_count(n) if self.values != "mean" else None
+        index = 0 if least == n else positions.bound(self.indices, n, most)
+        if width is None:
+            return positions.HEADER + index + (4 if self.chained is None else self.chained.payload_bound((most,)))
+        size = positions.HEADER + index + width * most
+        return min(size, positions.HEADER + width * n) if self.indices == "auto" else size
+
+    def payload_size(self, shape: Sequence[int]) -> int | None:
+        n = element_count(shape)
+        count = self.kept_count(n) if n else 0
+        if self.values == "mean":  # the elements of one sign can be any number
+            return None if n else positions.HEADER + 4
+        index = None if count is None else positions.size(self.indices, n, count)
+        if count is None or index is None:
+            return None
+        values = _PLAIN[self.values] * count if self.chained is None else self.chained.payload_size((count,))
+        return None if values is None else positions.HEADER + index + values
+
+    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
+        from compressors.kernels import buffers
+
+        flat = buffers.as_float32(x)
+        if self.values == "mean":
+            return self._compress_mean(flat, key, out)
+        kept = self.select(flat, key) if len(flat) else _no_positions(flat)
+        return self.pack(kept, flat.index_select(0, kept), len(flat), key, out)
+
+    def pack(
+        self,
+        kept: torch.Tensor,
+        values: torch.Tensor,
+        n: int,
+        key: Key,
+        out: torch.Tensor | None = None,
+        *,
+        with_positions: bool = False,
+    ) -> torch.Tensor:
+        """The payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
+
+        `with_positions` keeps to codings from which `kept` can be told, also where all n values are shorter.
+        """
+        import torch
+
+        from compressors.kernels import backend, buffers
+        from compressors.sparsification import half_floats
+
+        kernels = backend.load("sparse", values.device)
+        width = _PLAIN.get(self.values)
+        plan = positions.plan(kernels, kept, n, self.indices, None if with_positions else width)
+        inner = self.chained
+        values = torch.where(values.isnan(), torch.nan, values)
+        if plan.is_dense and plan.count < n:
+            values = torch.zeros(n, dtype=torch.float32, device=values.device).index_copy_(0, kept, values)
+        start = positions.HEADER + plan.size
+        length = len(values) * width if width else inner.payload_bound((len(values),)) if inner else 0
+        payload = buffers.outgoing(out, start + length, values.device)
+        extra = 0
+        if inner is not None:
+            coded = inner.compress(values, _chained_key(key), payload[start:])
+            payload = payload[: start + len(coded)]
+        elif self.values == "fp16":
+            extra = half_floats.write(values, payload[start:])
+        else:
+            buffers.write_floats(values, payload[start:])
+        _begin(kernels, kept, plan, extra, payload)
+        return buffers.delivered(payload, out)
+
+    def _compress_mean(self, x: torch.Tensor, key: Key, out: torch.Tensor | None) -> torch.Tensor:
+        import torch
+
+        from compressors.kernels import backend, buffers
+
+        kernels = backend.load("sparse", x.device)
+        finite = bool(backend.load("selection", x.device).is_finite(x))
+        kept, mean = _no_positions(x), 0.0 if finite else float("nan")
+        if finite and len(x):
+            kept = self.select_side(x, key, 1 if key.step % 2 else -1)
+        if len(kept):
+            mean = backend.load("sums", x.device).moments(x.index_select(0, kept))[0] / len(kept)
+        plan = positions.plan(kernels, kept, len(x), self.indices, None)
+        payload = buffers.outgoing(out, positions.HEADER + plan.size + 4, x.device)
+        buffers.write_floats(torch.tensor([mean], dtype=torch.float32, device=x.device), payload[-4:])
+        _begin(kernels, kept, plan, 0, payload)
+        return buffers.delivered(payload, out)
+
+    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
+        from compressors.kernels import backend, buffers
+
+        payload = buffers.incoming(payload, out.device)
+        kernels = backend.load("sparse", out.device)
+        kept, values = self.unpack(payload, out.numel(), key)
+        with buffers.accumulator(out) as total:
+            if values.dim() == 0 and bool(values.isnan()):
+                total += values
+            elif kept is None:
+                total += values * weight
+            else:
+                kernels.add_at(kept, values.expand(len(kept)).contiguous(), weight, total)
+
+    def sent_indices(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
+        """The positions that `payload`, for a tensor of `count` elements, names; None where it names none.
+
+        Raises:
+            CorruptPayload: as in `unpack`.
+        """
+        from compressors.kernels import buffers
+
+        return self.unpack(buffers.incoming(payload, payload.device), count, key)[0]
+
+    def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """The inverse of `pack`: the positions, None for all of them, and the values; a mean has no dimension.
+
+        Raises:
+            CorruptPayload: no `compress` of a tensor of n elements gave it.
+        """
+        import torch
+
+        from compressors.kernels import backend, buffers
+        from compressors.sparsification import half_floats
+
+        plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n)
+        rest = payload[positions.HEADER + plan.size :]
+        count = n if plan.is_dense else plan.count
+        inner, width = self.chained, _PLAIN.get(self.values)
+        if extra and self.values != "fp16":
+            raise CorruptPayload(f"the header's last byte is {extra}")
+        if plan.is_dense and width is None and plan.count != n:
+            raise CorruptPayload(f"values of all {n} elements, of which {plan.count} are kept")
+        if inner is not None:
+            return kept, inner.decompress(rest, torch.empty(count, device=payload.device), _chained_key(key))
+        if len(rest) != (count * width if width else 4):
+            raise CorruptPayload(f"{len(rest)} bytes are not the values of {count} elements")
+        if self.values == "fp16":
+            return kept, half_floats.read(rest, extra)
+        values = buffers.read_floats(rest)
+        if width is None and bool(values.isinf()):
+            raise CorruptPayload("the mean of the kept values is infinite")
+        return kept, values if width else values[0]
+
+    def kernel_modules(self) -> tuple[str, ...]:
+        mean = ("sums",) if self.values == "mean" else ()
+        return ("sparse", "selection", *mean, *(self.chained.kernel_modules() if self.chained is not None else ()))
+
+
+def _chained_key(key: Key) -> Key:
+    """Other draws than those of the selection."""
+    return dataclasses.replace(key, seed=splitmix64(key.seed ^ _CHAINED_DRAWS))
+
+
+def _no_positions(x: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.empty(0, dtype=torch.int64, device=x.device)
+
+
+def _begin(kernels: Any, kept: torch.Tensor, plan: positions.Plan, extra: int, payload: torch.Tensor) -> None:
+    """Write the header and the index part."""
+    import torch
+
+    header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)
+    payload[: positions.HEADER] = header.to(payload.device)
+    positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size])

@@ -1,0 +1,60 @@
+"""Sparsifiers that keep a number of elements which the shape alone decides, the largest ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from compressors.base import Key, Law
+from compressors.sparsification import counts
+from compressors.sparsification.sparsifier import Sparsifier
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(Sparsifier):
+    """The k elements with the largest magnitudes, exactly (Aji and Heafield, "Sparse communication for
+    distributed gradient descent", EMNLP 2017; Stich et al., "Sparsified SGD with memory", NeurIPS 2018).
+
+    k is `ratio` of the number of elements by the rule `count` (see `counts`). Of equal magnitudes those with
+    the lower positions are kept; NaN is larger than Inf, and Inf larger than all numbers. With `values: mean`
+    the k largest elements of the step's sign are kept, or fewer where no more have it.
+
+    Payload and values: see `Sparsifier`. Up to k NaN or Inf arrive, so that the receiver sees at least one of them.
+    More than k are what everything is that is not sent: kept in the memory, or zero where there is none.
+    """
+
+    name: ClassVar[str] = "topk"
+    aliases: ClassVar[tuple[str, ...]] = ("top_k",)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"dgc_topk": {"ratio": 0.001, "count": "floor_plus_one"}}
+    paper: ClassVar[str] = "Aji and Heafield, EMNLP 2017"
+
+    ratio: float = counts.ratio(0.01)
+    count: str = counts.rule("ceil")
+
+    def kept_bound(self, n: int) -> int:
+        return counts.kept(n, self.ratio, self.count)
+
+    def kept_count(self, n: int) -> int:
+        return counts.kept(n, self.ratio, self.count)
+
+    def selection_law(self, n: int) -> Law:
+        kept = self.kept_bound(n)
+        if kept == n:
+            return Law(unbiased=True, omega=0.0, delta=1.0)
+        # The k largest squares are no smaller on average than all n; equal magnitudes reach the bound.
+        return Law(delta=kept / n)
+
+    def select(self, x: torch.Tensor, key: Key) -> torch.Tensor:
+        from compressors.kernels import backend
+
+        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.kept_bound(len(x)))
+        return found
+
+    def select_side(self, x: torch.Tensor, key: Key, side: int) -> torch.Tensor:
+        from compressors.kernels import backend
+
+        found: torch.Tensor = backend.load("selection", x.device).topk(x, self.kept_bound(len(x)), side)
+        return found

@@ -1,0 +1,50 @@
+"""How a command ends: its exit status, and one line where it cannot do what was typed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from compressors.commands.method_specs import UsageError
+
+
+def ended(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:
+    """The exit status of `ask`, which prints its answer; or of what kept it from that, told in one line.
+
+    Args:
+        program: as the user has called it, in front of the line.
+        refusals: besides UsageError, exceptions that say in one line why the command cannot work.
+
+    Returns:
+        2 where it cannot work or its output cannot be written; 128 + n where signal n ends it: Ctrl-C, or a reader
+        such as `head` that has seen enough.
+    """
+    refused: tuple[type[Exception], ...] = (UsageError, *refusals)
+    try:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed")
+        status = ask()
+        sys.stdout.flush()
+        return status
+    except refused as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        _drop_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:  # one without a name is that of a full disk behind the output
+        print(f"{program}: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        _drop_output()
+        return 2
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, or Python would try it once more in the end."""
+    with contextlib.suppress(OSError):  # a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,39 @@
+"""Pictures that commands draw: what their files may be, and how they are written. Loads no matplotlib."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gradsweep.run_directory import bad_value
+
+SUFFIXES = (".png", ".svg", ".pdf")
+TEXT = "#222222"
+SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "gradsweep"}
+"""Of matplotlib: letters of an SVG stay text, and the same picture is the same bytes again."""
+
+
+def check(path: Path | None) -> None:
+    """Raises UsageError for a `--picture` that is none of SUFFIXES."""
+    if path is not None and path.suffix.lower() not in SUFFIXES:
+        raise bad_value("--picture", path, f"a file that ends in {', '.join(SUFFIXES)}")
+
+
+@contextlib.contextmanager
+def writing(option: str, path: Path) -> Iterator[None]:
+    """Within the block, a file is written that was asked for with `option`: raises UsageError where it cannot be."""
+    try:
+        yield
+    except OSError as error:
+        raise bad_value(option, path, f"a file that can be written: {error.strerror}") from error
+
+
+def save(figure: Any, path: Path, dpi: int) -> None:
+    """Write a matplotlib.figure.Figure; an SVG would have the date in it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    figure.savefig(path, dpi=dpi, metadata={"Date": None} if path.suffix.lower() == ".svg" else {})

@@ -1,0 +1,186 @@
+"""Locks on files: those of the kernel (`flock`), and soft ones (soft_lock.py) where a file system has none.
+
+The kernel's lock belongs to an open file and all copies of its descriptor; it ends with the last process that has one.
+A soft lock belongs to a process. Standard library only, so that every room may import it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+
+from gradsweep import files, soft_lock
+from gradsweep.soft_lock import Owner
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What `flock` answers on a file system without locks."""
+
+_PATIENCE_S = 5.0  # until somebody who waits is told for whom
+_WAITS_S = (0.001, 0.1)  # between two tries
+
+_told: list[str] = []  # that there are no locks: once is enough
+
+
+class FileLock:
+    """A lock that this process has until `close`. `descriptor` is that of the open file.
+
+    A child process that inherits the descriptor keeps the kernel's lock, and a soft one only if it adopts it (`adopt`).
+    """
+
+    def __init__(self, descriptor: int, soft: tuple[Path, Owner] | None = None) -> None:
+        self.descriptor, self._soft = descriptor, soft
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give it back; also where it has been given back."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor < 0:
+            return
+        if self._soft is not None:
+            path, owner = self._soft
+            if owner["pid"] == os.getpid() and soft_lock.owner_of(path) == owner:  # a child may have adopted it
+                soft_lock.remove(path)
+        os.close(descriptor)
+
+
+def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = True, wait_s: float = 0.0) -> FileLock:
+    """Lock the file at `path`.
+
+    Args:
+        shared: others may have it as well, shared as this one.
+        new: the file must not be there yet.
+        make: the file is made where it is missing, and may be written.
+        wait_s: so long for others to give it back.
+
+    Raises:
+        BlockingIOError: somebody else has it.
+        OSError: the file cannot be opened, or is no regular one.
+    """
+    flags = (os.O_RDWR | os.O_CREAT if make else os.O_RDONLY) | (os.O_EXCL if new else 0)
+    descriptor = files.open_descriptor(path, flags=flags)
+    try:
+        return FileLock(descriptor, _wait(path, descriptor, shared, wait_s))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def adopt(path: Path, descriptor: int) -> FileLock:
+    """Go on with the lock of `path` that the parent process has, and whose `descriptor` this one has inherited.
+
+    Raises:
+        OSError: that is another file, or the parent has ended, so that others may have the lock.
+    """
+    if not os.path.samestat(os.fstat(descriptor), path.stat()):
+        raise OSError(f"{path}: not what descriptor {descriptor} has opened")
+    os.set_inheritable(descriptor, False)
+    if _flock(descriptor, fcntl.LOCK_EX):
+        return FileLock(descriptor)
+    soft, mine = soft_lock.path_of(path), soft_lock.this_process()
+    found = soft_lock.owner_of(soft) or {}
+    is_parent = found.get("host") == mine["host"] and found.get("pid") == os.getppid()
+    if not is_parent or not soft_lock.replace(soft, found, mine):
+        raise OSError(f"{path}: the process that has handed it over has ended")
+    return FileLock(descriptor, (soft, mine))
+
+
+def is_held(path: Path, *, shared: bool = False) -> bool:
+    """Whether anybody has the lock of `path`: this process or another.
+
+    Args:
+        shared: the lock is one of those that several may have.
+
+    Raises:
+        OSError: there is a file, and it cannot be opened.
+    """
+    try:
+        descriptor = files.open_descriptor(path, flags=os.O_RDWR if shared else os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        _flock(descriptor, fcntl.LOCK_EX if shared else fcntl.LOCK_SH)
+        return any(map(soft_lock.stands, soft_lock.shared_of(path) if shared else [soft_lock.path_of(path)]))
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def to_remove(path: Path) -> Path | None:
+    """The file to remove by hand if the process that has the soft lock of `path` has ended; None: we would see it."""
+    owner = soft_lock.owner_of(soft_lock.path_of(path))
+    return None if owner is None or soft_lock.can_be_seen(owner) else soft_lock.path_of(path)
+
+
+def forget(path: Path) -> None:
+    """Remove the soft lock of a file that is removed, too."""
+    soft_lock.remove(soft_lock.path_of(path))
+
+
+def _wait(path: Path, descriptor: int, shared: bool, wait_s: float) -> tuple[Path, Owner] | None:
+    """Lock an open file; returns the soft lock and its owner where it is one."""
+    began, wait, is_told = time.monotonic(), _WAITS_S[0], False
+    while True:
+        try:
+            return _lock(path, descriptor, shared)
+        except BlockingIOError:
+            waited = time.monotonic() - began
+            if waited >= wait_s:
+                raise
+            if waited >= _PATIENCE_S and not is_told and (file := to_remove(path)) is not None:
+                is_told = True
+                by = soft_lock.owner_of(file) or {}
+                who = f"pid {by.get('pid')} on {by.get('host')}"
+                print(f"{path}: waiting for {who}; where that has ended, remove {file}", file=sys.stderr)
+            time.sleep(min(wait, max(0.0, wait_s - waited)))
+            wait = min(2 * wait, _WAITS_S[1])
+
+
+def _lock(path: Path, descriptor: int, shared: bool) -> tuple[Path, Owner] | None:
+    if _flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+        if soft_lock.stands(soft_lock.path_of(path)):  # of a host on which this file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            raise _taken(path)
+        return None
+    mine = soft_lock.this_process()
+    soft = soft_lock.path_of(path, mine["token"] if shared else None)
+    if not soft_lock.claim(soft, mine):
+        raise _taken(path)
+    if any(map(soft_lock.stands, [soft_lock.path_of(path)] if shared else soft_lock.shared_of(path))):
+        soft_lock.remove(soft)
+        raise _taken(path)
+    if not _told:
+        where = os.path.realpath(path.parent)
+        _told.append(f"{where}: this file system has no locks; files {soft_lock.PREFIX}* say which process has one")
+        with contextlib.suppress(OSError):
+            print(_told[0], file=sys.stderr)
+    return soft, mine
+
+
+def _flock(descriptor: int, operation: int) -> bool:
+    """Ask the kernel for a lock, without waiting; False: this file system has none.
+
+    Raises:
+        BlockingIOError: somebody else has it.
+    """
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return False
+        raise
+    return True
+
+
+def _taken(path: Path) -> BlockingIOError:
+    return BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))

@@ -1,0 +1,67 @@
+"""Where sweeps lie: the one place that knows how the directories of sweeps are kept together.
+
+By default a sweep is ROOT/<date>/<time>, with ROOT output/; hydra.sweep.dir (hydra.run.dir) may put it anywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gradsweep import run_directory
+
+OUTPUT = Path("output")
+"""The root of sweeps whose directory nobody has named."""
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def is_dated(sweep: Path) -> bool:
+    """Whether a sweep's directory is ROOT/<date>/<anything>."""
+    return _DATE.fullmatch(Path(os.path.abspath(sweep)).parent.name) is not None
+
+
+def root_of(sweep: Path) -> Path:
+    """The directory below which a sweep and its neighbours lie: two above where it is dated, else the one above."""
+    absolute = Path(os.path.abspath(sweep))
+    root = absolute.parent.parent if is_dated(sweep) else absolute.parent
+    return root if sweep.is_absolute() else Path(os.path.relpath(root))
+
+
+def roots_of(sweep: Path) -> list[Path]:
+    """Where earlier sweeps are looked for: beside a sweep, and below output/ where that is another place."""
+    root = root_of(sweep)
+    return [root] if os.path.abspath(root) == os.path.abspath(OUTPUT) else [root, OUTPUT]
+
+
+def sweeps_below(*roots: Path) -> Iterator[Path]:
+    """The sweeps one and two levels below (ROOT/<date>/<time>), each once, in no order. What is hidden is none."""
+    seen = set()
+    for root in roots:
+        for pattern in (f"*/{run_directory.RUNS}", f"*/*/{run_directory.RUNS}"):
+            for path in files(root, pattern):
+                if (absolute := os.path.abspath(path)) not in seen:
+                    seen.add(absolute)
+                    yield path.parent
+
+
+def last_sweep(root: Path) -> Path | None:
+    """The sweep that was started or resumed last below `root`; None without any."""
+    return next(iter(latest_first(sweeps_below(root))), None)
+
+
+def latest_first(sweeps: Iterable[Path]) -> list[Path]:
+    """Sweeps by when they were started or resumed; directories without a sweep.yaml are none."""
+    found = []
+    for sweep in sweeps:
+        with contextlib.suppress(OSError):
+            found.append(((sweep / run_directory.SWEEP).stat().st_mtime_ns, sweep))
+    return [sweep for _, sweep in sorted(found, reverse=True)]
+
+
+def files(directory: Path, pattern: str) -> Iterator[Path]:
+    """What matches and can be read; unlike Path.glob it bears with directories that somebody removes meanwhile."""
+    return (directory / name for name in glob.iglob(pattern, root_dir=directory))

@@ -1,0 +1,43 @@
+"""Who runs a sweep: whoever has its lock (directory.py takes it). This only looks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gradsweep import file_lock, run_directory
+
+LOCK = ".lock"  # in the sweep's directory
+
+
+def holder(directory: Path) -> dict[str, Any] | None:
+    """Who runs the sweep in `directory` at this moment (host, pid, since); None where nobody does.
+
+    Where it cannot be told from here whether that process has ended, `remove` is the file to remove if it has.
+    """
+    lock = directory / LOCK
+    try:
+        if not file_lock.is_held(lock):
+            return None
+        by = run_directory.read_json(lock) or {}
+    except OSError:
+        return None
+    file = file_lock.to_remove(lock)
+    return by if file is None else {**by, "remove": str(file)}
+
+
+@contextlib.contextmanager
+def unheld(directory: Path) -> Iterator[bool]:
+    """Whether nobody runs the sweep in `directory`; then nobody can begin to as long as this context lasts."""
+    lock = directory / LOCK
+    with contextlib.ExitStack() as stack:
+        try:
+            if not (is_held := file_lock.is_held(lock)):
+                stack.enter_context(file_lock.take(lock, shared=True, make=False))
+        except BlockingIOError:
+            is_held = True
+        except OSError:  # never run here, or not ours to change
+            pass
+        yield not is_held

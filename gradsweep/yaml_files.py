@@ -1,0 +1,102 @@
+"""Read YAML that anybody may have written: what Gradsweep writes has no aliases, so none are read.
+
+Ten lines of aliases of aliases are a mapping of billions of values for whoever walks through it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from typing import Any
+
+import yaml
+
+from gradsweep import files
+
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML's safe loader, in C where it was built so, which is ten times as fast."""
+MOST_DEPTH = 100  # of values in values
+
+
+def parse(text: str | bytes) -> Any:
+    """Return the value of a YAML document without aliases.
+
+    Raises:
+        ValueError: it is not YAML, has an alias, or is nested too deeply; in one line.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        if "&" in text or _possible_depth(text) > 4 * MOST_DEPTH:  # an alias needs an anchor
+            _check_events(text)
+        return yaml.load(text, Loader=Loader)
+    except Exception as error:  # whatever a constructor makes of a stranger's text, such as a date in month 13
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def parse_mapping(text: str | bytes) -> dict[str, Any]:
+    """Return the mapping that a YAML document is; one whose keys are texts.
+
+    Raises:
+        ValueError: it is none, or see `parse`.
+    """
+    value = parse(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a YAML mapping")
+    if not all(isinstance(key, str) for key in value):
+        raise ValueError("a key that is no text")
+    return value
+
+
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the mapping in a YAML file.
+
+    Raises:
+        OSError: the file is not there, is no regular file, or cannot be read.
+        ValueError: it holds none, see `parse_mapping`.
+    """
+    return parse_mapping(files.read_bytes(path))
+
+
+def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the mapping in a YAML file whose sections many files have in common: each different one is parsed once.
+
+    A section is a key at the margin with all lines up to the next. Its value is shared: nobody may change it.
+
+    Raises:
+        OSError, ValueError: see `read_mapping`.
+    """
+    text = files.read_text(path)
+    starts = [found.start() for found in _KEY.finditer(text)]
+    if not starts or starts[0]:  # something stands before the first key
+        return parse_mapping(text)
+    found: dict[str, Any] = {}
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        found |= _section(text[start:end])
+    return found
+
+
+@functools.lru_cache(maxsize=10_000)
+def _section(text: str) -> dict[str, Any]:
+    return parse_mapping(text)
+
+
+_KEY = re.compile(r"^[A-Za-z_]", re.MULTILINE)
+
+
+def _possible_depth(text: str) -> int:
+    """Return a depth that a YAML document cannot exceed: each level takes a bracket, or a column of its line."""
+    return text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
+
+
+def _check_events(text: str) -> None:
+    """Refuse aliases, and what is nested so deeply that the loader in C would overrun its stack and crash."""
+    depth = 0
+    for event in yaml.parse(text, Loader=Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"has an alias (*{event.anchor}), which no file of Gradsweep has")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            raise ValueError("nested too deeply")

@@ -1,0 +1,243 @@
+"""Cells: what runs have in common that differ only in their seed, and how a cell differs from its baseline."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, of_method
+from reports.analysis.measures import THROUGHPUT_TOPIC, Measure, partners
+from reports.analysis.statistics import Difference, Summary, corrected, differences, summaries
+from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, Cell, is_true, marking
+from reports.reading.text import setting, settings, some, spread
+
+AGAINST: Mapping[str, str] = {"compressor": BASELINE}
+"""The config keys, and their values, of what cells are compared with."""
+
+NUMBERS = ("n", "mean", "std", "low", "high", "boot_low", "boot_high", "median")
+"""The attributes of a `Summary` that a record has."""
+_COUNTED = (rundir.FAILED, rundir.DIVERGED, MISSING)  # have a column each in a table's records
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """A cell in full.
+
+    Attributes:
+        best: of the `summary`'s values, the one that is better.
+        absent: by word (`failed`, `missing`, `not measured`), how many of its runs are not in the summary.
+        difference: from the baseline; None for the baseline itself and where there is none.
+        marked: by the columns in `MARKS` that are known of some run, of how many of its runs they are true.
+    """
+
+    summary: Summary
+    best: float
+    absent: Mapping[str, int]
+    difference: Difference | None
+    marked: Mapping[str, int]
+
+    @property
+    def is_significant(self) -> bool:
+        return self.difference is not None and self.difference.p_holm < LEVEL
+
+    @property
+    def is_same(self) -> bool:
+        """Whether it differs from the baseline by the same for all seeds, as sizes of messages do."""
+        gap = self.difference
+        return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
+
+    def record(self) -> dict[str, Any]:
+        """For programs: None where there is no such number."""
+        summary, gap = self.summary, self.difference
+        others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in _COUNTED)
+        found = {
+            **{name: getattr(summary, name) for name in NUMBERS},
+            "best": self.best,
+            **{word: self.absent.get(word, 0) for word in _COUNTED},
+            "other": others or None,
+            "pairs": gap.n if gap else 0,
+            "difference": gap.mean if gap else None,
+            "difference_low": gap.low if gap else None,
+            "difference_high": gap.high if gap else None,
+            "p": gap.p if gap else None,
+            "p_holm": gap.p_holm if gap else None,
+            **self.marked,
+        }
+        return {key: None if value != value else value for key, value in found.items()}
+
+
+class Cells:
+    """The runs of a table by cell.
+
+    Attributes:
+        runs: as in `Grid.runs`, in the order of the table.
+        names: the columns that tell cells apart.
+        places: by cell, in order, the values of `names` as texts.
+        partner: by run, the position of the run it is compared with; -1 where there is none.
+        expected: how many runs a cell has unless it says otherwise.
+        averaged: the keys, besides the seed, in which the runs of a cell differ.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        runs: pd.DataFrame,
+        names: Sequence[str],
+        against: Mapping[str, str] = AGAINST,
+    ) -> None:
+        self.runs, self.names, self.against = runs, tuple(names), against
+        numbers: dict[tuple[str, ...], int] = {}
+        keys = list(zip(*(settings(runs[name]) for name in names), strict=True)) or [()] * len(runs)
+        self.numbers = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=int)
+        self.places = list(numbers)
+        told = {*names, *(("compressor", *grid.hyper) if "label" in names else ())}
+        self.averaged = [
+            key
+            for key in ("compressor", *grid.hyper, *grid.keys, "workers")
+            if key not in told and runs[key].nunique(dropna=False) > 1
+        ]
+        has_seeds = len(grid.seeds) > 1 and SEED not in names
+        sizes = np.bincount(self.numbers, minlength=len(self.places))
+        self._seeds = len(grid.seeds) if has_seeds and not self.averaged else 0
+        self.expected = self._seeds or int(max(sizes, default=1))
+        self.missing = np.maximum(self._seeds - sizes, 0)
+        self.partner = _baseline(grid, runs, against)
+        self._few = is_true(runs["few_steps"])
+        self._marked = {
+            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int) for mark in marking(runs)
+        }
+
+    def figures(self, measure: Measure) -> list[Figures]:
+        """Every cell in full, of a column of `runs`."""
+        done = (self.runs["status"] == rundir.DONE).to_numpy(bool)
+        values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
+        is_known = np.isfinite(values)
+        found = summaries(self._split(values[:, None], is_known))
+        absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.places]
+        words = self.runs["status"].where(~done, measure.absent)
+        for number, word in zip(self.numbers[~is_known], words[~is_known], strict=True):
+            absent[number][str(word)] += 1
+        is_tested = is_known & ~self._few if measure.topic == THROUGHPUT_TOPIC else is_known
+        gaps = self._differences(values, is_tested) if measure.is_tested else [None] * len(self.places)
+        cells = []
+        for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
+            if self.missing[number]:
+                absent[number][MISSING] = int(self.missing[number])
+            best = summary.least if measure.lower_is_better else summary.most
+            marked = {mark: int(counts[number]) for mark, counts in self._marked.items()}
+            cells.append(Figures(summary, best, absent[number], gap, marked))
+        return cells
+
+    def first(self, column: str) -> list[float | None]:
+        """The first known value of each cell in a column of `runs`; None where there is no such column or value."""
+        if column not in self.runs:
+            return [None] * len(self.places)
+        values = self.runs[column].groupby(self.numbers).first().to_numpy("float64", na_value=np.nan)
+        return [float(value) if np.isfinite(value) else None for value in values]
+
+    @functools.cached_property
+    def nothing(self) -> Figures:
+        """The figures of a cell without any run."""
+        return Figures(summaries([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked, 0))
+
+    def shown(self, figures: Figures, measure: Measure, with_count: bool = True) -> Cell:
+        """What a person reads: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
+
+        `with_count` is false where `counted` stands beside it.
+        """
+        summary = figures.summary
+        words = [f"{count} {word}" for word, count in figures.absent.items()] if with_count else []
+        marks = [STAR] if figures.is_significant else []
+        marks += [MARKS[column] for column, count in figures.marked.items() if count]
+        if not summary.n:
+            only = list(figures.absent)
+            is_plain = len(only) == 1 and (self.expected == 1 or only[0] == MISSING)
+            text = ", ".join(only if is_plain or not with_count else words)
+            return Cell(text, text, is_word=True, said=tuple(only))
+        if summary.n > 1:
+            text = spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
+        else:
+            text = measure.text(summary.mean)
+        text += "".join(marks)
+        if with_count and (summary.n != self.expected or words):
+            text += f" ({', '.join([f'n={summary.n}', *words])})"
+        return Cell(summary.mean, text, said=(*marks, *figures.absent))
+
+    def counted(self, figures: Figures) -> Cell:
+        """How many runs of a cell there are numbers of, and why not of the others: `4, 1 failed`."""
+        text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
+        return Cell(figures.summary.n, text, said=tuple(figures.absent))
+
+    def remarks(self, is_tested: bool = True) -> list[str]:
+        """What a reader has to know to read `shown`, of measures that are tested or not."""
+        if self.expected == 1:
+            return ["every cell is one run (n=1), so of its spread nothing is known"]
+        if self.averaged:
+            kinds = [
+                f"{key} ({', '.join(some(list(dict.fromkeys(map(_null, self.runs[key])))))})" for key in self.averaged
+            ]
+            kinds = some(kinds)
+            said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
+        else:
+            said = [f"mean ± standard deviation of n={self.expected} seeds, where a cell says no other n"]
+        if is_tested and self._has_pair().any():
+            but = " but topology" if ALGORITHM in self.against else ""
+            said.append(
+                f"baseline: {', '.join(f'{key}={text}' for key, text in self.against.items())}, equal in all else{but}"
+            )
+        return said
+
+    def _split(self, values: np.ndarray, is_known: np.ndarray) -> list[np.ndarray]:
+        """The known rows of `values`, cell by cell."""
+        order = np.argsort(self.numbers[is_known], kind="stable")
+        counts = np.bincount(self.numbers[is_known], minlength=len(self.places))
+        parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
+        return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
+
+    def _differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
+        """Compare the cells with their baselines, by the runs of both that are tested."""
+        pairs = np.stack([values, values[self.partner]], axis=1)
+        has_both = is_tested & is_tested[self.partner] & self._has_pair() & np.isfinite(pairs).all(axis=1)
+        return corrected(differences(self._split(pairs, has_both)))
+
+    def _has_pair(self) -> np.ndarray:
+        """Which runs are compared with another; the baseline is not compared with itself."""
+        return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
+
+
+def compared_with(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
+    """`against`, or where nobody asked for another, what suits the sweep.
+
+    Algorithms with a compressor each (`sweep.zip`) have no partner that is equal in all but the compressor: they are
+    compared with centralised SGD that compresses nothing.
+    """
+    if against is not AGAINST or ALGORITHM not in grid.keys:
+        return against
+    partner = _baseline(grid, grid.runs, AGAINST)
+    if ((partner >= 0) & (partner != np.arange(len(partner)))).any():
+        return against
+    central = {ALGORITHM: SGD, "compressor": BASELINE}
+    return central if (_baseline(grid, grid.runs, central) >= 0).any() else against
+
+
+def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
+    """The position of the run that each is compared with: equal in all but the keys of `against`."""
+    own = {*against, *(grid.hyper if "compressor" in against else ())}
+    own |= {key for key in grid.keys if ALGORITHM in against and of_method(key)}  # another has other options
+    seeds = [SEED] if SEED in runs else []
+    match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
+    is_baseline = pd.Series(True, index=runs.index)
+    for key, text in against.items():
+        is_baseline &= np.array(settings(runs[key])) == text
+    return partners(runs, match, is_baseline)
+
+
+def _null(value: Any) -> str:
+    return setting(value) or "null"

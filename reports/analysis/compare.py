@@ -1,0 +1,274 @@
+"""What became faster, slower, better or worse than in earlier sweeps, beyond the noise of seeds.
+
+Cells are compared whose configs are equal but for the seed, by their values and not by their signatures: code that has
+changed gives other signatures to the same experiments, and may have more keys.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from gradsweep.run_directory import UsageError
+from reports.analysis import few_steps
+from reports.analysis.grid import SEED, lay_out
+from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure
+from reports.analysis.statistics import Difference, Summary, corrected, paired, summaries, unpaired
+from reports.analysis.table import LEVEL, MARKS, PARALLEL, Cell, Column, Row, Table, is_true
+from reports.reading import networks
+from reports.reading.columns import ADDED
+from reports.reading.machines import remarks
+from reports.reading.report import RUN_COLUMNS
+from reports.reading.text import counted, listed, number, setting, settings, spread
+
+WORDS = {THROUGHPUT: ("faster", "slower"), ACCURACY: ("better", "worse")}
+"""For more and for less of a measure."""
+FAILED = "failed"
+VERDICTS = (*(word for words in WORDS.values() for word in words), FAILED)
+"""What `--fail-on` may name."""
+SAME = "no difference beyond noise"
+UNKNOWN = "one seed: no noise known"
+FEW = "too few timed steps"
+NEITHER = "not done in either"
+NEW = "not done before"
+_EQUAL = 1e-9  # a difference below this share of what is compared is that of arithmetic
+
+Place = tuple[str, ...]
+"""The values that name a cell."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One measure of one cell, before and after; `marks` are those of `MARKS` that are true of any of its runs."""
+
+    place: Place
+    before: Summary
+    after: Summary
+    difference: Difference | None
+    is_paired: bool
+    marks: tuple[str, ...]
+    verdict: str
+
+    @property
+    def ratio(self) -> float:
+        """After / before."""
+        return self.after.mean / self.before.mean if self.before.mean else math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """All cells that both have.
+
+    Attributes:
+        names: what names a cell.
+        changes: by measure, cell by cell.
+        remarks: what has to be known of all.
+    """
+
+    names: Place
+    changes: Mapping[Measure, Sequence[Change]]
+    remarks: tuple[str, ...]
+
+    @property
+    def verdicts(self) -> collections.Counter[str]:
+        return collections.Counter(change.verdict for changes in self.changes.values() for change in changes)
+
+    @property
+    def sentences(self) -> list[str]:
+        """How many cells are what, a line for each measure."""
+        lines = []
+        for measure, changes in self.changes.items():
+            found = collections.Counter(change.verdict for change in changes)
+            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, NEW, NEITHER]
+            said = [f"{found[word]} {word}" for word in order if found[word] or word in WORDS[measure]]
+            lines.append(f"{measure.title}, {counted(len(changes), 'cell')}: {listed(said)}.")
+        return lines
+
+    @property
+    def tables(self) -> list[Table]:
+        return [self._table(measure, changes) for measure, changes in self.changes.items()]
+
+    def _table(self, measure: Measure, changes: Sequence[Change]) -> Table:
+        unit = measure.shown or measure.unit
+        headings = [*map(Column, self.names), Column("baseline", measure.unit, unit), Column("now", measure.unit, unit)]
+        headings += [Column("ratio", "now / baseline"), Column("difference", measure.unit, unit)]
+        headings += [Column("95 % interval"), Column("p", "Holm-corrected"), Column("verdict")]
+        return Table(
+            f"compared_{measure.name}",
+            f"{measure.title} against the baseline",
+            tuple(headings),
+            len(self.names),
+            tuple(_row(change, measure) for change in changes),
+            remarks=self.remarks,
+            records=tuple(self._record(change, measure) for change in changes),
+            topic=measure.topic,
+        )
+
+    def _record(self, change: Change, measure: Measure) -> dict[str, Any]:
+        gap = change.difference
+        found: dict[str, Any] = {"ratio": change.ratio}
+        for side, summary in (("baseline", change.before), ("now", change.after)):
+            found |= {f"{side}_{name}": getattr(summary, name) for name in ("n", "mean", "std")}
+        found |= {name: getattr(gap, name) if gap else None for name in ("mean", "low", "high", "p", "p_holm")}
+        found["difference"] = found.pop("mean")
+        known = {key: None if value != value else value for key, value in found.items()}
+        names = dict(zip(self.names, change.place, strict=True))
+        return {**names, "measure": measure.name, "unit": measure.unit, **known, "verdict": change.verdict}
+
+
+def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = ()) -> Comparison:
+    """Compare runs with those of a baseline.
+
+    Args:
+        before, after: `Report.runs`.
+        ignored: config keys that may differ.
+
+    Raises:
+        UsageError: an ignored key is in no config, or no cell is in both.
+    """
+    for key, value in ADDED.items():
+        if key in before or key in after:
+            before, after = (runs if key in runs else runs.assign(**{key: value}) for runs in (before, after))
+    keys = [[key for key in runs.columns if key not in RUN_COLUMNS and key != SEED] for runs in (before, after)]
+    if unknown := [key for key in ignored if key not in {*keys[0], *keys[1]}]:
+        raise UsageError(f"--ignore {unknown[0]}: no config has this key")
+    common = [key for key in keys[0] if key in keys[1] and key not in ignored]
+    lacking = [key for key in dict.fromkeys([*keys[0], *keys[1]]) if key not in common and key not in ignored]
+    cells = [_cells(runs, common) for runs in (before, after)]
+    both = [key for key in cells[1] if key in cells[0]]
+    mixed = {key for key in both if any(_is_mixed(found[key]) for found in cells)}
+    both = [key for key in both if key not in mixed]
+    if not both:
+        raise UsageError(f"--baseline: no cell of the others has an equal one in it{_why(before, after, common)}")
+    names, places = _names(after, common, [cells[1][key] for key in both])
+    sides = [[found[key] for key in both] for found in cells]
+    changes = {measure: _changes(places, sides, measure) for measure in WORDS}
+    tested = iter(corrected([change.difference for found in changes.values() for change in found]))
+    changes = {
+        measure: [_judged(dataclasses.replace(change, difference=next(tested)), measure) for change in found]
+        for measure, found in changes.items()
+    }
+    both_sides = pd.concat([before, after], ignore_index=True)
+    said = [*remarks(both_sides), *networks.remarks(both_sides), *few_steps.remarks(both_sides), *_tests(changes)]
+    said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
+    alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
+    for count, side in zip(alone, ("the baseline", "the others"), strict=True):
+        said += [f"{counted(count, 'cell')} of {side} alone"] if count else []
+    if mixed:
+        said.append(f"{counted(len(mixed), 'cell')} of several configs that differ in a key which is not compared")
+    return Comparison(names, changes, tuple(said))
+
+
+def _cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[Place, pd.DataFrame]:
+    """The runs by their values of the keys, in order."""
+    places = list(zip(*(settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
+    rows: dict[Place, list[int]] = {}
+    for position, place in enumerate(places):
+        rows.setdefault(place, []).append(position)
+    return {place: runs.iloc[positions] for place, positions in rows.items()}
+
+
+def _is_mixed(runs: pd.DataFrame) -> bool:
+    """Whether several runs have one seed, so that they differ in what is not compared."""
+    return bool(runs[SEED].duplicated().any()) if SEED in runs else len(runs) > 1
+
+
+def _why(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
+    """The first key of which they have no value in common."""
+    for key in keys:
+        values = [list(dict.fromkeys(setting(value) or "null" for value in runs[key])) for runs in (before, after)]
+        if not set(values[0]) & set(values[1]):
+            shown = [", ".join(found[:3]) + (", ..." if len(found) > 3 else "") for found in values]
+            return f": {key} is {shown[0]} there and {shown[1]} in the others; --ignore {key} compares them"
+    return ""
+
+
+def _names(runs: pd.DataFrame, keys: Sequence[str], cells: Sequence[pd.DataFrame]) -> tuple[Place, list[Place]]:
+    """What tells these cells apart, and each cell's values of it."""
+    seeds = [SEED] if SEED in runs else []
+    first = pd.concat([cell.iloc[:1] for cell in cells])
+    grid = lay_out(first[[*RUN_COLUMNS, *keys, *seeds]].assign(**{key: 0 for key in seeds}))
+    columns = ("label", *(key for key in grid.keys if key not in ("run", "sweep")), "workers")
+    by_directory = {
+        directory: tuple(map(setting, values))
+        for directory, *values in zip(grid.runs["directory"], *(grid.runs[key] for key in columns), strict=True)
+    }
+    return ("compressor", *columns[1:]), [by_directory[directory] for directory in first["directory"]]
+
+
+def _changes(places: Sequence[Place], sides: Sequence[Sequence[pd.DataFrame]], measure: Measure) -> list[Change]:
+    values = [[_by_seed(cell, measure) for cell in side] for side in sides]
+    before, after = (summaries([list(cell.values()) for cell in side]) for side in values)
+    changes = []
+    for position, place in enumerate(places):
+        runs = [side[position] for side in sides]
+        was, now = (_by_seed(_fair(cell) if measure is THROUGHPUT else cell, measure) for cell in runs)
+        is_paired = len(was.keys() & now.keys()) > 1
+        gap = paired(now, was) if is_paired else unpaired(now.values(), was.values())
+        marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
+        shown = marks if measure is THROUGHPUT else ()
+        changes.append(Change(place, before[position], after[position], gap, is_paired, shown, ""))
+    return changes
+
+
+def _fair(cell: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose throughput is of enough steps to be tested."""
+    return cell[~is_true(cell["few_steps"])]
+
+
+def _by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
+    done = cell[(cell["status"] == rundir.DONE) & cell[measure.column].notna()]
+    seeds = map(setting, done[SEED]) if SEED in done else [""] * len(done)
+    return dict(zip(seeds, map(float, done[measure.column]), strict=True))
+
+
+def _judged(change: Change, measure: Measure) -> Change:
+    return dataclasses.replace(change, verdict=_verdict(change, measure))
+
+
+def _verdict(change: Change, measure: Measure) -> str:
+    before, after, gap = change.before, change.after, change.difference
+    if not before.n or not after.n:
+        return NEITHER if before.n == after.n else NEW if after.n else FAILED
+    if gap is None or gap.n < 2:
+        return FEW if PARALLEL in change.marks else UNKNOWN
+    is_constant = math.isnan(gap.p)  # without any spread there is no test, and no need of one
+    is_known = abs(gap.mean) > _EQUAL * abs(before.mean) if is_constant else gap.p_holm < LEVEL
+    return WORDS[measure][gap.mean < 0] if is_known else SAME
+
+
+def _tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
+    every = [change for found in changes.values() for change in found]
+    tested = [change for change in every if change.difference and not math.isnan(change.difference.p)]
+    if not tested:
+        return []
+    kinds = [("paired t test over the same seeds", True), ("Welch's t test where seeds differ", False)]
+    used = [text for text, is_paired in kinds if any(change.is_paired == is_paired for change in tested)]
+    return [f"{listed(used)}, Holm-corrected for {counted(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
+
+
+def _row(change: Change, measure: Measure) -> Row:
+    texts = [*change.place, _spread(change.before, measure), _spread(change.after, measure)]
+    texts[-2:] = [text + "".join(change.marks) if text else "" for text in texts[-2:]]
+    texts.append(f"{change.ratio:.3f}" if change.ratio == change.ratio else "")
+    gap = change.difference
+    if gap is None or change.verdict in (UNKNOWN, FEW, FAILED, NEW, NEITHER):
+        texts += ["", "", ""]
+    else:
+        low, high, mean = (f"{value * measure.scale:+.3g}" for value in (gap.low, gap.high, gap.mean))
+        texts += [mean, f"{low} to {high}", f"{gap.p_holm:.2g}" if gap.p_holm == gap.p_holm else ""]
+    cells = [Cell(text, text, said=change.marks) for text in texts]
+    return Row((*cells, Cell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1]))))
+
+
+def _spread(summary: Summary, measure: Measure) -> str:
+    if summary.n > 1:
+        text = spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
+        return f"{text} (n={summary.n})"
+    return f"{number(summary.mean * measure.scale, measure.digits)} (n=1)" if summary.n else ""

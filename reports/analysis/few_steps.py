@@ -1,0 +1,25 @@
+"""Explain the throughputs that are of few steps."""
+
+from __future__ import annotations
+
+import collections
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from gradsweep import timed_steps
+from reports.analysis.table import is_true
+from reports.reading.text import counted, listed, some
+
+
+def remarks(runs: pd.DataFrame) -> list[str]:
+    """Of how many steps the throughputs are that are of few.
+
+    Args:
+        runs: `Report.runs`; those that are not done have no figures in a table.
+    """
+    few = runs.loc[(runs["status"] == rundir.DONE) & is_true(runs["few_steps"]), "timed_steps"]
+    counts = collections.Counter(map(int, few))
+    ordered = sorted(counts, key=lambda steps: (not steps, steps))
+    said = [f"{timed_steps.remark(steps)} ({counted(counts[steps], 'run')})" for steps in ordered]
+    return [f"throughputs that say little: {listed(some(said))}"] if said else []

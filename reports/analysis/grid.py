@@ -1,0 +1,228 @@
+"""How the runs of a sweep are laid out: what was swept, what was constant, how a row is called.
+
+Runs that differ only in their seed are repetitions of one experiment: they are one cell, which
+`label`, `keys` and `workers` name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from reports.reading.report import RUN_COLUMNS
+from reports.reading.text import listed, order, setting
+
+AXES = ["compressor", "workers"]
+BASELINE, SGD = "none", "sgd"  # compressor and algorithm that others are compared with
+SEED = "seed"
+ALGORITHM, TOPOLOGY = "algorithm", "topology"
+NO_TOPOLOGY = "none"  # of an algorithm that is not decentralised
+_HYPER = "compressor."
+_FEW = 8  # labels with a topology in them
+
+
+def of_method(key: str) -> bool:
+    """Whether a key says how workers agree, `algorithm.order`, and not what they compute."""
+    return key.partition(".")[0] in (ALGORITHM, TOPOLOGY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """The runs of one sweep in the order of its tables.
+
+    Attributes:
+        runs: as in `Report.runs`, sorted, with the column `label`: the compressor and those of its
+            hyper-parameters that were swept (`qsgd levels=7`), and the column `cell`: runs with the same
+            number, which counts in the order of the tables, differ only in their seed.
+        keys: what was swept besides; together with `label` and `workers` they name exactly one cell.
+        hyper: the compressor's hyper-parameters that were swept, by which labels of one compressor differ.
+        seeds: those of all runs, in order; nothing where no config has any.
+        constants: the config keys with the same value in all runs.
+        specific: by compressor, the keys that are not constant, but the same in all its runs.
+        entangled: the keys that are neither, but follow from the swept ones.
+    """
+
+    runs: pd.DataFrame
+    keys: tuple[str, ...]
+    hyper: tuple[str, ...]
+    seeds: tuple[Any, ...]
+    constants: Mapping[str, Any]
+    specific: Mapping[str, Mapping[str, Any]]
+    entangled: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.runs["label"].unique())
+
+    @property
+    def workers(self) -> list[Any]:
+        """The numbers of workers, ascending."""
+        return sorted(self.runs["workers"].unique(), key=order)
+
+    @property
+    def by_method(self) -> Grid:
+        """With labels for all that a plot tells apart by colour: `sgd`, `choco topk`, `choco/ring topk`.
+
+        An algorithm that was swept is in the label, and no key; so is the topology, where that makes few labels. The
+        compressor `none` is not named beside these.
+        """
+        told = [key for key in (ALGORITHM, TOPOLOGY) if key in self.keys]
+        if TOPOLOGY in told and self._by(told).runs["label"].nunique() > _FEW:
+            told.remove(TOPOLOGY)
+        return self._by(told) if told else self
+
+    def _by(self, told: Sequence[str]) -> Grid:
+        labels = []
+        for label, *values in zip(self.runs["label"], *(self.runs[key] for key in told), strict=True):
+            texts = [text for text in map(setting, values) if text not in (NO_TOPOLOGY, "")]
+            words = ["/".join(texts), "" if texts and label == BASELINE else label]
+            labels.append(" ".join(filter(None, words)))
+        keys = tuple(key for key in self.keys if key not in told)
+        return dataclasses.replace(self, runs=self.runs.assign(label=labels), keys=keys)
+
+    @property
+    def run_keys(self) -> tuple[str, ...]:
+        """What names a run, besides `label` and `workers`: the keys, and the seed where there are several."""
+        return (*self.keys, SEED) if len(self.seeds) > 1 else self.keys
+
+    @property
+    def caption(self) -> str:
+        """What all runs have in common, which a reader does not find in the rows and columns."""
+        parts = [_settings(self.constants)]
+        if len(self.seeds) > 1:
+            parts.append(f"seeds {listed([setting(seed) or 'null' for seed in self.seeds])}")
+        if self.entangled:
+            parts.append("follows from what was swept: " + ", ".join(self.entangled))
+        return ". ".join(filter(None, parts))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """By compressor, what its runs have in common besides."""
+        texts = {name: _settings(values) for name, values in self.specific.items()}
+        return {name: text for name, text in texts.items() if text}
+
+
+def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
+    """Find the keys that tell the runs of a sweep apart, and those that do not.
+
+    Args:
+        runs: `Report.runs` of one sweep.
+        swept: the keys the user swept, as far as they are known. More are added until no two runs
+            are in one row, so that nothing is averaged silently.
+    """
+    runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
+    config = [column for column in runs.columns if column not in RUN_COLUMNS]
+    named = [*AXES, SEED] if SEED in config else AXES
+    typed = list(dict.fromkeys(_typed(key) for key in swept))
+    distinct = runs[config].nunique(dropna=False)
+    keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
+    # Groups first: what differs between two models because they are two models needs no row of its own.
+    groups = set(config)
+    inner = [key for key in config if any(above in groups for above in _above(key))]
+    outer = [key for key in config if key not in inner]
+    for candidates in (outer, inner):
+        others = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
+        keys += _differing(runs, [*named, *keys], others)
+        if SEED in config and SEED not in typed:
+            keys += _not_of_the_seed(runs, [*AXES, *keys], [key for key in others if key not in keys])
+    for last in ("sweep", "run"):
+        if runs.duplicated([*named, *keys]).any() and runs[last].nunique() > 1:
+            keys.append(last)
+    hyper = [key for key in keys if key.startswith(_HYPER)]
+    keys = [key for key in keys if key not in hyper]
+    runs = runs.assign(label=_labels(runs, hyper))
+
+    fixed = [key for key in config if key not in [*AXES, *keys, *hyper]]
+    seeds = tuple(sorted(runs[SEED].unique(), key=order)) if SEED in config else ()
+    constants = {key: runs[key].iloc[0] for key in fixed if distinct[key] == 1 and not key.startswith(_HYPER)}
+    varying = [key for key in fixed if key not in [*constants, SEED]]
+    specific = {
+        setting(name): {key: group[key].iloc[0] for key in [*hyper, *varying] if group[key].nunique(dropna=False) == 1}
+        for name, group in runs.groupby("compressor", dropna=False)
+    }
+    entangled = tuple(key for key in varying if not all(key in values for values in specific.values()))
+
+    places = zip(
+        (setting(name) != BASELINE for name in runs["compressor"]),  # of a damaged config it is unknown
+        *(map(_first_of(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
+        strict=True,
+    )
+    positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
+    runs = runs.iloc[positions].reset_index(drop=True)
+    runs["cell"] = runs.groupby([*AXES, *hyper, *keys], dropna=False, sort=False).ngroup()
+    return Grid(runs, tuple(keys), tuple(hyper), seeds, constants, specific, entangled)
+
+
+def without_topology(runs: pd.DataFrame) -> pd.Series:
+    """Which of some runs have no topology, where others have one: what these are compared with."""
+    if TOPOLOGY not in runs:
+        return pd.Series(False, runs.index)
+    found = pd.Series([setting(topology) == NO_TOPOLOGY for topology in runs[TOPOLOGY]], runs.index, dtype=bool)
+    return found & (not found.all())
+
+
+def _first_of(key: str) -> Callable[[Any], Any]:
+    """By what the values of a key are sorted: what others are compared with first."""
+    return order if key != ALGORITHM else lambda value: (setting(value) != SGD, order(value))
+
+
+def _above(key: str) -> list[str]:
+    """What a key is a part of: `a` and `a.b` of `a.b.c`."""
+    return [key[:place] for place, letter in enumerate(key) if letter == "."]
+
+
+def _typed(key: str) -> str:
+    """A Hydra override's key as `Report.runs` calls it."""
+    return key.lstrip("+~").removesuffix(".name")
+
+
+def _differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
+    """The candidates that have several values among runs that are equal in `by`."""
+    if not runs.duplicated(by).any():
+        return []
+    values = runs.groupby(by, dropna=False, sort=False)[candidates].nunique(dropna=False)
+    return [key for key in candidates if (values[key] > 1).any()]
+
+
+def _not_of_the_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
+    """The candidates that differ between runs equal in `by`, without having a value of its own for each seed.
+
+    Where nobody says that the seed was swept, several values that come with different seeds are more likely what
+    was swept, with a seed drawn for each.
+    """
+    if not runs.duplicated(by).any():
+        return []
+    groups = runs.groupby(by, dropna=False, sort=False)
+    seeds, values = groups[SEED].nunique(dropna=False), groups[candidates].nunique(dropna=False)
+    return [key for key in candidates if ((values[key] > 1) & (values[key] < seeds)).any()]
+
+
+def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
+    """Every run's compressor, and those of its options that tell runs of this compressor apart."""
+    labels: dict[Any, str] = {}
+    for name, group in runs.groupby("compressor", dropna=False):
+        telling = [key for key in hyper if group[key].nunique(dropna=False) > 1]
+        for index, *values in zip(group.index, *(group[key] for key in telling), strict=True):
+            texts = {key.removeprefix(_HYPER): setting(value) for key, value in zip(telling, values, strict=True)}
+            words = [setting(name) or "unknown", *(f"{key}={text}" for key, text in texts.items() if text)]
+            labels[index] = " ".join(words)
+    return [labels[index] for index in runs.index]
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    """`workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`; nothing and empty lists are left out."""
+    shown = {key.removeprefix(_HYPER): setting(value) for key, value in values.items()}
+    shown = {key: text for key, text in shown.items() if text not in ("", "[]", "{}")}
+    groups: dict[str, list[str]] = {}
+    for key, text in shown.items():
+        group, _, name = key.partition(".")
+        inner = groups.setdefault(group, [])
+        if name:
+            inner.append(f"{name}={text}")
+    heads = {group: f"{group}={shown[group]}" if group in shown else group for group in groups}
+    return ", ".join(
+        f"{heads[group]} ({', '.join(inner)})" if inner else heads[group] for group, inner in groups.items()
+    )

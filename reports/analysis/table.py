@@ -1,0 +1,131 @@
+"""A table for people, whose cells the page, the terminal and `reports.tables.formats` show, and for programs.
+
+A cell without a number says why: the status of the run, `missing` where the sweep's directory has no
+such run, `not measured` where it was done without measuring that. A cell of several runs says how many
+are not in its number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gradsweep import run_directory as rundir
+from gradsweep import timed_steps
+from reports.analysis.grid import BASELINE
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+MISSING = "missing"
+NOT_MEASURED = "not measured"
+NO_BASELINE = "no baseline"
+NOT_EVALUATED = "not evaluated"
+NOT_REACHED = "not reached"
+ONE_MODEL = "one model"
+
+LEVEL = 0.05
+STAR, DAGGER, DOUBLE_DAGGER, SECTION, PILCROW, PARALLEL = "*", "†", "‡", "§", "¶", "‖"
+MARKS = {
+    "oversubscribed": DAGGER,
+    "shared_cores": DOUBLE_DAGGER,
+    "network_off": SECTION,
+    "network_cpu_limited": PILCROW,
+    "few_steps": PARALLEL,
+}
+"""What is written behind the numbers of a run, by the column of `Report.runs` that says why its times are not fair."""
+
+MEANINGS = {
+    STAR: f"differs from the baseline: p < {LEVEL} in a paired t test (pairs are equal in seed and keys), "
+    "Holm-corrected for all tests of the table",
+    DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
+    DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "
+    "it/s and times are not comparable with any",
+    SECTION: "the network was not as it is described: latency or bandwidth, measured before the first step, was off by "
+    "more than 10 %",
+    PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
+    "such a network",
+    PARALLEL: f"fewer than {timed_steps.FEW} timed steps: it/s and times of a step say little, and are not compared",
+    rundir.PENDING: "not started",
+    rundir.RUNNING: "not finished when this report was written",
+    rundir.DIVERGED: "the loss was no longer a finite number",
+    rundir.PRUNED: "ended early, because others of the sweep did better",
+    MISSING: "no such run in the sweep's directory",
+    NOT_MEASURED: "the run was done without measuring this",
+    NO_BASELINE: f"no finished run with compressor={BASELINE} (or what else is compared with) that is equal otherwise",
+    NOT_EVALUATED: "no evaluation by then",
+    NOT_REACHED: "the run was done before it got there",
+    ONE_MODEL: "all workers have the same model, or their own ones were not judged (algorithm.evaluate_local=false)",
+}
+
+
+def marking(runs: pd.DataFrame) -> list[str]:
+    """The columns in `MARKS` that are known of some of the runs: those of the network, where one was measured."""
+    return [column for column in MARKS if runs[column].notna().any()]
+
+
+def is_true(marked: pd.Series) -> np.ndarray:
+    """Of a column of flags; what is not known is not true."""
+    return marked.fillna(False).to_numpy(bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """`value` is what a program sorts by, `text` what a person reads.
+
+    A word stands for a number that is not there; `said` are all marks and words in the text that need a note.
+    """
+
+    value: float | str
+    text: str
+    is_word: bool = False
+    said: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """`unit` belongs to the cells' values, `shown` to their texts."""
+
+    name: str
+    unit: str = ""
+    shown: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        return bool(self.unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    cells: tuple[Cell, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows for people and records for programs; the first `headers` columns say what a row is.
+
+    Attributes:
+        caption: what all its runs have in common.
+        remarks: what has to be known of all its runs together.
+        records: what programs read, in full and in the units of `Report.runs`: one for each cell, or for each run
+            where a row is a run; all have the same keys. None stands for what is not known.
+        topic: the part of a report that it belongs to, of `measures.TOPICS`.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    headers: int
+    rows: tuple[Row, ...]
+    caption: str = ""
+    remarks: tuple[str, ...] = ()
+    records: tuple[Mapping[str, Any], ...] = ()
+    topic: str = ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the marks and words in this table mean, after the remarks."""
+        used = {word for row in self.rows for cell in row.cells for word in cell.said}
+        return [*self.remarks, *(f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used)]

@@ -1,0 +1,88 @@
+"""Sweeps that go on while somebody looks: whether anything has changed, and whether anybody works on them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from gradsweep import run_directory as rundir
+from gradsweep.run_directory import UsageError
+from sweep.status.overview import Overview
+
+INTERVAL_S = 5.0
+FILES = (rundir.CONFIG, rundir.STATE, rundir.RESULT, rundir.EPOCHS, rundir.STEPS)
+
+
+def add_interval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
+    )
+
+
+def check_interval(options: argparse.Namespace) -> None:
+    if not 0.1 <= options.interval <= 3600:
+        raise UsageError(f"--interval {options.interval:g}: valid is a number of seconds from 0.1 to 3600")
+
+
+class Followed:
+    """Some sweeps.
+
+    Args:
+        find: gives the directories of the sweeps, which may become more.
+    """
+
+    def __init__(self, find: Callable[[], Sequence[Path]]) -> None:
+        self.find = find
+        self.is_active = False
+        self._overviews: dict[Path, Overview] = {}
+        self._stamps: dict[Path, int] = {}
+
+    def look(self) -> list[Path]:
+        """The sweeps in which anything has changed since the last look; then `is_active` says whether to look again."""
+        sweeps = list(self.find())
+        # First, so that what is written until a sweep ends is seen after its end.
+        self.is_active = any([self._is_active(sweep) for sweep in sweeps])
+        before, self._stamps = self._stamps, {sweep: stamp(sweep) for sweep in sweeps}
+        return [sweep for sweep in sweeps if self._stamps[sweep] != before.get(sweep)]
+
+    def changes(self, interval_s: float) -> Iterator[list[Path]]:
+        """The sweeps that have changed, whenever some have, until nobody works on them any more.
+
+        Whoever is slow to make use of it is waited for: at least half of the time is for the sweep.
+        """
+        while True:
+            began = time.monotonic()
+            if changed := self.look():
+                yield changed
+            if not self.is_active:
+                return
+            time.sleep(max(interval_s, time.monotonic() - began))
+
+    def _is_active(self, sweep: Path) -> bool:
+        overview = self._overviews.setdefault(sweep, Overview(sweep))
+        overview.refresh()
+        return overview.active
+
+
+def stamp(sweep: Path) -> int:
+    """A number that is another one when the files of any run have changed."""
+    runs = f"{sweep}/{rundir.RUNS}"
+    try:
+        found = sorted(os.listdir(runs))
+    except OSError:
+        found = []
+    stamps: list[object] = [_stamp(f"{sweep}/{rundir.SWEEP}")]
+    for name in found:
+        stamps += [name, *(_stamp(f"{runs}/{name}/{file}") for file in FILES)]
+    return hash(tuple(stamps))
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,74 @@
+"""What the files of one run say, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradsweep import timed_steps
+from gradsweep.run_directory import CONFIG, Run, UsageError
+from gradsweep.text import one_line
+
+RATES = ("iterations_per_second", "samples_per_second")
+
+
+def config(run: Run) -> dict[str, Any]:
+    """The resolved config of a run in dotted form: `compressor.levels`, and `compressor` for its name.
+
+    Raises:
+        UsageError: it is no YAML mapping.
+    """
+    from gradsweep import yaml_files
+
+    path = run.path(CONFIG)
+    try:
+        return flat(yaml_files.read_mapping(path))
+    except (OSError, ValueError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
+    raise UsageError(f"{path}: no config can be read ({one_line(why)})")
+
+
+def flat(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings in dotted form; a group goes by its name."""
+    keys: dict[str, Any] = {}
+    for name, value in found.items():
+        key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"
+        keys |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
+    return keys
+
+
+def remark(run: Run, config: Mapping[str, Any], key: str) -> str:
+    """Return the remark behind a figure of the run's result: a throughput may be of few steps."""
+    if key not in RATES:
+        return ""
+    warmup = config.get("warmup_steps")
+    return timed_steps.remark(timed_steps.steps(run.result() or {}, warmup if isinstance(warmup, int) else None))
+
+
+def shown(value: Any) -> str:
+    """A value as it is typed on the command line, a number with six digits at most."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return one_line(f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value))
+
+
+def size(count: int) -> str:
+    """Bytes in decimal units: 812 B, 12.3 kB."""
+    for unit, exponent in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if count >= 10**exponent:
+            return f"{count / 10**exponent:.3g} {unit}"
+    return f"{count} B"
+
+
+def listed(directory: Path) -> list[tuple[str, int]]:
+    """The files below a run's directory with their bytes; what is a symbolic link is not followed."""
+    found = []
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            found.append((str(path.relative_to(directory)), path.lstat().st_size))
+    return found

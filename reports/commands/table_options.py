@@ -1,0 +1,119 @@
+"""What may be typed about tables: which are written, in which formats, and one of one's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import UsageError
+
+_FORMATS = ("csv", "md", "tex", "html", "parquet")  # of reports.tables.formats, which --help does not load
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("tables")
+    group.add_argument(
+        "--format", default="csv,md,tex", metavar="F,F", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
+    )
+    group.add_argument(
+        "--target",
+        metavar="A,A",
+        help="test accuracies of which time and bytes are told: 0.9,0.95 (default: two that "
+        "at least half of the runs reach)",
+    )
+    group.add_argument(
+        "--against",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="what is compared with, instead of compressor=none; may be typed for several keys",
+    )
+    one = parser.add_argument_group("one table of your own (instead of a report)")
+    one.add_argument("--rows", metavar="KEY,KEY", help="config keys that say what a row is; default: compressor")
+    one.add_argument("--cols", metavar="KEY,KEY", help="config keys that say what a column is; default: workers")
+    one.add_argument("--value", metavar="MEASURE", help="what is told: accuracy (default), throughput, time_to_95, ...")
+    one.add_argument(
+        "--where",
+        metavar="KEY=VALUE,VALUE",
+        action="append",
+        default=[],
+        help="only runs with one of these values; may be typed for several keys",
+    )
+
+
+def formats(options: argparse.Namespace) -> list[str]:
+    """Those that were typed.
+
+    Raises:
+        gradsweep.run_directory.UsageError: one is none.
+    """
+    return several("--format", options.format, _FORMATS)
+
+
+def several(option: str, typed: str, valid: Sequence[str]) -> list[str]:
+    """The words of an option, each once.
+
+    Raises:
+        gradsweep.run_directory.UsageError: one is not valid.
+    """
+    found = list(dict.fromkeys(filter(None, typed.split(","))))
+    for word in found:
+        if word not in valid:
+            raise UsageError(f"{option} {word}: {did_you_mean(word, valid)}valid are {', '.join(valid)}")
+    return found
+
+
+def targets(options: argparse.Namespace) -> list[float] | None:
+    """Those that were typed, each once; None where none was.
+
+    Raises:
+        gradsweep.run_directory.UsageError: one is no share.
+    """
+    if options.target is None:
+        return None
+    found = []
+    for text in filter(None, options.target.split(",")):
+        try:
+            found.append(float(text))
+        except ValueError:
+            found.append(-1.0)
+        if not 0 < found[-1] <= 1:
+            raise UsageError(f"--target {text}: expected a share above 0 and up to 1, such as 0.95")
+    return list(dict.fromkeys(found))
+
+
+def against(options: argparse.Namespace) -> Mapping[str, str]:
+    from reports.tables import pivot
+
+    return pivot.parse_against(options.against)
+
+
+def is_one(options: argparse.Namespace) -> bool:
+    """Whether one table is asked for instead of a report."""
+    return bool(options.rows is not None or options.cols is not None or options.value or options.where)
+
+
+def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
+    """Write and show the table that was asked for; its files."""
+    from reports.build import TABLES, swept
+    from reports.reading.report import Report
+    from reports.tables import terminal
+    from reports.tables.formats import save
+    from reports.tables.pivot import Choice, parse_where, pivot
+
+    rows = _keys(options.rows, ["compressor"])
+    cols = _keys(options.cols, [] if "workers" in rows else ["workers"])
+    choice = Choice(rows, cols, options.value or "accuracy", parse_where(options.where))
+    report = Report([directory]).merged()
+    table = pivot(report.runs, report.epochs, choice, swept(report.info(directory)), targets(options), against(options))
+    (directory / TABLES).mkdir(exist_ok=True)
+    files = save(table, directory / TABLES, formats(options))
+    if not options.quiet:
+        terminal.show(terminal.console(), [table])
+    return files
+
+
+def _keys(typed: str | None, default: Sequence[str]) -> list[str]:
+    return [key.removesuffix(".name") for key in typed.split(",") if key] if typed is not None else list(default)

@@ -1,0 +1,189 @@
+"""What has been read of the runs of a sweep, so that the next report reads only what is new.
+
+It lies in SWEEP/.report-cache, never in a run's directory, and may be deleted at any time. A part is a Parquet file
+that is written once, under a name of its own: processes that write at once do not meet, and what is torn, made by
+another version of this program or by something else is passed over. What was read of a run counts for as long as all
+files that it was made from have the size and the time of the last change that they had before they were read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gradsweep import run_directory as rundir
+from gradsweep import signature, timed_steps, yaml_files
+from gradsweep.files import open_regular
+from reports.reading.run_files import Stamp, stamp
+
+DIRECTORY = ".report-cache"
+PLACE = "place"
+"""The column that says which run a row belongs to: in a part by the order of its `runs`, else by that of the names."""
+
+Stamps = Mapping[str, Stamp]
+"""By its path in the run's directory, each file that something was made from."""
+
+_NAME = re.compile(r"[a-z]+-(?P<version>[0-9a-f]{16})-[0-9a-f]{32}\.(parquet|new)")
+_SETTLED_NS = 2_000_000_000  # some file systems count in seconds: what changed just now can change again unnoticed
+_ABANDONED_S = 3600.0
+_MANY = 8  # parts, which are then made one
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a cache has of some runs.
+
+    Attributes:
+        table: its rows.
+        stamps: by run, what they were made from.
+        parts: the files that they come from, and those that have nothing for these runs.
+    """
+
+    table: pa.Table
+    stamps: dict[str, Stamps]
+    parts: tuple[Path, ...] = ()
+
+
+class Cache:
+    """Of one sweep.
+
+    Args:
+        sweep: its directory.
+    """
+
+    def __init__(self, sweep: Path) -> None:
+        self._runs = f"{sweep / rundir.RUNS}{os.sep}"
+        self._directory = sweep / DIRECTORY
+
+    def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> Found:
+        """What is known of these runs: the rows of `schema` with PLACE, the position of their run in `names`."""
+        position = {name: place for place, name in enumerate(names)}
+        parts = tuple(self._parts(kind))
+        stamps: dict[str, Stamps] = {}
+        tables = []
+        for path in parts:
+            part = _load(path, schema)
+            if part is None:
+                continue
+            table, runs = part
+            places = np.full(len(runs), -1, "int32")
+            for number, (name, made_from) in enumerate(runs.items()):
+                if name in position and name not in stamps and self._unchanged(name, made_from):
+                    places[number] = position[name]
+                    stamps[name] = made_from
+            place = places[table[PLACE].to_numpy()] if len(runs) else np.empty(0, "int32")
+            table = table.set_column(0, PLACE, pa.array(place))
+            tables.append(table if (place >= 0).all() else table.filter(pa.array(place >= 0)))
+        return Found(pa.concat_tables(tables) if tables else schema.empty_table(), stamps, parts)
+
+    def add(self, kind: str, names: Sequence[str], table: pa.Table, new: Mapping[str, Stamps], found: Found) -> None:
+        """Keep what was read of more runs; where that cannot be written it is not kept.
+
+        Args:
+            kind: of what.
+            names: all runs.
+            table: rows of the new ones and no others, with PLACE in `names`.
+            new: what these were made from; of those whose files have changed just now nothing is kept.
+            found: what was known before.
+        """
+        before = time.time_ns() - _SETTLED_NS
+        settled = {name: stamps for name, stamps in new.items() if all(at < before for _, at in stamps.values())}
+        if not settled:
+            return
+        old: tuple[Path, ...] = ()
+        if len(found.parts) >= _MANY:
+            old, settled = found.parts, {**found.stamps, **settled}
+            table = pa.concat_tables([found.table, table])
+        numbers = {name: number for number, name in enumerate(settled)}
+        places = np.array([numbers.get(name, -1) for name in names], "int32")[table[PLACE].to_numpy()]
+        table = table.set_column(0, PLACE, pa.array(places)).filter(pa.array(places >= 0))
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._directory.mkdir(exist_ok=True)
+            _save(self._directory / f"{kind}-{_version()}-{uuid.uuid4().hex}.parquet", table, settled)
+            self._remove([*old, *self._abandoned()])
+
+    def _unchanged(self, name: str, stamps: Stamps) -> bool:
+        within = f"{self._runs}{name}{os.sep}"  # joined by hand: os.path.join takes longer than asking the system
+        return all(stamp(within + path) == known for path, known in stamps.items())
+
+    def _parts(self, kind: str) -> list[Path]:
+        return sorted(self._directory.glob(f"{kind}-{_version()}-*.parquet"))
+
+    def _abandoned(self) -> list[Path]:
+        """What an earlier version of this program has left, and what was not written to its end."""
+        ours = [(path, match["version"]) for path in self._directory.iterdir() if (match := _NAME.fullmatch(path.name))]
+        unwritten = [path for path, version in ours if path.suffix == ".new" and version == _version()]
+        before = time.time() - _ABANDONED_S
+        return [path for path, version in ours if version != _version()] + [
+            path for path in unwritten if path.stat().st_mtime < before
+        ]
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _save(path: Path, table: pa.Table, runs: Mapping[str, Stamps]) -> None:
+    about = {"runs": json.dumps(runs)}
+    temporary = path.with_suffix(".new")
+    try:
+        pq.write_table(
+            table.replace_schema_metadata(about),
+            temporary,
+            compression="zstd",
+            use_dictionary=False,
+            write_statistics=False,
+            write_page_checksum=True,
+        )
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] | None:
+    """A part's rows and what they were made from; None where it cannot be used."""
+    try:
+        with open_regular(path) as file:
+            table = pq.ParquetFile(file, page_checksum_verification=True).read()
+        said: dict[str, Any] = json.loads(table.schema.metadata[b"runs"])
+        runs: dict[str, Stamps] = {
+            name: {path: (size, at) for path, (size, at) in stamps.items()} for name, stamps in said.items()
+        }
+        table = table.replace_schema_metadata(None)
+        places = table[PLACE].to_numpy()
+        is_sound = table.schema == schema and (not len(places) or 0 <= places.min() <= places.max() < len(runs))
+    except (OSError, pa.ArrowException, ValueError, TypeError, AttributeError, LookupError):
+        return None
+    return (table, runs) if is_sound else None
+
+
+@functools.cache
+def _version() -> str:
+    """Of the program, as far as what is kept depends on it."""
+    here = Path(__file__).parent
+    modules = [Path(str(module.__file__)) for module in (rundir, signature, timed_steps, yaml_files)]
+    sources = [*(here / f"{name}.py" for name in _READERS), *modules]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+
+
+_READERS = (
+    *("cache", "columns", "configs", "run_files", "incremental", "machines", "networks"),
+    *("step_profile", "csv_rows", "run_row", "text"),
+)

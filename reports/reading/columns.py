@@ -1,0 +1,108 @@
+"""The columns of the DataFrames of a `Report`, and their dtypes.
+
+Counts are `Int64`, flags `boolean`, texts `string`, instants `datetime64[us, UTC]`, all other numbers `float64`; what
+was not measured is NA. `sweep` and `run` say which run a row belongs to; in `epochs`, `steps` and `profile` they are
+categories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from reports.reading import machines
+
+RUN_COLUMNS = {
+    "sweep": "string",  # date and time: the last two parts of the sweep's path
+    "run": "string",  # name of the run's directory
+    "directory": "string",  # its path
+    "signature": "string",
+    "status": "string",  # as in state.json; what result.json says where that has not caught up
+    "reason": "string",  # why it is not done
+    "attempts": "Int64",
+    "oversubscribed": "boolean",  # more workers than cores
+    "shared_cores": "boolean",  # other runs may have had its cores as well: sweep.share_cores of any sweep, or SLURM
+    "hosts": "string",  # separated by commas
+    "cpu": "string",  # models of the machines that started its attempts (of several nodes the first), by semicolons
+    "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
+    **dict.fromkeys(machines.RATES, "float64"),  # of one core there, before the run or its sweep (docs/provenance.md)
+    "network_latency_s": "float64",  # one way, of 8 bytes between its first two hosts, measured before the first step
+    "network_bandwidth": "float64",  # then: bit/s of the slowest host when all send to the next at once
+    "network_off": "boolean",  # by more than 10 % not what the network's options say; NA where nothing was measured
+    "network_cpu_limited": "boolean",  # the CPUs, not the network, were the limit; likewise
+    "network_problems": "string",  # what of it could not be emulated
+    "few_steps": "boolean",  # fewer than 30 timed steps, or the warm-up among them; NA where none was timed
+    "started": "datetime64[us, UTC]",  # first attempt
+    "ended": "datetime64[us, UTC]",  # last attempt
+    "steps_done": "Int64",
+    "timed_steps": "Int64",  # those after the warm-up; 0: a run so short that the warm-up is in its times
+    "epochs_done": "Int64",
+    "parameters": "Int64",
+    "accuracy": "float64",  # share of the test set classified correctly, after the last epoch
+    "best_accuracy": "float64",  # after the best epoch
+    "loss": "float64",  # on the test set, after the last epoch
+    "train_loss": "float64",
+    "iterations_per_second": "float64",  # after warm-up
+    "samples_per_second": "float64",  # after warm-up, all workers together
+    "time_s": "float64",  # training, evaluation is not in it
+    "evaluate_s": "float64",
+    "total_s": "float64",
+    "payload_bytes": "float64",  # per step and worker: its message
+    "sent_bytes": "float64",  # per step and worker: what it put on the wire
+    "compression_ratio": "float64",  # bytes of the fp32 gradient / payload_bytes
+    "compression_error": "float64",  # ||x - Q(x)|| / ||x||, mean
+    "local_accuracy": "float64",  # of decentralised runs after the last epoch: mean over the workers' own models
+    "local_accuracy_least": "float64",  # of the worst of them
+    "consensus_distance": "float64",  # then: sqrt(mean_i ||x_i - mean x||^2)
+    "spectral_gap": "float64",  # of the mixing matrix
+    "messages_per_step": "float64",  # that one worker sends, mean
+    "step_s": "float64",  # mean after warm-up
+    **{f"{phase}_s": "float64" for phase in rundir.PHASES},  # the same, of the step's phases
+}
+"""The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
+
+ADDED = {key: section["name"] for key, section in rundir.ADDED.items()}
+"""Keys that the runs of earlier versions lack, and what they have by that, beside runs that have such a key."""
+
+_NAMES = {"sweep": "category", "run": "category"}
+_COUNTS = ("step", "epoch", "samples")
+
+EPOCH_COLUMNS = {
+    **_NAMES,
+    **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.EPOCH_COLUMNS},
+    **dict.fromkeys(rundir.LOCAL_EPOCH_COLUMNS, "float64"),  # NaN where a run is not decentralised
+}
+"""Those of `Report.epochs`; units are in `gradsweep.run_directory.EPOCH_COLUMNS`, and of the last in
+`LOCAL_EPOCH_COLUMNS`."""
+
+STEP_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.STEP_COLUMNS}}
+"""Those of `Report.steps`; units are in `gradsweep.run_directory.STEP_COLUMNS`."""
+
+PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
+"""Those of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over its steps."""
+
+
+def frame_of_runs(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of RUN_COLUMNS and the keys of configs as a DataFrame with these dtypes."""
+    frame = pd.DataFrame(rows)
+    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame})
+    keys = frame.columns.difference(list(RUN_COLUMNS), sort=False)
+    frame = frame.reindex(columns=[*RUN_COLUMNS, *keys])
+    columns = {}
+    for column, dtype in RUN_COLUMNS.items():
+        values = frame[column]
+        if dtype.startswith("datetime"):
+            values = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+        elif dtype == "Int64":
+            values = counts(values.astype("float64"))
+        columns[column] = values.astype(dtype)
+    # Whole numbers stay whole where other runs lack the key.
+    return pd.concat([pd.DataFrame(columns, index=frame.index), frame[keys].convert_dtypes()], axis=1)
+
+
+def counts(values: pd.Series) -> pd.Series:
+    """Numbers as counts; NA where a number is none."""
+    return values.where((values % 1 == 0) & (values.abs() < 2**53)).astype("Int64")

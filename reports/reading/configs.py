@@ -1,0 +1,120 @@
+"""config.yaml of very many runs, which differ in few lines.
+
+YAML takes milliseconds a file. Configs are mappings whose sections (a key at the beginning of a line, with all lines up
+to the next) mean the same wherever they stand, and most of the sections of a sweep's configs are equal: each different
+one is parsed once. What is not so plain is parsed as a whole, so that the values are always yaml's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gradsweep import run_directory as rundir
+from gradsweep import yaml_files
+from gradsweep.signature import canonical, signature_of_sections
+from reports.reading.columns import RUN_COLUMNS
+from reports.reading.text import clean
+
+_SECTION = re.compile(rb"^[A-Za-z_]\w*:(?=[ \n]).*\n(?:(?:[ ].*|- .*|-)?\n)*", re.MULTILINE)
+"""A section; lines of a list may begin where its key does. A plain config consists of nothing else."""
+_NOT_PLAIN = re.compile(rb"[&\r]")  # anchors, which reach beyond their section, and other ends of lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A config, or a section of one.
+
+    Attributes:
+        keys: in dotted form, as columns of `Report.runs`.
+        sections: by their names, as `signature_of_sections` wants them.
+    """
+
+    keys: dict[str, Any]
+    sections: dict[str, str]
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Config:
+        """Return what a mapping says.
+
+        Raises:
+            ValueError: it has values that no JSON has, such as a date.
+        """
+        try:
+            return cls(keys_of(value), {key: canonical(section) for key, section in value.items()})
+        except TypeError as error:
+            raise ValueError(f"not a config: {error}") from error
+
+    @property
+    def signature(self) -> str:
+        return signature_of_sections(self.sections)
+
+
+class Configs:
+    """Reads configs, each different section of them once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Config | None] = {}
+
+    def read(self, data: bytes) -> Config:
+        """Return what a config.yaml says.
+
+        Raises:
+            ValueError: it is not YAML, no mapping, empty, has an alias, or values that no config has.
+        """
+        whole = Config({}, {})
+        for section in _sections(data):
+            if section not in self._known:
+                self._known[section] = _alone(section)
+            found = self._known[section]
+            if found is None or not found.sections.keys().isdisjoint(whole.sections):
+                return Config.of(load(data))
+            whole.sections.update(found.sections)
+            whole.keys.update(found.keys)
+        return whole if whole.sections else Config.of(load(data))
+
+
+def _sections(data: bytes) -> list[bytes]:
+    """The sections of a config; none where it does not consist of sections."""
+    if _NOT_PLAIN.search(data):
+        return []
+    sections = _SECTION.findall(data)
+    return sections if sum(map(len, sections)) == len(data) else []
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """Return a YAML mapping that is not empty.
+
+    Raises:
+        ValueError: it is none, has an alias, or is nested too deeply.
+    """
+    if not (value := yaml_files.parse_mapping(data)):
+        raise ValueError("an empty YAML mapping")
+    return value
+
+
+def _alone(section: bytes) -> Config | None:
+    """Return what a section says; None where it cannot be understood by itself."""
+    try:
+        found = Config.of(load(section))
+    except ValueError:
+        return None
+    return found if len(found.sections) == 1 else None
+
+
+def keys_of(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested config as dotted keys; of `{model: {name: m, depth: 3}}` they are model and model.depth."""
+    keys: dict[str, Any] = {}
+    for name, value in config.items():
+        key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"
+        if key in rundir.PLACES:
+            continue
+        if isinstance(value, Mapping) and value:
+            keys |= keys_of(value, f"{key}.")
+        else:
+            key = f"config.{key}" if key in RUN_COLUMNS else key
+            is_plain = isinstance(value, (bool, float, type(None))) or (isinstance(value, int) and abs(value) < 2**63)
+            keys[key] = value if is_plain else clean(str(value))
+    return keys

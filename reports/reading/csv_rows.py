@@ -1,0 +1,180 @@
+"""The CSVs that runs append to, many of them at once.
+
+Most are as they were written and parsed by pyarrow, small ones together, since starting to parse takes longer than
+parsing them. What is damaged is read line by line, and what is left of it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from gradsweep import files
+from gradsweep import run_directory as rundir
+
+Problem = Exception | str | None
+"""Why a file, or lines of it, are left out; None where nothing is."""
+
+_BATCH_BYTES = 4_000_000  # parsed together
+_BATCH_FILES = 256
+_BLOCK_BYTES = 1 << 26  # more than a batch: what is parsed at once belongs together
+_QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stray quote could swallow many lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What is wanted of a CSV: these columns of its rows, in the order of `key`, a count."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: str
+
+
+STEPS = Table(rundir.STEPS, rundir.STEP_COLUMNS, "step")
+EPOCHS = Table(rundir.EPOCHS, (*rundir.EPOCH_COLUMNS, *rundir.LOCAL_EPOCH_COLUMNS), "epoch")
+
+
+def read(path: Path, table: Table) -> tuple[np.ndarray, Problem]:
+    """The rows of a file, (columns, rows) in `float64`, and what is left out of it.
+
+    A column that it lacks is NaN, as is what is no number. A key that is in it twice counts as it was written last. A
+    torn last line is nothing to speak of, nor is a file that is not there.
+    """
+    return _batch([path], table)[0]
+
+
+def read_all(
+    paths: Sequence[Path], sizes: Sequence[int], table: Table, shrink: Callable[[np.ndarray], np.ndarray] | None = None
+) -> Iterator[tuple[np.ndarray, Problem]]:
+    """`read` of each of these files, in their order.
+
+    Args:
+        paths: the files.
+        sizes: about how many bytes they have.
+        table: what is wanted.
+        shrink: made of the rows of each file, as soon as they are read, so that not all are in memory together.
+    """
+
+    def some(batch: Sequence[Path]) -> list[tuple[np.ndarray, Problem]]:
+        found = _batch(batch, table)
+        return found if shrink is None else [(shrink(values), problem) for values, problem in found]
+
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for found in pool.map(some, _batches(paths, sizes)):
+            yield from found
+
+
+def mean(values: np.ndarray) -> float:
+    """Of those that are known; NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _batches(paths: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[Path]]:
+    batch: list[Path] = []
+    room = _BATCH_BYTES
+    for path, size in zip(paths, sizes, strict=True):
+        if batch and (size > room or len(batch) == _BATCH_FILES):
+            yield batch
+            batch, room = [], _BATCH_BYTES
+        batch.append(path)
+        room -= size
+    if batch:
+        yield batch
+
+
+def _batch(paths: Sequence[Path], table: Table) -> list[tuple[np.ndarray, Problem]]:
+    found: list[tuple[np.ndarray, Problem]] = [(np.empty((len(table.columns), 0)), None)] * len(paths)
+    bodies: dict[bytes, dict[int, bytes]] = {}  # of the files with the same header
+    for place, path in enumerate(paths):
+        try:
+            data = files.read_bytes(path, files.MOST_ROW_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            found[place] = (found[place][0], error)
+            continue
+        header, _, body = data[: data.rfind(b"\n") + 1].partition(b"\n")
+        if header and table.key not in _names(header):
+            found[place] = (found[place][0], f"not a table: it has no column {table.key}")
+        elif body:
+            bodies.setdefault(header, {})[place] = body
+    for header, group in bodies.items():
+        values = _parsed(_names(header), list(group.values()), table)
+        for (place, body), each in zip(group.items(), values, strict=True):
+            found[place] = _in_order(each, body.count(b"\n"), table)
+    return found
+
+
+def _names(header: bytes) -> list[str]:
+    return header.decode("utf-8", "replace").rstrip("\r").split(",")
+
+
+def _parsed(names: Sequence[str], bodies: Sequence[bytes], table: Table) -> list[np.ndarray]:
+    """The rows of each body, (columns, rows), as far as they can be read."""
+    lengths = [body.count(b"\n") for body in bodies]
+    try:
+        values = _by_arrow(names, b"".join(bodies), table)
+    except (pa.ArrowException, ValueError):
+        values = None
+    if values is not None and values.shape[1] == sum(lengths):
+        return np.split(values, np.cumsum(lengths)[:-1], axis=1)
+    if len(bodies) > 1:
+        return [values for body in bodies for values in _parsed(names, [body], table)]
+    return [_by_line(names, bodies[0], table)]
+
+
+def _by_arrow(names: Sequence[str], body: bytes, table: Table) -> np.ndarray:
+    present = [column for column in table.columns if column in names]
+    read = csv.read_csv(
+        pa.BufferReader(body),
+        csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
+        _QUOTED_NEVER,
+        csv.ConvertOptions(column_types=dict.fromkeys(present, pa.float64()), include_columns=present),
+    )
+    values = np.full((len(table.columns), read.num_rows), np.nan)
+    for position, column in enumerate(table.columns):
+        if column in present:
+            values[position] = read.column(column).to_numpy()
+    return values
+
+
+def _by_line(names: Sequence[str], body: bytes, table: Table) -> np.ndarray:
+    """The lines that have a field for each name; a field that is no number is NaN."""
+    lines = [line.split(",") for line in body.decode("utf-8", "replace").split("\n")[:-1]]
+    whole = [fields for fields in lines if len(fields) == len(names)]
+    values = np.full((len(table.columns), len(whole)), np.nan)
+    for position, column in enumerate(table.columns):
+        if column in names:
+            place = names.index(column)
+            values[position] = [_number(fields[place]) for fields in whole]
+    return values
+
+
+def _number(field: str) -> float:
+    try:
+        return math.nan if "_" in field else float(field)
+    except ValueError:
+        return math.nan
+
+
+def _in_order(values: np.ndarray, lines: int, table: Table) -> tuple[np.ndarray, Problem]:
+    """Rows by their key, each once, and whether some of the lines are not among them."""
+    place = table.columns.index(table.key)
+    with np.errstate(invalid="ignore"):
+        is_row = values[place] % 1 == 0
+    if not is_row.all():
+        values = values[:, is_row]
+    count = values.shape[1]
+    if (np.diff(values[place]) <= 0).any():
+        values = values[:, np.argsort(values[place], kind="stable")]
+        values = values[:, np.append(np.diff(values[place]) > 0, True)]
+    return values, f"damaged lines left out: {lines - count} of {lines}" if count < lines else None

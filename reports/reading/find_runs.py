@@ -1,0 +1,80 @@
+"""Where sweeps and their runs are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from gradsweep import run_directory as rundir
+from reports.reading.run_files import LeftOut, reason_of
+from reports.reading.text import clean
+
+
+def sweeps(*paths: Path) -> list[Path]:
+    """The sweep directories at these paths or up to two levels below, each once, sorted by name.
+
+    Raises:
+        gradsweep.run_directory.UsageError: there is none at or below one of the paths, or one whose path is not UTF-8.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        below = (directory for pattern in ("*", "*/*") for directory in sorted(path.glob(pattern)))
+        here = [path] if is_sweep(path) else [directory for directory in below if is_sweep(directory)]
+        if not here:
+            raise rundir.UsageError(
+                f"{path}: no runs here; expected a sweep's directory (with {rundir.RUNS}/*/{rundir.CONFIG}), "
+                "a date's (output/<date>) or the root of both (output)"
+            )
+        for directory in here:
+            if not _is_utf8(os.fspath(directory)):
+                raise rundir.UsageError(f"{directory}: its name is not UTF-8")
+        found |= {directory.resolve(): directory for directory in here}
+    return list(found.values())
+
+
+def is_sweep(directory: Path) -> bool:
+    """Whether there is at least one run, readable or not, in this directory."""
+    try:
+        return any(_directories(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # there are some, of which its report says that they cannot be read
+        return True
+
+
+def sweep_name(directory: Path) -> str:
+    """How a sweep is called: by its date and time (and name), `2026-11-20/14-03-22`."""
+    return clean("/".join(directory.resolve().parts[-2:]).lstrip("/"))
+
+
+def run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
+    """The names of the directories of a sweep's runs, sorted, and what of it cannot be used."""
+    try:
+        names = sorted(_directories(sweep))
+    except OSError as error:
+        return [], [LeftOut(sweep / rundir.RUNS, reason_of(error))]
+    left_out = [LeftOut(sweep / rundir.RUNS / name, "its name is not UTF-8") for name in names if not _is_utf8(name)]
+    return [name for name in names if _is_utf8(name)], left_out
+
+
+def _directories(sweep: Path) -> Iterator[str]:
+    with os.scandir(sweep / rundir.RUNS) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and _is_directory(entry):
+                yield entry.name
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to where nobody may look
+        return True
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

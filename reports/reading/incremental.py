@@ -1,0 +1,118 @@
+"""What is read of the runs of one sweep: all that is not known from the time before."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gradsweep import run_directory as rundir
+from reports.reading import csv_rows, run_row, step_profile
+from reports.reading.cache import PLACE, Cache, Found, Stamps
+from reports.reading.configs import Configs
+from reports.reading.run_files import NO_FILE, Files, LeftOut, reason_of, stamp
+
+LeaveOut = Callable[[LeftOut], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """A CSV of every run, or what is made of it.
+
+    Attributes:
+        name: what it is kept as.
+        table: the CSV.
+        shrink: what is made of the rows of each, (columns, rows) in and out.
+        is_kept: whether to keep what was read for the next time.
+    """
+
+    name: str
+    table: csv_rows.Table
+    shrink: Callable[[np.ndarray], np.ndarray] | None = None
+    is_kept: bool = True
+
+
+EPOCHS = Series("epochs", csv_rows.EPOCHS)
+STEPS = Series("steps", csv_rows.STEPS, is_kept=False)  # as much again as the files
+PROFILE = Series("profile", csv_rows.STEPS, step_profile.profile)
+
+_ROWS = pa.schema([(PLACE, pa.int32()), ("row", pa.string())])
+
+
+def rows_of_runs(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list[dict[str, Any] | None]:
+    """`runs.row` of each of these runs of a sweep.
+
+    A run that is running, or of which something is left out, is read anew each time.
+    """
+    cache = Cache(sweep)
+    found = cache.find("runs", _ROWS, names)
+    known = json.loads(f"[{','.join(found.table['row'].to_pylist())}]")
+    made: list[dict[str, Any] | None] = [None] * len(names)
+    for place, row in zip(found.table[PLACE].to_pylist(), known, strict=True):
+        made[place] = row
+    new: dict[str, Stamps] = {}
+    texts: dict[int, str] = {}
+    configs = Configs()
+    for place, name in enumerate(names):
+        if made[place] is not None:
+            continue
+        files = Files(sweep / rundir.RUNS / name)
+        made[place] = row = run_row.row(files, configs)
+        for entry in files.left_out:
+            leave_out(entry)
+        if row is not None and not files.left_out and row["status"] != rundir.RUNNING:
+            new[name], texts[place] = files.stamps, json.dumps(row)
+    table = pa.Table.from_arrays([pa.array(list(texts), pa.int32()), pa.array(list(texts.values()))], schema=_ROWS)
+    cache.add("runs", names, table, new, found)
+    return made
+
+
+def series_of_runs(
+    series: Series, sweep: Path, names: Sequence[str], settled: Collection[str], leave_out: LeaveOut
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The rows of these runs of a sweep, in their order.
+
+    Args:
+        series: what of them.
+        sweep: its directory.
+        names: of the directories of the runs.
+        settled: those of them of which something may be kept, since they are not being written.
+        leave_out: is told of what cannot be read.
+
+    Returns:
+        Of each row the position of its run in `names`, and the columns of the CSV.
+    """
+    schema = pa.schema([(PLACE, pa.int32()), *((name, pa.float64()) for name in series.table.columns)])
+    cache = Cache(sweep)
+    found = cache.find(series.name, schema, names) if series.is_kept else Found(schema.empty_table(), {})
+    missing = [place for place, name in enumerate(names) if name not in found.stamps]
+    paths = [sweep / rundir.RUNS / names[place] / series.table.name for place in missing]
+    stamps = [stamp(os.fspath(path)) for path in paths]
+    parts, lengths = [], []
+    new: dict[str, Stamps] = {}
+    read = csv_rows.read_all(paths, [size for size, _ in stamps], series.table, series.shrink)
+    for place, path, seen, (values, problem) in zip(missing, paths, stamps, read, strict=True):
+        parts.append(values)
+        lengths.append(values.shape[1])
+        if problem is not None:
+            leave_out(LeftOut(path, reason_of(problem)))
+        elif seen != NO_FILE and names[place] in settled:
+            new[names[place]] = {series.table.name: seen}
+    columns = np.concatenate([np.empty((len(series.table.columns), 0)), *parts], axis=1)
+    del parts
+    places = np.repeat(np.array(missing, "int32"), lengths)
+    table = pa.Table.from_arrays([pa.array(places), *map(pa.array, columns)], schema=schema)
+    if series.is_kept:
+        cache.add(series.name, names, table, new, found)
+    table = pa.concat_tables([found.table, table])
+    places = table[PLACE].to_numpy()
+    if (np.diff(places) < 0).any():
+        order = np.argsort(places, kind="stable")
+        return places[order], [table[name].to_numpy()[order] for name in series.table.columns]
+    return places, [table[name].to_numpy() for name in series.table.columns]

@@ -1,0 +1,79 @@
+"""What the runs of a table were made on, as their attempts have recorded it, and whether that is the same for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from reports.reading.text import clean, counted, listed, number
+
+RATES = {
+    "matmul_gflop_s": "GFLOP/s of a product of matrices",
+    "copy_gb_s": "GB/s of a copy",
+    "loop_mops": "million rounds/s of a loop",
+}
+"""The columns of a calibration (docs/provenance.md), and what they are."""
+ALIKE = 1.5
+"""The highest rate over the lowest up to which machines pass for equally fast: on a shared one it is never 1."""
+
+
+def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns `cpu`, `gpu` and those of RATES of a run.
+
+    Args:
+        records: provenance.json of the attempts that its figures come from; the calibration is that of the last, of
+            several nodes each rate of the slowest, for which the others wait.
+    """
+    nodes = [node for record in records for node in rundir.nodes_of(record)]
+    found: dict[str, Any] = {
+        "cpu": _joined(_mapping(node.get("cpu")).get("model") for node in nodes),
+        "gpu": _joined(gpu for node in nodes for gpu in _list(node.get("gpus"))),
+    }
+    calibrations = [_mapping(node.get("calibration")) for record in records[-1:] for node in rundir.nodes_of(record)]
+    for name in RATES:
+        if rates := [float(each[name]) for each in calibrations if _is_rate(each.get(name))]:
+            found[name] = min(rates)
+    return found
+
+
+def remarks(runs: pd.DataFrame) -> list[str]:
+    """What a reader has to know before times are compared; nothing where all runs were made on equal machines.
+
+    Args:
+        runs: `Report.runs`; those that are not done have no figures in a table.
+    """
+    done = runs[runs["status"] == rundir.DONE]
+    said = []
+    kinds = done[["cpu", "gpu"]].dropna(how="all").fillna("")
+    if len(kinds.drop_duplicates()) > 1:
+        sizes = kinds.value_counts(sort=False).sort_index()
+        names = [f"{' with '.join(filter(None, kind))} ({counted(size, 'run')})" for kind, size in sizes.items()]
+        said.append(f"made on different machines, so it/s and times of these are not comparable: {listed(names)}")
+    spread = {rate: done[rate].max() / done[rate].min() for rate in RATES if done[rate].notna().any()}
+    worst = max(spread, key=lambda rate: spread[rate], default=None)
+    if worst is not None and spread[worst] > ALIKE:
+        low, high = (number(float(value), 3) for value in (done[worst].min(), done[worst].max()))
+        said.append(
+            f"calibrated {number(float(spread[worst]), 2)} times as fast in some runs as in others "
+            f"({low} to {high} {RATES[worst]} of a core), so it/s and times are comparable to that extent only"
+        )
+    return said
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e300
+
+
+def _joined(words: Any) -> str | None:
+    return "; ".join(sorted({clean(str(word)) for word in words if word})) or None  # whichever node is the first
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,58 @@
+"""What runs have recorded of their network: measured before the first step, and what could not be emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from gradsweep.units import shown_bandwidth, shown_time
+from reports.reading.text import clean, counted, listed, setting, settings
+
+
+def columns_of(network: Any) -> dict[str, Any]:
+    """The columns `network_*` of a run, by what its result.json says of its network; empty where there is nothing."""
+    if not isinstance(network, Mapping):
+        return {}
+    emulation = network.get("emulation")
+    problems = emulation.get("problems") if isinstance(emulation, Mapping) else None
+    found: dict[str, Any] = {}
+    if isinstance(problems, list) and problems:
+        found["network_problems"] = "; ".join(clean(str(problem)) for problem in problems)
+    measured, marks = network.get("measured"), network.get("marks")
+    if not isinstance(measured, Mapping) or not isinstance(marks, list):
+        return found
+    for column, key in (("network_latency_s", "latency_s"), ("network_bandwidth", "ring_bandwidth")):
+        if _is_number(measured.get(key)):
+            found[column] = float(measured[key])
+    return found | {
+        "network_off": "latency" in marks or "bandwidth" in marks,
+        "network_cpu_limited": "cpu" in marks,
+    }
+
+
+def remarks(runs: pd.DataFrame) -> list[str]:
+    """What of the networks of some runs could not be emulated; runs that are not done have no figures in a table.
+
+    Args:
+        runs: `Report.runs`.
+    """
+    done = runs[(runs["status"] == rundir.DONE) & runs["network_problems"].notna()]
+    said = []
+    for problems, found in done.groupby("network_problems", sort=False):
+        names = list(dict.fromkeys(settings(found["network"]))) if "network" in found else []
+        said.append(f"network={listed(names) or '?'} ({counted(len(found), 'run')}): {problems}")
+    return said
+
+
+def shown(latency: Any, bandwidth: Any) -> str:
+    """`215us one way, 941mbit/s`; empty where nothing was measured."""
+    if not setting(latency) or not setting(bandwidth):
+        return ""
+    return f"{shown_time(latency)} one way, {shown_bandwidth(bandwidth)}/s"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300

@@ -1,0 +1,171 @@
+"""Run directories as DataFrames.
+
+Nothing that a run left behind makes this fail: what cannot be read is listed in `Report.left_out`
+with the reason, and the rest is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gradsweep import planned_runs
+from gradsweep import run_directory as rundir
+from reports.reading import incremental
+from reports.reading.columns import EPOCH_COLUMNS, PROFILE_COLUMNS, RUN_COLUMNS, STEP_COLUMNS, counts, frame_of_runs
+from reports.reading.find_runs import is_sweep, run_names, sweep_name, sweeps
+from reports.reading.run_files import Files, LeftOut
+from reports.reading.text import clean
+
+__all__ = ["RUN_COLUMNS", "LeftOut", "Report", "is_sweep", "load", "sweep_name", "sweeps"]
+
+
+class Report:
+    """What the runs of some sweeps left behind.
+
+    What was read is kept beside the sweep's other reports for the next time (`reports.reading.cache`).
+
+    Attributes:
+        sweeps: the sweep directories.
+        runs: one row per run: `RUN_COLUMNS`, then every key of the configs in dotted form, named as
+            it is typed (`workers`, `optimizer.lr`, `compressor` for `compressor.name`); a key that
+            is called like one of `RUN_COLUMNS` is prefixed with `config.`.
+        left_out: what could not be read so far.
+    """
+
+    def __init__(self, sweeps: Sequence[Path]) -> None:
+        self.sweeps = tuple(dict.fromkeys(sweeps))
+        self.left_out: list[LeftOut] = []
+        self._told: set[LeftOut] = set()
+        self.runs = frame_of_runs([row for sweep in self.sweeps for row in self._rows(sweep)])
+
+    @functools.cached_property
+    def epochs(self) -> pd.DataFrame:
+        """One row per evaluation: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `gradsweep.run_directory`
+        for epochs.csv."""
+        return self._series(incremental.EPOCHS, EPOCH_COLUMNS)
+
+    @functools.cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row per optimizer step: `columns.STEP_COLUMNS`, which are `sweep`, `run` and
+        `gradsweep.run_directory.STEP_COLUMNS`.
+
+        As large as the files of all runs: 10,000 runs of 1,000 steps are 2 GB. See `profile`.
+        """
+        return self._series(incremental.STEPS, STEP_COLUMNS)
+
+    @functools.cached_property
+    def profile(self) -> pd.DataFrame:
+        """`steps` in few rows, for plots: each run's in at most `profiles.BINS` (100) bins of consecutive steps.
+
+        `columns.PROFILE_COLUMNS`: as in `steps`, but `samples` is `float64`. `step`, `epoch` and `time_s` are those
+        at the end of a bin, all else is the mean over its steps, of those that have a value.
+        """
+        return self._series(incremental.PROFILE, PROFILE_COLUMNS)
+
+    def merged(self) -> Report:
+        """This report with one run of each config: `Report([A, B]).merged()` puts sweeps together.
+
+        Of runs with one signature, of one sweep or of several, the one counts that is done, of several that are done
+        the one that ended last; where none is done, the one that ended last. The others are in `left_out`, with the
+        directory of the one that counts. `runs`, `epochs`, `steps` and `profile` are of the runs that count, in the
+        order of the sweeps.
+        """
+        runs = self.runs
+        if not runs["signature"].duplicated().any():
+            return self
+        # What names a run is the beginning of its signature, which two configs of different sweeps may share.
+        same = ["signature", *(column for column in runs if column not in RUN_COLUMNS)]
+        rank = pd.DataFrame({"done": (runs["status"] == rundir.DONE).fillna(False), "ended": runs["ended"]})
+        best = rank.sort_values(["done", "ended"], na_position="first", kind="stable").index
+        group = runs.groupby(same, dropna=False, sort=False).ngroup()
+        chosen = group.loc[best].drop_duplicates(keep="last")
+        counting = dict(zip(chosen, runs["directory"][chosen.index], strict=True))
+        merged = Report(())
+        merged.sweeps = self.sweeps
+        for entry in self.left_out:
+            merged._leave_out(entry)
+        merged.runs = runs.loc[sorted(chosen.index)].reset_index(drop=True)
+        for place in runs.index.difference(chosen.index):
+            reason = f"the same config as {counting[group[place]]}, which counts"
+            merged._leave_out(LeftOut(Path(runs["directory"][place]), reason))
+        return merged
+
+    def info(self, sweep: Path) -> dict[str, Any]:
+        """The content of a sweep's sweep.yaml; empty where there is none."""
+        files = Files(sweep)
+        info = files.yaml(rundir.SWEEP)
+        for entry in files.left_out:
+            self._leave_out(entry)
+        return info
+
+    def _rows(self, sweep: Path) -> list[Mapping[str, Any]]:
+        names, left_out = run_names(sweep)
+        for entry in left_out:
+            self._leave_out(entry)
+        found = incremental.rows_of_runs(sweep, names, self._leave_out)
+        there = {*names, *(row["signature"] for row in found if row is not None)}
+        if flaw := planned_runs.flaw(sweep):
+            self._leave_out(LeftOut(sweep / planned_runs.FILE, flaw))
+        for missing in planned_runs.missing(sweep, there):
+            self._leave_out(LeftOut(sweep / rundir.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
+        place, name = os.fspath(sweep / rundir.RUNS), sweep_name(sweep)
+        return [
+            {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **row}
+            for run, row in zip(names, found, strict=True)
+            if row is not None
+        ]
+
+    def _series(self, series: incremental.Series, columns: Mapping[str, str]) -> pd.DataFrame:
+        by_sweep: dict[str, list[int]] = {}
+        for place, directory in enumerate(self.runs["directory"]):
+            by_sweep.setdefault(os.path.dirname(os.path.dirname(directory)), []).append(place)
+        parts = []
+        for sweep, of_sweep in by_sweep.items():
+            runs = self.runs.iloc[of_sweep]
+            names = [os.path.basename(directory) for directory in runs["directory"]]
+            settled = {name for name, status in zip(names, runs["status"], strict=True) if status != rundir.RUNNING}
+            found, values = incremental.series_of_runs(series, Path(sweep), names, settled, self._leave_out)
+            parts.append([np.array(of_sweep)[found], *values])
+            last = np.zeros(len(runs))
+            np.maximum.at(last, found, values[series.table.columns.index(series.table.key)])
+            self._leave_out_lost(series, runs, last)
+        nothing = [np.empty(0, int), *([np.empty(0)] * len(series.table.columns))]
+        places, *values = (np.concatenate(each) for each in zip(*(parts or [nothing]), strict=True))
+        frame = pd.DataFrame(dict(zip(series.table.columns, values, strict=True)))
+        for position, column in enumerate(("sweep", "run")):
+            frame.insert(position, column, self.runs[column].astype("category").array.take(places))
+        return frame.assign(**{name: counts(frame[name]) for name, dtype in columns.items() if dtype == "Int64"})
+
+    def _leave_out_lost(self, series: incremental.Series, runs: pd.DataFrame, last: np.ndarray) -> None:
+        """Note which files end before the step or epoch that the result of their run names, unless noted already.
+
+        Args:
+            series: which of the files of a run.
+            runs: rows of `self.runs`.
+            last: of each, the last step or epoch that its file has; 0 where it has none.
+        """
+        noted = {entry.path for entry in self.left_out}
+        key = series.table.key
+        counts = runs[f"{key}s_done"].fillna(0)
+        for directory, status, count, reached in zip(runs["directory"], runs["status"], counts, last, strict=True):
+            path = Path(directory) / series.table.name
+            if reached < count and path not in noted and (not reached or status == rundir.DONE):
+                rows = f"no rows after {key} {reached:.0f}" if reached else "no rows"
+                self._leave_out(LeftOut(path, f"{rows}, though {key} {count} was reached"))
+
+    def _leave_out(self, entry: LeftOut) -> None:
+        if entry not in self._told:
+            self._told.add(entry)
+            self.left_out.append(entry)
+
+
+def load(*paths: str | os.PathLike[str]) -> Report:
+    """See `reports.load`."""
+    return Report(sweeps(*map(Path, paths)))

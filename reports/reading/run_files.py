@@ -1,0 +1,126 @@
+"""Reading what a run left behind, whatever is in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from gradsweep import files
+from gradsweep import run_directory as rundir
+from reports.reading import configs
+from reports.reading.text import clean
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of the last change in nanoseconds of a file: one that is written to gets another."""
+NO_FILE: Stamp = (-1, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """Something that a report does not contain, and why."""
+
+    path: Path
+    reason: str
+
+
+class Files:
+    """The files of one directory.
+
+    Attributes:
+        stamps: of each file that was looked at, from before it was read, by its path in the directory.
+        left_out: what could not be read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.stamps: dict[str, Stamp] = {}
+        self.left_out: list[LeftOut] = []
+
+    def exists(self, name: str) -> bool:
+        return self._stamp(name) != NO_FILE
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None where there is none, or it cannot be read."""
+        self._stamp(name)
+        try:
+            return files.read_bytes(os.path.join(self.directory, name))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.leave_out(name, error)
+            return None
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """The object that a JSON file holds; None where there is no file, or it holds none."""
+        data = self.read(name)
+        if data is None:
+            return None
+        try:
+            value = json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            self.leave_out(name, "not a JSON object")
+            return None
+        return value if self._known(name, value) else None
+
+    def config(self, known: configs.Configs) -> configs.Config | None:
+        """Return what config.yaml says; None where it cannot be used."""
+        data = self.read(rundir.CONFIG)
+        if data is None:
+            if not self.left_out:
+                self.leave_out("", f"no {rundir.CONFIG}")
+            return None
+        try:
+            config = known.read(data)
+        except ValueError as error:
+            self.leave_out(rundir.CONFIG, error)
+            return None
+        if not config.keys:
+            self.leave_out(rundir.CONFIG, "says nothing about what is computed")
+        return config if config.keys and self._known(rundir.CONFIG, config.keys) else None
+
+    def yaml(self, name: str) -> dict[str, Any]:
+        """The content of a YAML file; empty where there is none that can be used."""
+        data = self.read(name)
+        try:
+            value = {} if data is None else configs.load(data)
+        except ValueError as error:
+            self.leave_out(name, error)
+            return {}
+        return value if self._known(name, value) else {}
+
+    def leave_out(self, name: str, reason: Exception | str) -> None:
+        """Note why a file, or where `name` is empty the directory, is not used."""
+        self.left_out.append(LeftOut(self.directory / name, reason_of(reason)))
+
+    def _stamp(self, name: str) -> Stamp:
+        self.stamps[name] = found = stamp(os.path.join(self.directory, name))
+        return found
+
+    def _known(self, name: str, value: dict[str, Any]) -> bool:
+        version = value.get("format")
+        if isinstance(version, int) and version > rundir.FORMAT:
+            self.leave_out(name, f"format {version} is newer than this program, which knows {rundir.FORMAT}")
+            return False
+        return True
+
+
+def stamp(path: str) -> Stamp:
+    """The stamp of a file; NO_FILE where there is none, or nobody may know."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return NO_FILE
+    return found.st_size, found.st_mtime_ns
+
+
+def reason_of(error: Exception | str) -> str:
+    """One line, without the path, which is told beside it."""
+    if isinstance(error, str):
+        return error
+    text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return clean(" ".join(text.split()))

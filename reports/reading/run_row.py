@@ -1,0 +1,163 @@
+"""What is known of one run, from its own files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradsweep import run_directory as rundir
+from gradsweep import timed_steps
+from reports.reading import csv_rows, machines, networks
+from reports.reading.columns import RUN_COLUMNS
+from reports.reading.configs import Configs
+from reports.reading.run_files import NO_FILE, Files
+from reports.reading.text import clean
+
+_WARMUP_STEPS = 10  # where the config does not say
+
+
+def row(files: Files, configs: Configs) -> dict[str, Any] | None:
+    """A row of `Report.runs`, but for `sweep`, `run` and `directory`; None where there is no config that can be read.
+
+    Only numbers, truth values, texts and None are in it.
+    """
+    config = files.config(configs)
+    if config is None:
+        return None
+    keys = config.keys
+    state = files.json(rundir.STATE) or {}
+    known = state.get("signature")
+    if isinstance(known, str) and not config.signature.startswith(known):
+        digits = rundir.SIGNATURE_DIGITS
+        files.leave_out(rundir.CONFIG, f"cut or changed: of {config.signature[:digits]}, the run is {known[:digits]}")
+        return None
+    results = _results(files, state, keys.get("warmup_steps"))
+    if files.stamps[rundir.STATE] == NO_FILE and not files.exists(rundir.CONFIG):
+        files.leave_out("", "was removed while it was read")
+        return None
+    return {**results, **keys}
+
+
+def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, Any]:
+    run = rundir.Run(files.directory)
+    attempts = [attempt for attempt in _sequence(state.get("attempts")) if isinstance(attempt, Mapping)]
+    result = files.json(rundir.RESULT)
+    status = _word(state.get("status")) or rundir.PENDING
+    if result and status in (rundir.PENDING, rundir.RUNNING):
+        # The ranks finished, but who watches them was ended before noting it.
+        status = _word(result.get("status")) or rundir.DONE
+    if status in rundir.RESULTS and not files.exists(rundir.RESULT):
+        files.leave_out(rundir.RESULT, f"missing, though the run is {status}")
+    warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
+    measured = _from_result(result, warmup) if result else _from_rows(files, warmup)
+    measured |= _few(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
+    hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
+    return {
+        "signature": clean(_signature(run, state)),
+        "status": status,
+        "reason": _word(state.get("reason")) or _word((result or {}).get("reason")),
+        "attempts": len(attempts),
+        "oversubscribed": state.get("oversubscribed") is True,
+        "shared_cores": state.get("shared_cores") is True,
+        "hosts": ",".join(filter(None, map(_word, hosts))) or None,
+        **measured,
+        **machines.columns_of(_records(files, run, attempts, result)),
+        **networks.columns_of((result or {}).get("network")),
+        "started": _word(attempts[0].get("started")) if attempts else None,
+        "ended": _word(attempts[-1].get("ended")) if attempts else None,
+    }
+
+
+def _signature(run: rundir.Run, state: Mapping[str, Any]) -> str:
+    """As its name ends, unless it is a copy under another name."""
+    known = state.get("signature")
+    is_another = isinstance(known, str) and not known.startswith(run.signature)
+    return str(known)[: rundir.SIGNATURE_DIGITS] if is_another else run.signature
+
+
+def _records(
+    files: Files, run: rundir.Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None
+) -> list[Mapping[str, Any]]:
+    """Where a run was made, by the attempts that its figures come from."""
+    numbers = rundir.contributors(run, attempts, result)
+    for attempt in attempts:
+        files.exists(f"attempt-{attempt.get('number')}/{rundir.PROVENANCE}")  # those that are not there may come
+    found = [files.json(f"attempt-{number}/{rundir.PROVENANCE}") for number in numbers]
+    return [record for record in found if record is not None]
+
+
+def _few(steps: float, rate: float) -> dict[str, Any]:
+    """Whether a throughput is of few steps; nothing is said where there is none."""
+    return {"few_steps": steps < timed_steps.FEW} if math.isfinite(steps) and math.isfinite(rate) else {}
+
+
+def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
+    renamed = {"steps_done": "steps", "epochs_done": "epochs"}
+    values = {column: _number(result.get(renamed.get(column, column))) for column in _NUMERIC}
+    phases = result.get("phases_s")
+    phases = phases if isinstance(phases, Mapping) else {}
+    values |= {f"{phase}_s": _number(phases.get(phase)) for phase in rundir.PHASES}
+    values["timed_steps"] = _number(timed_steps.steps(result, warmup))
+    return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
+
+
+def _from_rows(files: Files, warmup: int) -> dict[str, Any]:
+    """What is known of a run that was ended before it could write its result."""
+    measured: dict[str, Any] = {}
+    epochs = _table(files, csv_rows.EPOCHS)
+    if len(epochs["epoch"]):
+        measured |= {
+            "epochs_done": epochs["epoch"][-1],
+            "accuracy": epochs["test_accuracy"][-1],
+            "best_accuracy": np.fmax.reduce(epochs["test_accuracy"]),
+            "loss": epochs["test_loss"][-1],
+            "train_loss": epochs["train_loss"][-1],
+            "evaluate_s": np.nansum(epochs["evaluate_s"]),
+            "local_accuracy": epochs["local_test_accuracy"][-1],
+            "local_accuracy_least": epochs["local_test_accuracy_least"][-1],
+            "consensus_distance": epochs["consensus_distance"][-1],
+        }
+    steps = _table(files, csv_rows.STEPS)
+    if count := len(steps["step"]):
+        first = warmup if count > warmup else 0
+        means = {name: csv_rows.mean(steps[name][first:]) for name in ("samples", "step_s", *_PHASES)}
+        rate = 1 / means["step_s"] if means["step_s"] else math.nan
+        measured |= {
+            "steps_done": steps["step"][-1],
+            "timed_steps": timed_steps.after_warmup(count, warmup),
+            "time_s": steps["time_s"][-1],
+            "iterations_per_second": rate,
+            "samples_per_second": means["samples"] * rate,
+            **{name: means[name] for name in ("step_s", *_PHASES)},
+            **{name: csv_rows.mean(steps[name]) for name in _SIZES},
+        }
+    return {name: float(value) for name, value in measured.items()}
+
+
+_PHASES = tuple(f"{phase}_s" for phase in rundir.PHASES)
+_SIZES = ("payload_bytes", "sent_bytes", "compression_ratio", "compression_error")
+_NUMERIC = [column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and column != "attempts"]
+
+
+def _table(files: Files, table: csv_rows.Table) -> dict[str, np.ndarray]:
+    files.exists(table.name)  # notes what it is read from
+    values, problem = csv_rows.read(files.directory / table.name, table)
+    if problem is not None:
+        files.leave_out(table.name, problem)
+    return dict(zip(table.columns, values, strict=True))
+
+
+def _number(value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+    return float(value) if is_number else math.nan
+
+
+def _word(value: Any) -> str | None:
+    return None if value is None else clean(str(value)) or None
+
+
+def _sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

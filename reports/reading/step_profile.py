@@ -1,0 +1,37 @@
+"""A long series of steps as few rows: what plots of it are drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradsweep import run_directory as rundir
+
+BINS = 100  # at most, of a run
+ENDS = ("step", "epoch", "time_s")
+"""Columns that tell where a bin ends; all others are means over the steps in it."""
+
+_ENDS = [rundir.STEP_COLUMNS.index(name) for name in ENDS]
+
+
+def profile(steps: np.ndarray) -> np.ndarray:
+    """The steps of a run averaged in at most BINS bins of consecutive ones, which differ by one step at most.
+
+    Args:
+        steps: (`gradsweep.run_directory.STEP_COLUMNS`, steps).
+
+    Returns:
+        (`gradsweep.run_directory.STEP_COLUMNS`, bins): of ENDS the value of the last step of a bin, of all others
+        the mean of those
+        that are known, NaN where none is.
+    """
+    length = steps.shape[1]
+    if not length:
+        return steps
+    count = min(length, BINS)
+    edges = np.arange(count + 1) * length // count
+    unknown = np.isnan(steps)
+    with np.errstate(invalid="ignore"):  # infinite losses, and bins where nothing is known
+        sums = np.add.reduceat(np.where(unknown, 0.0, steps), edges[:-1], axis=1)
+        means = sums / (np.diff(edges) - np.add.reduceat(unknown, edges[:-1], axis=1, dtype=np.int64))
+    means[_ENDS] = steps[_ENDS][:, edges[1:] - 1]
+    return means

@@ -1,0 +1,167 @@
+"""The networks that a prediction is for: by name, by bandwidth, or as a probe has found them."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsweep import units
+from gradsweep.run_directory import UsageError, bad_value, read_json
+
+PAYLOAD_SHARE = 1448 / 1514
+"""Of an Ethernet frame with its header, what TCP over IP leaves for a message (MTU 1500, time stamps)."""
+
+LOWEST_BIT_S, HIGHEST_BIT_S = 10e3, 1e13
+LONGEST_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Links between hosts, all alike.
+
+    Attributes:
+        name: what tables call them.
+        alpha: s, one way of a short message.
+        beta: s a byte of payload.
+    """
+
+    name: str
+    alpha: float
+    beta: float
+
+    @property
+    def bandwidth(self) -> float:
+        """Bit/s of payload; 0 where a byte costs nothing."""
+        return 8 / self.beta if self.beta else 0.0
+
+
+MEMORY = Links("none", 0.0, 0.0)
+"""No network: what MPI's own work costs is all."""
+
+NOMINAL: Mapping[str, tuple[float, float, float]] = {
+    "infiniband": (200e9, 1.5e-6, 0.97),
+    "ethernet_1g": (1e9, 200e-6, PAYLOAD_SHARE),
+    "ethernet_10g": (10e9, 50e-6, PAYLOAD_SHARE),
+    "wan_100m": (100e6, 10e-3, PAYLOAD_SHARE),
+}
+"""Bit/s, one-way s, and the share of the payload. infiniband is HDR; the others are those of conf/network."""
+
+_LATENCIES = ((25e9, 10e-6), (5e9, 30e-6), (0.0, 50e-6))
+"""One-way s of MPI over TCP in one building, by the least bit/s for which it is meant: of 100gbit 10 us."""
+
+
+def nominal(word: str, latency: float | None = None) -> Links:
+    """The links that a name of `NOMINAL` or a bandwidth such as `10gbit` stands for.
+
+    Args:
+        latency: one-way s, instead of what such links are taken to have.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if word in NOMINAL:
+        rate, usual, share = NOMINAL[word]
+    else:
+        found = units.bits_per_second(word)
+        if found is None or not LOWEST_BIT_S <= found <= HIGHEST_BIT_S:
+            raise bad_value(
+                "--network", word, f"{', '.join(NOMINAL)}, or a bandwidth with its unit, from 10kbit to 10tbit: 25gbit"
+            )
+        rate, share = found, PAYLOAD_SHARE
+        usual = next(time for least, time in _LATENCIES if rate >= least)
+    return Links(word, usual if latency is None else latency, 8 / (rate * share))
+
+
+def asked(words: str, latency: str | None, probe: Path | None) -> list[Links]:
+    """The links of a command line, each once, those of a probe first.
+
+    Raises:
+        UsageError: a word is no network, or the latency is none, or the probe cannot be read.
+    """
+    one_way = None if latency is None else units.seconds(latency)
+    if latency is not None and (one_way is None or one_way > LONGEST_S):
+        raise bad_value("--latency", latency, "a one-way time with its unit, from 0s to 1s: 50us")
+    found = [] if probe is None else [probed(probe)]
+    return [*found, *(nominal(word, one_way) for word in dict.fromkeys(filter(None, words.split(","))))]
+
+
+def probed(path: Path) -> Links:
+    """The links that `python -m sweep probe` has measured.
+
+    Raises:
+        UsageError: the file holds no measurement of links.
+    """
+    content = read_json(path) or {}
+    links = measured(content, f"probe ({_name(content)})")
+    if links is None:
+        raise UsageError(f"--probe {path}: no latency and bandwidth in it; valid is a network.json of a probe or a run")
+    return links
+
+
+def _name(content: Mapping[str, Any]) -> str:
+    section = content.get("network")
+    return str(section.get("name", "real")) if isinstance(section, Mapping) else "real"
+
+
+def measured(content: Mapping[str, Any], name: str, figures_of: str = "measured") -> Links | None:
+    """The links in the content of a network.json; None where it holds none.
+
+    The bandwidth is that of a ring, in which all hosts send at once, as in training.
+
+    Args:
+        figures_of: `expected` for what they should be.
+    """
+    figures = content.get(figures_of)
+    if not isinstance(figures, Mapping):
+        return None
+    rates = [figures.get(key) for key in ("ring_bandwidth", "bandwidth")]
+    rate = next((value for value in rates if _is_positive(value)), None)
+    latency = figures.get("latency_s")
+    return Links(name, float(latency), 8 / float(rate)) if rate and _is_positive(latency) else None  # type: ignore[arg-type]
+
+
+def median(name: str, links: Sequence[Links]) -> Links:
+    """Of latencies and of bandwidths; there is at least one."""
+    return Links(name, statistics.median(one.alpha for one in links), statistics.median(one.beta for one in links))
+
+
+def same_latency(one: float, other: float) -> bool:
+    """Whether two one-way times differ by 10 % at the most."""
+    return abs(one - other) <= 0.1 * max(one, other)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+LARGEST = 2**20  # workers
+
+
+def workers(typed: str) -> list[int]:
+    """The numbers of workers that are typed as `2..1024` (its powers of two, and both ends) or `2,4,96`, ascending.
+
+    Raises:
+        UsageError: there are none, or one is below 1 or above 2^20.
+    """
+    found: set[int] = set()
+    for word in typed.split(","):
+        ends = word.split("..")
+        if not all(end.isdecimal() and 1 <= int(end) <= LARGEST for end in ends) or len(ends) > 2:
+            raise bad_value("--workers", typed, f"numbers from 1 to {LARGEST}, such as 2..1024 or 2,4,96")
+        low, high = int(ends[0]), int(ends[-1])
+        if low > high:
+            raise bad_value("--workers", typed, "a range that goes up, such as 2..1024")
+        found |= {low, high, *(2**power for power in range(21) if low <= 2**power <= high)}
+    return sorted(found)
+
+
+def shown(links: Sequence[Links]) -> list[str]:
+    """Each network with its figures, for a note."""
+    return [
+        f"{one.name}: {units.shown_bandwidth(one.bandwidth)} of payload, {units.shown_time(one.alpha)} one way"
+        for one in links
+        if one.beta
+    ]

@@ -1,0 +1,67 @@
+"""What runs do not carry, in words: which other ones would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reports.reading.text import setting
+from reports.scaling.measured.run_labels import Row, groups
+from reports.scaling.measured.traffic import Traffic
+
+if TYPE_CHECKING:
+    from reports.scaling.measured.parts import Cell
+
+GROWING = frozenset({"exponential", "hypercube"})
+"""Topologies in which a worker has lg W neighbours."""
+_ALIKE = frozenset({"complete", "ring", "one_peer_exponential", "random_regular"})
+"""Topologies in which it has as many with any number of workers, or all."""
+
+
+def listed(counts: Sequence[int]) -> str:
+    return ",".join(map(str, counts))
+
+
+def too_few(cells: Sequence[Cell]) -> str:
+    """Why these cells of a method do not tell of other numbers of workers, and what to run; nothing where they do."""
+    if not cells:
+        return "the phases of its runs were not measured"
+    fair = sorted({cell.workers for cell in cells if cell.is_fair and cell.workers > 1})
+    if len(fair) > 1:
+        return ""
+    limited = sorted({cell.workers for cell in cells if not cell.is_fair})
+    said = f"measured with workers={listed(fair)} only" if fair else "measured with one worker only"
+    if limited:
+        said = f"with workers={listed(limited)} the CPUs were the limit, not the network" + (
+            f"; {said}" if fair else ""
+        )
+    where = " on a slower network or more cores" if limited else ""
+    return f"{said}; run it with workers={listed(_others(fair))} too{where}"
+
+
+def _others(there: Sequence[int]) -> list[int]:
+    return [count for count in (2, 4, 8) if count not in there]
+
+
+def with_others(command: str, there: Sequence[int]) -> str:
+    """The command for other numbers of workers."""
+    others = f"workers={listed(_others(there))}"
+    if "multirun.py" not in command:
+        return f"the sweep once more with {others}"
+    words = [word for word in command.split() if not word.lstrip("+").startswith("workers=")]
+    return f"`{' '.join([*words, others])}`"
+
+
+def of_graphs(rows: Sequence[Row], traffic: Mapping[tuple[str, str], Traffic]) -> list[str]:
+    """A line for each graph in which the number of neighbours may be another one with other workers."""
+    found = []
+    for (workload, method, topology), _ in groups(
+        [{**row, "topology": setting(row.get("topology"))} for row in rows], "workload", "method", "topology"
+    ).items():
+        one = traffic.get((workload, method))
+        if one is not None and one.pattern == "gossip" and topology not in _ALIKE | GROWING:
+            found.append(
+                f"{method}: {topology} counts with {max(1, round(one.degree))} neighbours whatever the workers, as in "
+                "the runs with most of them"
+            )
+    return list(dict.fromkeys(found))

@@ -1,0 +1,43 @@
+"""What runs have recorded of their messages: the calls of a step, and into which parts a gradient was cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsweep import run_directory as rundir
+from reports.reading.text import setting
+from reports.scaling.measured.run_labels import Row
+from reports.scaling.measured.traffic import Gradient
+
+
+def calls(group: Sequence[Row]) -> tuple[dict[str, float] | None, dict[str, float]]:
+    """How many calls a step has, by kind, and those that leave early: of the first run that has counted them."""
+    for row in group:
+        result = rundir.Run(Path(row["directory"])).result() or {}
+        if isinstance(found := result.get("collectives_per_step"), Mapping):
+            early = result.get("early_collectives_per_step")
+            return _numbers(found) or None, _numbers(early) if isinstance(early, Mapping) else {}
+    return None, {}
+
+
+def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
+    return {str(kind): count for kind, value in found.items() if (count := number(value)) > 0}
+
+
+def gradient(run: Row) -> Gradient:
+    """Bytes of a run's gradient and of its units."""
+    size = 4 * number(run.get("parameters"))
+    bucket = number(run.get("exchange.bucket_mib")) * 2**20
+    return Gradient(size, {"bucket": bucket, "model": size}.get(setting(run.get("exchange.granularity")), 0.0))
+
+
+def number(value: Any) -> float:
+    """A number; 0 for what is none."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return found if math.isfinite(found) else 0.0

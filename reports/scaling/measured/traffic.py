@@ -1,0 +1,300 @@
+"""What the exchange of a step sends, with any number of workers: found in the bytes that runs have counted.
+
+The exchanges are described in trainers/lanes: what the network can add goes through allreduce, the rest to all by
+allgather, both in parts of some MiB. How many calls that is runs have counted (`collectives_per_step` of result.json);
+of runs of versions that had not, it is estimated. Which share of a method's payload goes where follows from the bytes
+that a worker has sent for a payload of so many: 2 (W - 1) / W for one that is summed, W - 1 for one that is gathered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+from reports.scaling.measured import collectives
+from reports.scaling.measured.collectives import COLLECTIVES, DEFAULTS
+
+PART = 1.5 * 2**20
+"""Bytes of a usual part of a message of layers: one leaves when it may have 1 MiB, and sums are cut after 2 MiB. Only
+runs that have not counted their calls are taken to have such parts, and those of the next two constants."""
+DENSE_PART = 3 * 2**20
+"""Bytes of the gradient in a part, where a payload may be as long as the gradient, so that a large layer is one."""
+SEGMENT = 2**21
+"""Bytes of a sum, where units are longer than that."""
+
+EAGER = 2**16
+"""Bytes above which Open MPI's TCP asks before it sends: request, answer and data are three messages one way."""
+RENDEZVOUS = 3
+
+DENSE_BOUNDS = frozenset({"adaptive_threshold", "gaussiank", "none", "redsync_threshold", "sidco", "svd", "thresholdv"})
+"""Compressors whose payloads may be as long as the gradient, which counts for when a part leaves."""
+SUMMED = frozenset({"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd", "powersgd", "batched_powersgd"})
+"""Compressors whose payloads the network adds where `exchange` is auto: asked for runs of two workers only, whose bytes
+do not tell."""
+SIZED = frozenset(
+    {"adaptive_threshold", "atomo", "dgc", "gaussiank", "qsvd", "redsync_threshold", "redsync_trimmed", "sidco", "svd"}
+    | {"thresholdv", "topk"}
+)
+"""Compressors whose payloads have a size that depends on the data, so that sizes travel first."""
+AGREEING = frozenset({"intsgd"})
+"""Compressors for which the workers sum a few numbers before they encode."""
+ROUNDS = {"powersgd": 2, "batched_powersgd": 2}
+"""Sums one after another, where they are more than one."""
+
+_MATCHES = 0.05  # relative difference up to which two amounts of bytes are the same
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """What a step asks of the network.
+
+    Attributes:
+        latencies: times that it waits for the one-way latency.
+        messages: that a worker sends on the critical path.
+        bytes: in these messages.
+    """
+
+    latencies: float = 0.0
+    messages: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """`calls` times a collective of `bytes` (what they are says reports.scaling.measured.collectives) among
+    `workers`."""
+
+    collective: str
+    bytes: float
+    calls: float
+    workers: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """The messages of a step of one method.
+
+    Attributes:
+        pattern: `lanes`, `sharded`, `gossip`, or `swaps` between pairs of workers, lg W times.
+        summed, gathered: bytes of a worker's payload that go through allreduce, and that every worker gets. With
+            `sharded` and `gossip`, and of one swap, `gathered` is the whole message.
+        answered: with `sharded`, bytes of the means of all shards.
+        sums, gathers: calls one after another into which `summed` and `gathered` are divided, with `lanes`.
+        rounds: of the sums, those that wait for what the one before has brought.
+        sizes: tables of the sizes of payloads that travel first.
+        agreements: sums of a few numbers before all else.
+        early: of the sums and gathers, those that leave while backward goes on, if the exchange overlaps with it: none
+            of rounds, swaps, shards, and of what waits for an agreement.
+        degree: neighbours in a gossip; 0: all others.
+        every: steps from one exchange to the next.
+        grows: lg W neighbours in a gossip, whatever `degree` says.
+    """
+
+    pattern: str
+    summed: float = 0.0
+    gathered: float = 0.0
+    answered: float = 0.0
+    sums: float = 1.0
+    gathers: float = 1.0
+    rounds: int = 1
+    sizes: float = 0.0
+    agreements: float = 0.0
+    early: float = 0.0
+    degree: float = 0.0
+    every: int = 1
+    grows: bool = False
+
+    @property
+    def early_share(self) -> float:
+        """How much of an exchange can be hidden, where it overlaps: of a gossip all, since its message is complete
+        before the work begins (trainers/gossip), else what leaves while backward goes on."""
+        if self.pattern == "gossip":
+            return 1.0
+        parts = (self.sums if self.summed else 0.0) + (self.gathers if self.gathered else 0.0)
+        return min(1.0, self.early / parts) if self.pattern == "lanes" and parts else 0.0
+
+    def beside(self, work: float, encode: float) -> float:
+        """Seconds of `work` and of encoding that go on while messages travel: from the first early part on."""
+        return work if self.pattern == "gossip" else (work + encode) * self.early / (self.early + 1)
+
+    def payloads(self, workers: int) -> int:
+        """How many payloads a worker decodes."""
+        if self.pattern == "lanes":
+            return workers if self.gathered else 1
+        if self.pattern == "gossip":
+            return 1 + self._degree(workers)
+        return max(1, math.ceil(math.log2(workers))) if self.pattern == "swaps" else 1
+
+    def messages(self, workers: int) -> list[Message]:
+        """What an exchange of a step sends, in this order."""
+        found = [Message("allreduce", 256.0, self.agreements, workers)] if self.agreements else []
+        if self.pattern == "sharded":
+            tables = [Message("alltoall", 256.0, 1, workers), Message("allgather", 64.0, 1, workers)]
+            found += tables if self.sizes else []
+            return [
+                *found,
+                Message("alltoall", self.gathered, 1, workers),
+                Message("allgather", self.answered / workers, 1, workers),
+            ]
+        if self.pattern == "gossip":
+            return [*found, Message("gossip", self.gathered, 1, 1 + self._degree(workers))]
+        if self.pattern == "swaps":
+            beyond = 2 if workers & (workers - 1) else 0
+            return [*found, Message("gossip", self.gathered, workers.bit_length() - 1 + beyond, 2)]
+        if self.summed:
+            found.append(Message("allreduce", self.summed / self.sums, self.sums, workers))
+        if self.sizes:
+            found.append(Message("allgather", 64.0, self.sizes, workers))
+        if self.gathered:
+            found.append(Message("allgather", self.gathered / self.gathers, self.gathers, workers))
+        return found
+
+    @functools.lru_cache(maxsize=65536)  # noqa: B019 - of a frozen dataclass: what is kept is little and the same
+    def demand(self, workers: int, alpha: float | None = None, beta: float = 0.0) -> Demand:
+        """What a step asks of the network, on average over `every` steps.
+
+        Args:
+            alpha, beta: of links for which each collective takes its fastest algorithm; without, it takes that of
+                our runs: a ring, and recursive doubling for sums of fewer floats than workers, as in Open MPI.
+        """
+        if workers < 2:
+            return Demand()
+        total = [0.0, 0.0, 0.0]
+        for message in self.messages(workers):
+            names = _own_algorithm(message) if alpha is None else list(COLLECTIVES[message.collective])
+            found = [_of_call(message, name) for name in names]
+            best = min(found, key=lambda one: (alpha or 0.0) * one.latencies + beta * one.bytes)
+            values = (best.latencies, best.messages, best.bytes)
+            total = [had + message.calls * value for had, value in zip(total, values, strict=True)]
+        return Demand(*(value / self.every for value in total))
+
+    def _degree(self, workers: int) -> int:
+        degree = (workers - 1).bit_length() if self.grows else round(self.degree)
+        return min(workers - 1, degree or workers - 1)
+
+
+def _own_algorithm(message: Message) -> list[str]:
+    is_short = message.collective == "allreduce" and message.bytes < 4 * message.workers
+    return ["recursive_doubling" if is_short else DEFAULTS[message.collective]]
+
+
+def _of_call(message: Message, algorithm: str) -> Demand:
+    cost = collectives.cost(message.collective, algorithm, message.bytes, message.workers)
+    return Demand(cost.latencies(EAGER, RENDEZVOUS), cost.messages, cost.bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """What runs with one number of workers have counted a step: bytes of one worker, and calls by kind.
+
+    `calls` and `early` are `collectives_per_step` and `early_collectives_per_step` of result.json; None: not counted.
+    """
+
+    workers: int
+    payload: float
+    sent: float
+    calls: Mapping[str, float] | None = None
+    early: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """Bytes of it in fp32, and of a unit that one payload covers; 0: of a layer."""
+
+    bytes: float = 0.0
+    unit: float = 0.0
+
+
+def of_runs(
+    compressor: str,
+    exchange: str,
+    counted: Sequence[Counted],
+    *,
+    degree: float = 0.0,
+    every: int = 1,
+    gradient: Gradient = Gradient(),  # noqa: B008 - it cannot be changed
+) -> Traffic | str:
+    """The traffic of a method, from what its runs have counted; or why it is not modelled, in words.
+
+    Args:
+        exchange: its name in the config; `auto` may be any of the first three.
+        counted: by ascending number of workers; those with most of them tell most.
+        degree: neighbours of a worker, where it gossips; `every`: steps from one exchange to the next.
+        gradient: tells how many calls there are of runs that have not counted them.
+    """
+    if exchange in ("hierarchical", "parameter_server"):
+        return f"exchange={exchange} is not in the cost model; the simulator has it"
+    known = [one for one in counted if one.workers > 1 and one.payload > 0]
+    if not known:
+        return "no run of it with two workers or more has sent anything"
+    last = known[-1]
+    w, payload = last.workers, last.payload * every
+    share = (w - 1) / w
+    if exchange == "gossip":
+        return Traffic("gossip", gathered=payload, degree=degree, every=every)
+    if exchange == "sharded":
+        answered = max(0.0, last.sent * every - payload * share) / share
+        sizes = 2.0 * (compressor in SIZED) if last.calls is None else last.calls.get("sizes", 0.0) * every
+        return Traffic("sharded", gathered=payload, answered=answered, sizes=sizes, every=every)
+    ratio = last.sent / last.payload
+    if _is_swapped(last, ratio):
+        return Traffic("swaps", gathered=payload / math.ceil(math.log2(w)), every=every)
+    if last.calls is not None and "allgather" not in last.calls:
+        gathered = 0.0
+    elif last.calls is not None and not {"allreduce", "rounds"} & last.calls.keys():
+        gathered = payload
+    elif w > 2:
+        gathered = payload * min(1.0, max(0.0, (ratio - 2 * share) / (w - 1 - 2 * share)))
+        gathered = payload if gathered > (1 - _MATCHES) * payload else gathered
+        gathered = 0.0 if gathered < _MATCHES * payload else gathered
+    else:
+        is_summed = exchange == "allreduce" or (exchange != "allgather" and compressor in SUMMED)
+        gathered = 0.0 if is_summed else payload
+    traffic = Traffic("lanes", payload - gathered, gathered, every=every)
+    if last.calls is None:
+        return _estimated(traffic, compressor, gradient)
+    return _as_counted(traffic, last.calls, last.early)
+
+
+def _is_swapped(last: Counted, ratio: float) -> bool:
+    """Whether what a worker sends for its payload is the payload, to one partner after another."""
+    if last.calls is None:
+        return last.workers > 3 and abs(ratio - 1) < _MATCHES
+    return "swaps" in last.calls and not {"allreduce", "allgather"} & last.calls.keys()
+
+
+def _as_counted(traffic: Traffic, a_step: Mapping[str, float], early_of_it: Mapping[str, float]) -> Traffic:
+    """With the calls of one exchange."""
+    calls, early = ({kind: n * traffic.every for kind, n in one.items()} for one in (a_step, early_of_it))
+    rounds = calls.get("rounds", 0.0)
+    return dataclasses.replace(
+        traffic,
+        sums=max(1.0, calls.get("allreduce", 0.0) + rounds),
+        gathers=max(1.0, calls.get("allgather", 0.0)),
+        rounds=max(1, round(rounds)),
+        sizes=calls.get("sizes", 0.0),
+        agreements=calls.get("agreement", 0.0),
+        early=early.get("allreduce", 0.0) + early.get("allgather", 0.0),
+    )
+
+
+def _estimated(traffic: Traffic, compressor: str, gradient: Gradient) -> Traffic:
+    """With about as many calls as such an exchange has: of each lane all but the last leave early."""
+    is_dense = compressor in DENSE_BOUNDS and gradient.bytes > 0
+    bound = gradient.bytes if is_dense else traffic.gathered
+    unit = gradient.unit * bound / gradient.bytes if gradient.bytes else 0.0
+    gathers = math.ceil(bound / max(DENSE_PART if is_dense and not unit else PART, unit)) if traffic.gathered else 0
+    sums = math.ceil(traffic.summed / (SEGMENT if unit > SEGMENT else PART))
+    rounds = ROUNDS.get(compressor, 1) if traffic.summed else 1
+    is_late = rounds > 1 or compressor in AGREEING or 0 < gradient.bytes <= gradient.unit
+    return dataclasses.replace(
+        traffic,
+        sums=max(1, sums, rounds),
+        gathers=max(1, gathers),
+        rounds=rounds,
+        sizes=float(gathers) if compressor in SIZED else 0.0,
+        agreements=float(compressor in AGREEING),
+        early=0.0 if is_late else float(max(0, sums - 1) + max(0, gathers - 1)),
+    )

@@ -1,0 +1,178 @@
+"""What follows from predictions: who wins where, at which bandwidths compression pays, what would have to be faster.
+
+All of it is about the time of a step; what a method does to the accuracy is not in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.scaling.measured.links import PAYLOAD_SHARE, Links
+from reports.scaling.model.predict import Prediction, Predictor
+
+BASELINE = "none"
+SLOWEST_BIT_S, FASTEST_BIT_S = 1e6, 1e12
+
+Key = tuple[str, str, int]
+
+
+def winners(predictions: Sequence[Prediction]) -> dict[Key, Prediction]:
+    """By workload, network and workers, the prediction of the fastest method."""
+    found: dict[Key, Prediction] = {}
+    for one in predictions:
+        key = one.workload, one.network, one.workers
+        if key not in found or one.step.total < found[key].step.total:
+            found[key] = one
+    return found
+
+
+def baselines(predictions: Sequence[Prediction], compressors: Mapping[str, str]) -> dict[Key, Prediction]:
+    """By workload, network and workers, the fastest prediction without compression."""
+    return winners([one for one in predictions if compressors[one.method] == BASELINE])
+
+
+@dataclasses.dataclass(frozen=True)
+class Map:
+    """Who is fastest, by bandwidth and workers.
+
+    Attributes:
+        bandwidths: bit/s, as links are sold, ascending; workers: ascending.
+        methods: who wins somewhere or not.
+        steps: (methods, bandwidths, workers), s.
+    """
+
+    bandwidths: npt.NDArray[np.float64]
+    workers: Sequence[int]
+    methods: Sequence[str]
+    steps: npt.NDArray[np.float64]
+
+    @property
+    def winner(self) -> npt.NDArray[np.intp]:
+        """(bandwidths, workers): the place of the fastest in `methods`."""
+        return self.steps.argmin(axis=0)
+
+
+def win_map(predictor: Predictor, workload: str, workers: Sequence[int], latency: float, points: int = 121) -> Map:
+    """All methods at all bandwidths from SLOWEST_BIT_S to FASTEST_BIT_S, with this one-way latency in s."""
+    rates = np.geomspace(SLOWEST_BIT_S, FASTEST_BIT_S, points)
+    methods = predictor.parts.methods(workload)
+    steps = np.empty((len(methods), points, len(workers)))
+    for place, method in enumerate(methods):
+        for column, count in enumerate(workers):
+            steps[place, :, column] = _totals(predictor, workload, method, count, latency, rates)
+    return Map(rates, workers, methods, steps)
+
+
+def _totals(
+    predictor: Predictor,
+    workload: str,
+    method: str,
+    workers: int,
+    latency: float,
+    rates: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    betas = 8 / (rates * PAYLOAD_SHARE)
+    if predictor.best:  # which algorithm is best depends on the bandwidth
+        found = [predictor.step(workload, method, workers, Links("", latency, float(beta))).total for beta in betas]
+        return np.array(found)
+    links = Links("", latency, betas)  # type: ignore[arg-type]
+    return np.broadcast_to(np.asarray(predictor.step(workload, method, workers, links).total), betas.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class BreakEven:
+    """The ranges of bit/s in which `method` beats the baseline, ascending.
+
+    From 0: from the slowest bandwidth of the map on; to inf: up to its fastest. There may be several: fewer waits with
+    more bytes, say, pay on fast networks only.
+    """
+
+    workload: str
+    method: str
+    workers: int
+    wins: tuple[tuple[float, float], ...]
+
+
+def break_even(found: Map, compressors: Mapping[str, str], workload: str = "") -> list[BreakEven]:
+    """Of each method and number of workers; nothing where the map has no baseline."""
+    bases = [place for place, method in enumerate(found.methods) if compressors[method] == BASELINE]
+    if not bases:
+        return []
+    base = found.steps[bases].min(axis=0)
+    answers = []
+    for place, method in enumerate(found.methods):
+        if place in bases:
+            continue
+        for column, count in enumerate(found.workers):
+            gain = np.log(base[:, column] / found.steps[place, :, column])
+            answers.append(BreakEven(workload, method, count, _wins(gain, np.log(found.bandwidths))))
+    return answers
+
+
+def _wins(gain: npt.NDArray[np.float64], rates: npt.NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """Where `gain` is above 0, by the logarithms of bandwidths; between two of them as on a straight line."""
+    turns = np.flatnonzero(np.diff(gain > 0))
+    shares = gain[turns] / (gain[turns] - gain[turns + 1])
+    ends = np.exp(rates[turns] + shares * (rates[turns + 1] - rates[turns])).tolist()
+    ends = [*([0.0] if gain[0] > 0 else []), *ends, *([math.inf] if gain[-1] > 0 else [])]
+    return tuple(zip(ends[::2], ends[1::2], strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Needed:
+    """How many times as fast as it is something of `method` would have to be for it to win; inf: it would not help.
+
+    Attributes:
+        codec: its encoding and decoding together.
+        payload: how many times as short its messages.
+        both: either, each so many times.
+    """
+
+    prediction: Prediction
+    winner: Prediction
+    codec: float
+    payload: float
+    both: float
+
+
+def needed(predictor: Predictor, predictions: Sequence[Prediction], links: Mapping[str, Links]) -> list[Needed]:
+    """For each method that compresses, where it does not win."""
+    first = winners(predictions)
+    found = []
+    for one in predictions:
+        best = first[one.workload, one.network, one.workers]
+        if best.method == one.method or predictor.parts.compressors[one.method] == BASELINE:
+            continue
+
+        def factor(one: Prediction = one, best: Prediction = best, **changed: npt.NDArray[np.float64]) -> float:
+            step = predictor.step(one.workload, one.method, one.workers, links[one.network])
+            # What was measured is not just what the model says: it has to be so many times as fast as it is.
+            goal = step.total * best.step.total / one.step.total
+            step = predictor.step(one.workload, one.method, one.workers, links[one.network], **changed)
+            return _least(step.total, goal)
+
+        shares = 1 / _FACTORS
+        both = factor(codec=shares, payload=shares)
+        found.append(Needed(one, best, factor(codec=shares), factor(payload=shares), both))
+    return found
+
+
+_FACTORS = np.geomspace(1.0, 1e4, 401)
+"""How many times as fast, or as short, something may be: more is no answer."""
+
+
+def _least(totals: npt.ArrayLike, goal: float) -> float:
+    """The least of _FACTORS with a total of at most `goal`, by a straight line between two of them."""
+    totals = np.broadcast_to(np.asarray(totals), _FACTORS.shape)
+    place = int(np.argmax(totals <= goal))
+    if totals[place] > goal:
+        return math.inf
+    if place == 0:
+        return 1.0
+    share = (totals[place - 1] - goal) / (totals[place - 1] - totals[place])
+    return float(_FACTORS[place - 1] + share * (_FACTORS[place] - _FACTORS[place - 1]))

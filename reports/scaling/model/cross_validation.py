@@ -1,0 +1,133 @@
+"""What the cost model misses of what it has not seen: cells of a sweep are left out and predicted by the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradsweep.run_directory import UsageError
+from reports.scaling.measured.parts import Cell, Parts
+from reports.scaling.model.fit import Model, Step, fit
+
+WORST_MEDIAN, WORST_P90 = 1.3, 2.0
+"""Times too long or too short for cells left out, above which nothing is extrapolated: the model misses something."""
+FEWEST = 4
+"""Cells that can be left out one by one, below which the errors say nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A cell that was left out, what it measured, and what the model without it says; `model` is that one."""
+
+    cell: Cell
+    predicted: Step
+    model: Model
+
+    @property
+    def error(self) -> float:
+        """Relative, of the step's time."""
+        return self.predicted.total / self.cell.step_s - 1
+
+    @property
+    def factor(self) -> float:
+        """How many times too long or too short the step's time is: the same for both, at least 1."""
+        ratio = self.predicted.total / self.cell.step_s
+        return max(ratio, 1 / ratio)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """How well the model says what it has not seen.
+
+    Attributes:
+        held: each cell left out once, with the model of all others.
+        beyond: the cells with the most workers, by the model of those with fewer; empty with two numbers of workers.
+        limited: cells that were not predicted, since the CPUs were their limit.
+    """
+
+    held: Sequence[Held]
+    beyond: Sequence[Held]
+    limited: int = 0
+
+    @property
+    def median(self) -> float:
+        """Of the absolute relative errors."""
+        return _quantile(self.held, 0.5)
+
+    @property
+    def p90(self) -> float:
+        return _quantile(self.held, 0.9)
+
+    @property
+    def beyond_median(self) -> float:
+        return _quantile(self.beyond, 0.5)
+
+    @property
+    def worst(self) -> Held:
+        return max(self.held, key=lambda one: one.factor)
+
+    def factor(self, share: float) -> float:
+        """The quantile of the factors of `held`."""
+        return float(np.quantile([one.factor for one in self.held], share))
+
+
+def _quantile(held: Sequence[Held], share: float) -> float:
+    errors = [abs(one.error) for one in held]
+    return float(np.quantile(errors, share)) if errors else math.nan
+
+
+def check(parts: Parts) -> Check:
+    """Leave out one cell after the other, of methods that have others: neither its times nor its bytes are used.
+
+    Those whose communication tells of the CPUs are not predicted.
+    """
+    fair = [cell for cell in parts.cells if cell.is_fair]
+    held = []
+    for cell in fair:
+        own = [other for other in parts.cells if _of(other) == _of(cell) and other is not cell]
+        if traffic := parts.traffic_of(own):
+            others = [other for other in parts.cells if other is not cell]
+            model = fit(others, {**parts.traffic, **traffic})
+            held.append(Held(cell, model.of(cell), model))
+    counts = sorted({cell.workers for cell in parts.cells})
+    beyond = []
+    if len(counts) > 2:
+        few = [cell for cell in parts.cells if cell.workers < counts[-1]]
+        traffic = parts.traffic_of(few)
+        model = fit([cell for cell in few if _of(cell) in traffic], traffic)
+        last = [cell for cell in fair if cell.workers == counts[-1]]
+        beyond = [Held(cell, model.of(cell), model) for cell in last if _of(cell) in model.methods]
+    return Check(held, beyond, len(parts.cells) - len(fair))
+
+
+def _of(cell: Cell) -> tuple[str, str]:
+    return cell.workload, cell.method
+
+
+def refuse(found: Check) -> None:
+    """Nothing where the model may be extrapolated.
+
+    Raises:
+        UsageError: it has missed too much of what was measured, or there is too little to know.
+    """
+    if len(found.held) < FEWEST:
+        what = "run more compressors or numbers of workers"
+        if found.limited:
+            what = f"in {found.limited} the CPUs were the limit, not the network; run on a slower network or more cores"
+        raise UsageError(
+            f"scaling: {len(found.held)} cells (compressor, workers, network) can be left out to check the model, but "
+            f"that takes {FEWEST} or more; {what}"
+        )
+    for measure, share, limit in (("median", 0.5, WORST_MEDIAN), ("90th percentile", 0.9, WORST_P90)):
+        if (value := found.factor(share)) <= limit:
+            continue
+        worst = found.worst
+        raise UsageError(
+            f"scaling: nothing is extrapolated: the model predicts the steps of {len(found.held)} cells left out one "
+            f"by one {value:.3g} times too long or too short ({measure}; at most {limit:g} times is accepted); worst: "
+            f"{worst.cell.method}, {worst.cell.workers} workers, network {worst.cell.network}: "
+            f"{worst.cell.step_s:.3g} s measured, {worst.predicted.total:.3g} s predicted"
+        )

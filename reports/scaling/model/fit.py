@@ -1,0 +1,292 @@
+"""The cost model of a step, fitted to what was measured.
+
+    step = compute + encode + exposed communication + decode
+
+compute = (c0 + c1 samples) crowd, encode = e crowd, decode = (d0 + d1 payloads) crowd: of a worker with cores of its
+own, c0, c1, e, d0 and d1, times `crowd` = max(1, load)^kappa where ranks share cores. Then
+
+    communication = k_a alpha (latencies) + k_b beta (bytes)            the network's: alpha and beta were measured
+                  + (m messages + b bytes) crowd                        MPI's own, on the CPU
+                  + s (compute + encode) E[max of W standard normals]   waiting for the slowest worker
+
+with the latencies, messages and bytes of reports.scaling.measured.traffic. Of an exchange in k calls that takes T,
+of which the
+first e leave while a backward of B seconds goes on, max((k - e) / k T, T - e / (e + 1) (B + encode)) is left to wait
+for; of a gossip beside the forward and backward F + B, max(0, T - F - B).
+
+Free are kappa, k_a, k_b, m, b and s for all together, two for the compute of a workload, and three for each method.
+The five of communication are found by non-negative least squares, robust (Huber's weights) and drawn towards what a
+textbook has (1, 1 and almost nothing), so that a few runs suffice and what they do not tell of stays plausible.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.scaling.measured.links import Links
+from reports.scaling.measured.parts import Cell
+from reports.scaling.measured.traffic import Traffic
+
+Array = npt.NDArray[np.float64]
+
+PRIOR = np.array([1.0, 1.0, 2e-6, 2e-10, 0.02])
+"""k_a, k_b, m in s a message, b in s a byte, s: what a cluster with TCP usually has."""
+SPREAD = np.array([0.2, 0.1, 2e-5, 1e-9, 0.1])
+"""How far from these is not surprising."""
+_NOISE = 0.03  # of a step: what a deviation of SPREAD counts as much as
+_HUBER = 0.05  # of a step: residuals above count less
+_KAPPAS = np.linspace(0.0, 1.5, 31)
+
+_APART = 1.5
+"""Times as many samples tell the part of a step's compute that does not depend on them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Where the time of a step goes, in s; numbers, or arrays where the links are arrays."""
+
+    compute: float
+    encode: float
+    communicate: float
+    decode: float
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.encode + self.communicate + self.decode
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method's own parts in s, of a worker with cores of its own; `beside` is the share of the compute during which
+    its exchange can go on, if it `overlaps`."""
+
+    encode: float
+    decode: float
+    decode_each: float
+    traffic: Traffic
+    overlaps: bool
+    beside: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Seconds of compute: `fixed`, and `each` a sample; `backward` is its share of both."""
+
+    fixed: float
+    each: float
+    backward: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What was fitted. `shared` are k_a, k_b, m, b, s of the module; `kappa` is that of crowded cores."""
+
+    kappa: float
+    shared: tuple[float, ...]
+    works: Mapping[str, Work]
+    methods: Mapping[tuple[str, str], Method]
+
+    def step(
+        self,
+        key: tuple[str, str],
+        workers: int,
+        links: Links,
+        samples: float,
+        *,
+        load: float = 1.0,
+        best: bool = False,
+        codec: float = 1.0,
+        payload: float = 1.0,
+    ) -> Step:
+        """A step of `key` (workload and method) with so many workers, each of which has `samples` in it.
+
+        Args:
+            links: alpha and beta may be arrays.
+            load: see `Cell`; of workers with cores of their own 1.
+            best: each collective takes its fastest algorithm, instead of that of our runs.
+            codec, payload: encode and decode, and the bytes, are so many times what they are; may be arrays.
+        """
+        method, work = self.methods[key], self.works[key[0]]
+        traffic = method.traffic
+        crowd = max(1.0, load) ** self.kappa
+        compute = (work.fixed + work.each * samples) * crowd
+        encode = codec * method.encode * crowd
+        decode = codec * (method.decode + method.decode_each * traffic.payloads(workers)) * crowd
+        asked = traffic.demand(workers, links.alpha, links.beta) if best else traffic.demand(workers)
+        k_a, k_b, per_message, per_byte, spread = self.shared
+        size = asked.bytes * payload
+        time = k_a * links.alpha * asked.latencies + k_b * links.beta * size
+        time = time + (per_message * asked.messages + per_byte * size) * crowd
+        if method.overlaps:
+            time = exposed(time, traffic.early_share, traffic.beside(compute * method.beside, encode))
+        return Step(compute, encode, time + spread * (compute + encode) * waiting(workers), decode)
+
+    def of(self, cell: Cell) -> Step:
+        """A step of a cell, under the circumstances in which it was measured."""
+        return self.step((cell.workload, cell.method), cell.workers, cell.links, cell.samples, load=cell.load)
+
+
+def _overlaps(method: str) -> bool:
+    return "exchange.overlap=true" in method
+
+
+def exposed(time: float, share: float, hidden: float) -> float:
+    """What is left to wait for of `time` s, of which this share can go on beside `hidden` s of work."""
+    return np.maximum(time * (1 - share), time - hidden) if share else time
+
+
+def waiting(workers: int) -> float:
+    """About the mean of the largest of `workers` standard normal numbers (Blom, 1958); 0 for one."""
+    return statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
+
+
+def fit(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic]) -> Model:
+    """The model of these cells."""
+    kappa = _kappa(cells)
+    works = {name: _work([cell for cell in cells if cell.workload == name], kappa) for name in _workloads(cells)}
+    methods = {}
+    for key in dict.fromkeys((cell.workload, cell.method) for cell in cells):
+        own = tuple(cell for cell in cells if (cell.workload, cell.method) == key)
+        methods[key] = _method(own, kappa, traffic[key])
+    return Model(kappa, tuple(_shared(cells, traffic, kappa)), works, methods)
+
+
+def _workloads(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(cell.workload for cell in cells))
+
+
+def _crowd(cell: Cell, kappa: float) -> float:
+    return max(1.0, cell.load) ** kappa
+
+
+def _kappa(cells: Sequence[Cell]) -> float:
+    """The exponent with which work of one rank takes longer the more of them share a core: 1 where none does."""
+    if max(cell.load for cell in cells) <= 1:
+        return 1.0
+    groups = []
+    for name in _workloads(cells):
+        figures = [(max(1.0, cell.load), cell.samples, cell.compute_s) for cell in cells if cell.workload == name]
+        groups.append(np.array(figures).T)
+    losses = []
+    for kappa in _KAPPAS:
+        miss = 0.05 * abs(kappa - 1)
+        for loads, samples, times in groups:
+            crowds = loads**kappa
+            fixed, each = _compute(samples, times / crowds)
+            miss += float(np.mean(np.abs(np.log((fixed + each * samples) * crowds / times))))
+        losses.append(miss)
+    return float(_KAPPAS[int(np.argmin(losses))])
+
+
+def _compute(samples: Array, times: Array) -> tuple[float, float]:
+    """Seconds of a step and of a sample; of the sample alone where all have about as many, which tells no more."""
+    if samples.max() < _APART * samples.min():
+        return 0.0, float(np.median(times / samples))
+    fixed, each = _robust(np.column_stack([np.ones_like(samples), samples]), times)
+    return float(fixed), float(each)
+
+
+def _work(cells: Sequence[Cell], kappa: float) -> Work:
+    samples = np.array([cell.samples for cell in cells])
+    times = np.array([cell.compute_s / _crowd(cell, kappa) for cell in cells])
+    backward = float(np.median([cell.backward_s / cell.compute_s for cell in cells]))
+    return Work(*_compute(samples, times), backward)
+
+
+@functools.lru_cache(maxsize=4096)  # most are the same whichever cell is left out
+def _method(cells: tuple[Cell, ...], kappa: float, traffic: Traffic) -> Method:
+    crowds = np.array([_crowd(cell, kappa) for cell in cells])
+    encode = float(np.median(np.array([cell.encode_s for cell in cells]) / crowds))
+    payloads = np.array([float(traffic.payloads(cell.workers)) for cell in cells])
+    decode = _decode(payloads, np.array([cell.decode_s for cell in cells]) / crowds)
+    beside = float(np.median([cell.beside_s / cell.compute_s for cell in cells]))
+    return Method(encode, *decode, traffic, any(cell.overlaps for cell in cells), beside)
+
+
+def _decode(payloads: Array, times: Array) -> tuple[float, float]:
+    """Seconds for all payloads together, and for each."""
+    if payloads.max() <= 1:
+        return float(np.median(times)), 0.0
+    if payloads.max() == payloads.min() or not times.max():
+        return 0.0, float(np.median(times / payloads))
+    fixed, each = _robust(np.column_stack([np.ones_like(payloads), payloads]), times)
+    return float(fixed), float(each)
+
+
+def _robust(columns: Array, values: Array) -> Array:
+    """Non-negative coefficients with small relative residuals, of which the large ones count less."""
+    from scipy.optimize import nnls
+
+    scale = np.maximum(values, values.max() * 1e-3)
+    weights = np.ones_like(values)
+    for _ in range(8):
+        rows = weights / scale
+        found, _ = nnls(columns * rows[:, None], values * rows)
+        before, weights = weights, _huber(np.abs(columns @ found - values) / scale, 0.1)
+        if np.allclose(weights, before, atol=1e-3):
+            break
+    return found
+
+
+def _shared(cells: Sequence[Cell], traffic: Mapping[tuple[str, str], Traffic], kappa: float) -> Array:
+    """k_a, k_b, m, b and s of the module."""
+    from scipy.optimize import nnls
+
+    rows, values = [], []
+    for cell in cells:
+        if cell.workers < 2 or not cell.is_fair:
+            continue
+        sent = traffic[cell.workload, cell.method]
+        asked, share = sent.demand(cell.workers), sent.early_share
+        hidden = 0.0
+        if cell.overlaps and share:
+            hidden = sent.beside(cell.beside_s, cell.encode_s)
+            if cell.communicate_s < hidden * max(0.1, 1.1 * (1 - share) / share):
+                continue  # little but what left last was waited for: how long the others took is not known
+        crowd = _crowd(cell, kappa)
+        network = (cell.links.alpha * asked.latencies, cell.links.beta * asked.bytes)
+        own = (asked.messages * crowd, asked.bytes * crowd)
+        rows.append(np.array([*network, *own, (cell.compute_s + cell.encode_s) * waiting(cell.workers)]) / cell.step_s)
+        values.append((cell.communicate_s + hidden) / cell.step_s)
+    if not rows:
+        return PRIOR
+    columns, seen = np.array(rows), np.array(values)
+    prior = np.diag(_NOISE / SPREAD)
+    scale = SPREAD  # so that all coefficients are of one order
+    weights = np.ones_like(seen)
+    found = PRIOR
+    for _ in range(8):
+        matrix = np.vstack([columns * weights[:, None], prior]) * scale
+        target = np.concatenate([seen * weights, prior @ PRIOR])
+        solved, _ = nnls(matrix, target)
+        found = solved * scale
+        before, weights = weights, _huber(np.abs(columns @ found - seen), _HUBER)
+        if np.allclose(weights, before, atol=1e-3):
+            break
+    return found
+
+
+def _huber(residuals: Array, limit: float) -> Array:
+    """Weights of rows whose squares are summed, by which residuals above the limit count by their size only."""
+    return np.sqrt(np.minimum(1.0, limit / np.maximum(residuals, 1e-12)))
+
+
+def stack(models: Sequence[Model], key: tuple[str, str]) -> Model:
+    """Models as one of this method, whose numbers are arrays: it predicts what all of them do at once, without load."""
+    methods, works = [one.methods[key] for one in models], [one.works[key[0]] for one in models]
+
+    def together(found: Sequence[Any], field: str) -> Any:
+        return np.array([getattr(one, field) for one in found])
+
+    method = dataclasses.replace(
+        methods[0], **{field: together(methods, field) for field in ("encode", "decode", "decode_each", "beside")}
+    )
+    work = Work(*(together(works, field) for field in ("fixed", "each", "backward")))
+    return Model(1.0, tuple(np.array([one.shared for one in models]).T), {key[0]: work}, {key: method})

@@ -1,0 +1,150 @@
+"""Steps of methods with other networks and more workers, each worker with cores and a host of its own, with intervals.
+
+Weak scaling: every worker has as many samples as before, whatever their number. The efficiency is the global samples/s
+over W times those of one worker alone, who neither encodes nor communicates. What was measured under just these
+circumstances is told as it was measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.scaling.measured.links import Links
+from reports.scaling.measured.parts import Cell, Parts
+from reports.scaling.model.cross_validation import Check
+from reports.scaling.model.fit import Model, Step, stack
+
+LEVEL = 0.9
+"""Of the intervals."""
+_SAME_SAMPLES = 0.05
+"""Relative difference up to which steps have the same samples: the last batch of an epoch may be shorter."""
+
+
+def is_alone(cell: Cell) -> bool:
+    """Whether its workers had cores and a host of their own, and the network was the limit, as in a prediction."""
+    return cell.is_fair and cell.load <= 1 and cell.hosts == cell.workers
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """One step of `method` with `workers` on `network`; times in s.
+
+    Attributes:
+        step: as predicted, or as measured.
+        low, high: the interval of a predicted step's time; nan where there is none, and of what was measured.
+        alone: what a worker alone takes.
+        is_measured: the method was run just so: on this network with as many workers and samples, each worker with
+            cores and a host of its own.
+    """
+
+    workload: str
+    method: str
+    workers: int
+    network: str
+    step: Step
+    low: float
+    high: float
+    alone: float
+    is_measured: bool
+
+    @property
+    def iterations_per_second(self) -> float:
+        return 1 / self.step.total
+
+    @property
+    def efficiency(self) -> float:
+        return self.alone / self.step.total
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """Predicts by the model of all cells; its intervals come from those that were fitted without one of them."""
+
+    parts: Parts
+    model: Model
+    check: Check
+    samples: float | None = None
+    best: bool = False
+
+    @functools.cached_property
+    def _samples(self) -> dict[str, float]:
+        found = {}
+        for workload in self.parts.workloads:
+            cells = [cell for cell in self.parts.cells if cell.workload == workload]
+            fewest = min(cell.workers for cell in cells)
+            found[workload] = statistics.median_low(cell.samples for cell in cells if cell.workers == fewest)
+        return found
+
+    def samples_of(self, workload: str) -> float:
+        """A worker's, in a step: as asked, else as most of the runs with the fewest workers had them."""
+        return self._samples[workload] if self.samples is None else self.samples
+
+    def step(self, workload: str, method: str, workers: int, links: Links, **changed: Any) -> Step:
+        """`changed`: `codec` or `payload` of `Model.step`."""
+        key = workload, method
+        return self.model.step(key, workers, links, self.samples_of(workload), best=self.best, **changed)
+
+    def alone(self, workload: str) -> float:
+        work = self.model.works[workload]
+        return work.fixed + work.each * self.samples_of(workload)
+
+    def predict(self, networks: Sequence[Links], workers: Sequence[int]) -> list[Prediction]:
+        """All methods on each of the networks with each number of workers."""
+        found = []
+        for workload in self.parts.workloads:
+            alone = self.alone(workload)
+            for links in networks:
+                for method in self.parts.methods(workload):
+                    for count in workers:
+                        step = self._measured(workload, method, count, links)
+                        is_measured = step is not None
+                        low, high = math.nan, math.nan
+                        if step is None:
+                            step = self.step(workload, method, count, links)
+                            low, high = self._interval((workload, method), count, links, float(step.total))
+                        found.append(
+                            Prediction(workload, method, count, links.name, step, low, high, alone, is_measured)
+                        )
+        return found
+
+    def _measured(self, workload: str, method: str, workers: int, links: Links) -> Step | None:
+        """What was measured of just this; None where that is something else, or nothing."""
+        if self.best or links not in self.parts.networks:
+            return None
+        for cell in self.parts.of(workload, method):
+            is_it = (cell.network, cell.workers) == (links.name, workers)
+            if is_it and is_alone(cell) and abs(cell.samples / self.samples_of(workload) - 1) <= _SAME_SAMPLES:
+                return Step(cell.compute_s, cell.encode_s, cell.communicate_s, cell.decode_s)
+        return None
+
+    @functools.cached_property
+    def _without(self) -> dict[tuple[str, str], tuple[Model, npt.NDArray[np.float64]]]:
+        """By method, all models without a cell, and what each missed of it, as |log|."""
+        found = {}
+        for key in self.model.methods:
+            held = [one for one in self.check.held if key in one.model.methods]
+            misses = np.array([abs(np.log(one.predicted.total / one.cell.step_s)) for one in held])
+            if held:
+                found[key] = stack([one.model for one in held], key), misses
+        return found
+
+    def _interval(self, key: tuple[str, str], workers: int, links: Links, step: float) -> tuple[float, float]:
+        """Jackknife+ of the logarithm (Barber, Candes, Ramdas and Tibshirani, 2021): by each model without a cell,
+        moved by what it missed of that cell. So it is wider where these models differ, far from what was measured.
+
+        None where no network was measured: then none of these models knows what a message really takes.
+        """
+        if key not in self._without or not self.parts.networks:
+            return math.nan, math.nan
+        models, misses = self._without[key]
+        totals = np.log(models.step(key, workers, links, self.samples_of(key[0]), best=self.best).total)
+        low, high = np.quantile(totals - misses, (1 - LEVEL) / 2), np.quantile(totals + misses, (1 + LEVEL) / 2)
+        return min(step, float(np.exp(low))), max(step, float(np.exp(high)))

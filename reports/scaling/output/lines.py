@@ -1,0 +1,83 @@
+"""Lines by workers: what was measured is filled and solid, what is predicted hollow and dashed."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from reports.plots import style
+from reports.plots.layout import GREY, plain
+
+DASHES = (0, (4, 2))
+PREDICTED = Line2D([], [], color=GREY, linestyle=DASHES, marker="o", markerfacecolor="white", label="predicted")
+_MEASURED = Line2D([], [], color=GREY, marker="o", label="measured")
+MOST_BANDS = 6
+"""Lines whose intervals can be told apart."""
+
+Point = tuple[int, float, float, float, bool]
+"""Workers, the value, its interval, and whether it was measured, which has none."""
+
+
+def draw(axis: Axes, line: Sequence[Point], look: style.Look, has_band: bool) -> None:
+    x, y, lows, highs, measured = zip(*line, strict=True)
+    axis.plot(x, y, color=look.colour, linestyle=DASHES, linewidth=1.0)
+    for is_measured in (False, True):
+        places = [place for place, kind in enumerate(measured) if kind == is_measured]
+        axis.plot(
+            [x[place] for place in places],
+            [y[place] for place in places],
+            look.marker,
+            color=look.colour,
+            markersize=3.5,
+            markerfacecolor=look.colour if is_measured else "white",
+        )
+    # Solid between two neighbours of which both were measured.
+    axis.plot(x, [value if kind else math.nan for value, kind in zip(y, measured, strict=True)], color=look.colour)
+    if has_band:
+        low, high = (
+            [value if kind else end for value, end, kind in zip(y, side, measured, strict=True)]
+            for side in (lows, highs)
+        )
+        axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
+
+
+def frame(axis: Axes, counts: Sequence[int]) -> None:
+    """The axis of workers."""
+    axis.set_xscale("log", base=2)
+    step = math.ceil(len(counts) / 6)
+    shown = [count for place, count in enumerate(reversed(counts)) if place % step == 0]
+    axis.xaxis.set_major_locator(FixedLocator(shown))
+    axis.xaxis.set_major_formatter(FixedFormatter([str(count) for count in shown]))
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def numbers(axis: Axis) -> None:
+    """1, 2 and 5 of each power of ten, as plain numbers, on a logarithmic axis."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def title(axis: Axes, name: str, characters: int) -> None:
+    """A panel's, in lines of so many."""
+    axis.set_title(textwrap.fill(plain(name), characters))
+
+
+def label_marks(labels: Sequence[str]) -> list[Line2D]:
+    """What a legend says about the lines."""
+    return [
+        Line2D([], [], color=look.colour, marker=look.marker, label=plain(label))
+        for label, look in style.looks(labels).items()
+    ]
+
+
+def kind_marks(measured: Iterable[bool]) -> list[Line2D]:
+    """What a legend says about the kinds that there are."""
+    kinds = set(measured)
+    return [mark for mark, kind in ((_MEASURED, True), (PREDICTED, False)) if kind in kinds]

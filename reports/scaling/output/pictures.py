@@ -1,0 +1,231 @@
+"""The pictures of `python -m reports scaling`.
+
+What was measured is filled and solid, what is predicted hollow, dashed and hatched.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter
+
+from gradsweep.units import seconds, shown_bandwidth
+from reports.plots import style
+from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, plain
+from reports.plots.marks import legend
+from reports.plots.picture import Maker, Plot
+from reports.reading.text import listed, number
+from reports.scaling.measured.links import PAYLOAD_SHARE, Links, same_latency
+from reports.scaling.model.break_even import FASTEST_BIT_S, SLOWEST_BIT_S, BreakEven, Map
+from reports.scaling.model.cross_validation import Check
+from reports.scaling.model.predict import Prediction
+from reports.scaling.output import lines, speedup_picture
+from reports.scaling.output.fit_tables import summary
+from reports.scaling.output.speedup import Speedup
+from reports.scaling.output.tables import ranges
+
+_ACROSS, _TITLE = 3, 30  # panels side by side, and characters of their names' lines
+_HATCH = "////"
+
+
+def _name(name: str, workload: str) -> str:
+    """Of a file; each workload has its own."""
+    words = "".join(char if char.isalnum() else "-" for char in workload)
+    return f"{name}-{words}" if workload else name
+
+
+def _titled(title: str, workload: str) -> str:
+    return f"{title}, {workload}" if workload else title
+
+
+def _bandwidths(axis: Axes) -> None:
+    axis.set_yscale("log")
+    axis.set_ylim(SLOWEST_BIT_S, FASTEST_BIT_S)
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown_bandwidth(value).replace("bit", "bit/s")))
+    axis.set_ylabel("bandwidth")
+
+
+def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
+    """A panel for each network: efficiency by workers, a line for each method; of a few with their intervals."""
+    found = [one for one in predictions if one.workload == workload]
+    networks = list(dict.fromkeys(one.network for one in found))
+    methods = list(dict.fromkeys(one.method for one in found))
+    rows = math.ceil(len(networks) / _ACROSS)
+    figure = Figure(figsize=(TEXT, LEGEND + 2.2 * rows))
+    axes = list(figure.subplots(rows, min(_ACROSS, len(networks)), squeeze=False, sharey=True).flat)
+    for unused in axes[len(networks) :]:
+        unused.remove()
+    for place, (axis, network) in enumerate(zip(axes, networks, strict=False)):
+        for method, look in style.looks(methods).items():
+            line = [_point(one) for one in found if (one.network, one.method) == (network, method)]
+            lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
+        lines.title(axis, network, _TITLE)
+        lines.frame(axis, sorted({one.workers for one in found}))
+        axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
+    legend(figure, [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)])
+    most = max(one.workers for one in found)
+    last = [f"{one.network}, {one.method}: {number(100 * one.efficiency, 2)} %" for one in found if one.workers == most]
+    alt = f"Predicted scaling efficiency by workers and network; with {most} workers: {'; '.join(last[:24])}."
+    title = _titled("Predicted scaling efficiency", workload)
+    return Plot(_name("scaling_efficiency", workload), title, alt, figure)
+
+
+def _point(one: Prediction) -> lines.Point:
+    value, low, high = (100 * one.alone / time for time in (one.step.total, one.high, one.low))
+    return one.workers, value, low, high, one.is_measured
+
+
+Place = tuple[int, float]
+"""Workers, and bit/s as links are sold."""
+
+
+def run_there(predictions: Sequence[Prediction], links: Sequence[Links], one_way: float) -> dict[str, set[Place]]:
+    """By workload, where on a map of this one-way latency something was measured."""
+    there = {one.name: one.bandwidth / PAYLOAD_SHARE for one in links if same_latency(one.alpha, one_way) and one.beta}
+    found: dict[str, set[Place]] = {}
+    for one in predictions:
+        if one.is_measured and one.network in there:
+            found.setdefault(one.workload, set()).add((one.workers, there[one.network]))
+    return found
+
+
+def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links], latency: str) -> Plot:
+    """Who is predicted to be fastest by bandwidth and workers; a dot where something was measured, a line a network."""
+    figure = Figure(figsize=(TEXT, LEGEND + 3.0))
+    axis = figure.subplots()
+    winner = found.winner
+    methods = [found.methods[place] for place in sorted(set(winner.flat))]
+    looks = style.looks(list(found.methods))
+    colours = ListedColormap([looks[method].colour for method in found.methods])
+    half = (found.bandwidths[1] / found.bandwidths[0]) ** 0.5
+    edges = np.append(found.bandwidths / half, found.bandwidths[-1] * half)
+    columns = np.arange(len(found.workers) + 1) - 0.5
+    axis.pcolormesh(columns, edges, winner, cmap=colours, vmin=-0.5, vmax=len(found.methods) - 0.5, alpha=0.75)
+    _hatch(axis, columns, edges)
+    if dots:
+        x, y = zip(*sorted(dots), strict=True)
+        axis.plot([found.workers.index(count) for count in x], y, "o", color="black", markersize=4, zorder=3)
+    for one in links:
+        if one.beta:
+            axis.axhline(one.bandwidth / PAYLOAD_SHARE, color="white", linewidth=0.8, linestyle=lines.DASHES)
+    axis.set_xticks(range(len(found.workers)), [str(count) for count in found.workers])
+    _bandwidths(axis)
+    axis.set(xlabel="workers", xlim=(columns[0], columns[-1]))
+    axis.grid(visible=False)
+    marks: list[Line2D | Patch] = [
+        Patch(facecolor=looks[method].colour, alpha=0.75, label=plain(method)) for method in methods
+    ]
+    marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
+    marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
+    legend(figure, marks, f"the fastest compressor, {latency} one way")
+    title = _titled("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
+    return Plot(_name("scaling_map", workload), title, f"{title}: {_told(found)}.", figure)
+
+
+def _hatch(axis: Axes, columns: np.ndarray, edges: np.ndarray) -> None:
+    """All of it: even where something was measured, who is fastest is predicted."""
+    size = columns[-1] - columns[0], edges[-1] - edges[0]
+    box = Rectangle((columns[0], edges[0]), *size, fill=False, hatch=_HATCH, linewidth=0)
+    box.set_edgecolor("#FFFFFF90")
+    axis.add_patch(box)
+
+
+def _told(found: Map) -> str:
+    """Who wins at a few places."""
+    winner, said = found.winner, []
+    for rate in (1e8, 1e9, 1e10, 1e11):
+        row = int(np.abs(np.log(found.bandwidths / rate)).argmin())
+        names = [
+            f"{found.methods[winner[row, column]]} with {found.workers[column]}"
+            for column in (0, len(found.workers) - 1)
+        ]
+        said.append(f"at {shown_bandwidth(rate)} {listed(names)} workers")
+    return "; ".join(said)
+
+
+def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot | None:
+    """By workers, the bandwidths at which each method beats the baseline, as bars; nothing where none ever does."""
+    found = [one for one in found if one.workload == workload]
+    if not any(one.wins for one in found):
+        return None
+    methods, counts = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("method", "workers"))
+    figure = Figure(figsize=(TEXT, LEGEND + 2.6))
+    axis = figure.subplots()
+    looks = style.looks(methods)
+    for one in found:
+        look = looks[one.method]
+        x = counts.index(one.workers) + 0.8 * ((methods.index(one.method) + 0.5) / len(methods) - 0.5)
+        for low, high in one.wins:
+            ends = np.clip([low, high], SLOWEST_BIT_S, FASTEST_BIT_S)
+            axis.plot([x, x], ends, color=look.colour, linewidth=1.5, linestyle=lines.DASHES)
+            inner = [end for end in (low, high) if 0 < end < math.inf]
+            marks = {"linestyle": "none", "marker": look.marker, "markersize": 3.5, "markerfacecolor": "white"}
+            axis.plot([x] * len(inner), inner, color=look.colour, **marks)  # type: ignore[arg-type]
+    for place in range(1, len(counts)):
+        axis.axvline(place - 0.5, color=style.BACKDROP, linewidth=0.8)
+    axis.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
+    axis.grid(visible=False, axis="x")
+    _bandwidths(axis)
+    legend(figure, [*lines.label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way")
+    title = _titled("Bandwidths at which a compressor pays", workload)
+    told = "; ".join(
+        f"{method}: "
+        + ", ".join(f"{ranges(one)} with {one.workers}" for one in found if one.method == method and one.wins)
+        for method in methods
+        if any(one.wins for one in found if one.method == method)
+    )
+    return Plot(_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)
+
+
+def checked(check: Check) -> Plot:
+    """What each cell took against what the model without it says."""
+    figure = Figure(figsize=(COLUMN, LEGEND + 3.0))
+    axis = figure.subplots()
+    methods = list(dict.fromkeys(one.cell.method for one in check.held))
+    values = [value for one in check.held for value in (one.cell.step_s, float(one.predicted.total))]
+    ends = np.array([min(values) / 1.5, max(values) * 1.5]) * 1e3
+    axis.fill_between(ends, ends * 0.75, ends * 1.25, color=style.BACKDROP, alpha=0.5, linewidth=0)
+    axis.fill_between(ends, ends * 0.9, ends * 1.1, color=style.BACKDROP, linewidth=0)
+    axis.plot(ends, ends, color=GREY, linewidth=0.8)
+    for method, look in style.looks(methods).items():
+        held = [one for one in check.held if one.cell.method == method]
+        x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
+        axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
+    axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured [ms]", ylabel="predicted [ms]")
+    lines.numbers(axis.xaxis)
+    lines.numbers(axis.yaxis)
+    marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
+    legend(figure, [*lines.label_marks(methods), *marks])
+    return Plot("scaling_check", "Step time: measured, and predicted without", "; ".join(summary(check)) + ".", figure)
+
+
+def makers(
+    check: Check,
+    predictions: Sequence[Prediction],
+    maps: Mapping[str, Map],
+    evens: Sequence[BreakEven],
+    times: Sequence[Speedup],
+    links: Sequence[Links],
+    latency: str,
+) -> dict[str, Maker]:
+    """What makes the pictures, by their names; `latency` is that of the maps."""
+    make = functools.partial
+    found: dict[str, Maker] = {
+        "scaling_check": make(checked, check),
+        "scaling_speedup": make(speedup_picture.speedup, times, check),
+    }
+    dots = run_there(predictions, links, seconds(latency) or 0.0)
+    for workload, one in maps.items():
+        found[_name("scaling_efficiency", workload)] = make(efficiency, workload, predictions)
+        found[_name("scaling_map", workload)] = make(win_map, workload, one, dots.get(workload, set()), links, latency)
+        found[_name("scaling_break_even", workload)] = make(break_even, workload, evens, latency)
+    return found

@@ -1,0 +1,48 @@
+"""What has to be known of the predictions: lines below the tables of `python -m reports scaling`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradsweep.units import shown_time
+from reports.reading.text import number
+from reports.scaling.measured import links as networks
+from reports.scaling.measured.links import Links
+from reports.scaling.model.predict import Predictor
+
+
+def notes(predictor: Predictor, links: Sequence[Links]) -> list[str]:
+    """What has to be known of all predictions."""
+    said = ["; ".join(networks.shown(links))]
+    for workload in predictor.parts.workloads:
+        samples = number(predictor.samples_of(workload))
+        said.append(f"{workload}: {samples} samples a worker" if workload else f"{samples} samples a worker")
+    said += [_limited(name, name in {one.name for one in links}) for name in predictor.parts.limited]
+    if not predictor.parts.networks:
+        said.append(
+            "no run has measured a network: latency and bandwidth count as in a textbook, and no interval can be told; "
+            "run some of it with network=ethernet_1g too"
+        )
+    counts = {cell.workers for cell in predictor.parts.cells if cell.is_fair and cell.links.beta and cell.workers > 1}
+    if len(counts) == 1:
+        said.append(
+            f"only runs with {counts.pop()} workers have measured a network: what more of them do to it is known from "
+            "the algorithms alone; run others on a network too, slow enough for the CPUs"
+        )
+    said += [f"not modelled: {line}" for line in predictor.parts.left_out]
+    said += predictor.parts.remarks
+    if predictor.best:
+        said.append("each collective takes its fastest algorithm; our runs take rings")
+    return [line for line in said if line]
+
+
+def _limited(name: str, is_told: bool) -> str:
+    said = f"{name}: the CPUs were the limit in all its runs, which tell nothing of the network"
+    return f"{said}; its figures are nominal" if is_told else said
+
+
+def other_latencies(links: Sequence[Links], seconds: float) -> list[str]:
+    """Which networks have another latency than the map and the break-even bandwidths are for."""
+    others = [one for one in links if one.beta and not networks.same_latency(one.alpha, seconds)]
+    told = ", ".join(f"{one.name} {shown_time(one.alpha)}" for one in others)
+    return [f"other latencies have other answers (--latency): {told}"] if others else []

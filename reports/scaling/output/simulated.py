@@ -1,0 +1,162 @@
+"""What simulations of training with many workers say: a table, and a picture of the efficiency."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from reports.analysis.table import Cell, Column, Row, Table
+from reports.reading.text import number
+from reports.scaling.measured.links import Links
+from reports.scaling.simulator import Asynchronous, Cluster, Compute, Link, Step, simulate
+from reports.scaling.simulator.exchanges import EXCHANGES, Training
+
+ROUGH = "≈"
+"""Behind the figures of a simulation that is not exact."""
+
+MOST_PUSHES = 25_000
+"""Gradients that the server of one simulation of `asynchronous` takes: some minutes (docs/networks.md)."""
+
+_STEPS = (10, 100)
+_SAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is alike in all simulations of a table.
+
+    Attributes:
+        inner: the links in nodes.
+        steps: how many; None: more with few workers, 10 to 100.
+        oversubscription, eager_bytes: as in `simulator.Cluster`.
+    """
+
+    training: Training
+    per_node: int
+    inner: Links
+    oversubscription: float
+    eager_bytes: float
+    steps: int | None
+    seed: int
+
+    def steps_of(self, workers: int) -> int:
+        """How many are simulated with so many workers."""
+        low, high = _STEPS
+        return self.steps or min(high, max(low, _SAMPLES // workers))
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulated:
+    """Steps of one exchange on one network.
+
+    Attributes:
+        median_s, p90_s: of steps of all workers.
+        mean_s: of a step, which the rate is 1 over.
+        efficiency: a step of one worker alone, without messages and of mean length, over `mean_s` (weak scaling).
+        exchange: share of the time between encoding and decoding, waiting included.
+        stragglers: share of the time that is there because workers differ.
+        exact: the simulation is; see `simulator.Course`.
+    """
+
+    network: str
+    exchange: str
+    workers: int
+    median_s: float
+    p90_s: float
+    mean_s: float
+    efficiency: float
+    exchange_share: float
+    straggler_share: float
+    exact: bool
+
+
+def simulated(asked: Asked, links: Links, exchange: str, workers: int) -> Simulated:
+    """One line of the table.
+
+    Raises:
+        ValueError: the exchange does not fit the cluster.
+    """
+    kind = EXCHANGES[exchange]
+    cluster = Cluster(
+        workers,
+        Link(links.alpha, links.beta),
+        per_node=min(asked.per_node, workers),
+        inner=Link(asked.inner.alpha, asked.inner.beta),
+        servers=kind.servers,
+        oversubscription=asked.oversubscription,
+        eager_bytes=asked.eager_bytes,
+    )
+    steps = asked.steps_of(workers)
+    step = kind.step(cluster, asked.training)
+    course = simulate(cluster, step, steps, asked.seed)
+    quiet = _without_stragglers(step)
+    alike = course if quiet == step else simulate(cluster, quiet, steps, asked.seed)
+    return Simulated(
+        links.name,
+        exchange,
+        workers,
+        float(np.median(course.durations)),
+        float(np.quantile(course.durations, 0.9)),
+        course.step_s,
+        (asked.training.compute.mean_s + asked.training.update_s) / course.step_s,
+        course.exchange_s / course.step_s,
+        1 - alike.step_s / course.step_s,
+        course.exact,
+    )
+
+
+def _without_stragglers(step: Step | Asynchronous) -> Step | Asynchronous:
+    return dataclasses.replace(step, compute=Compute(step.compute.mean_s))
+
+
+_FIGURES = (
+    ("median", "median_s", 1e3, "ms"),
+    ("90 %", "p90_s", 1e3, "ms"),
+    ("mean", "mean_s", 1e3, "ms"),
+    ("efficiency", "efficiency", 100, "%"),
+    ("exchange", "exchange_share", 100, "%"),
+    ("stragglers", "straggler_share", 100, "%"),
+)
+_REMARKS = (
+    "steps in ms; efficiency: a step of one worker alone, without messages, over the mean step (weak scaling)",
+    "exchange: of the time, from the end of encoding to the beginning of decoding; "
+    "stragglers: of the time, what is there because workers differ (below 0: out of step, they share links better)",
+)
+
+
+def table(found: Sequence[Simulated]) -> Table:
+    """A row for each simulation."""
+    rough = (f"{ROUGH}: messages of different workers meet on links, and are taken to share them all the time",)
+    rows = [
+        Row(
+            (
+                Cell(one.network, one.network),
+                Cell(one.exchange, one.exchange),
+                Cell(one.workers, str(one.workers)),
+                *(_cell(one, key, factor) for _, key, factor, _ in _FIGURES),
+            )
+        )
+        for one in found
+    ]
+    return Table(
+        "simulated",
+        "Simulated steps",
+        (
+            Column("network"),
+            Column("exchange"),
+            Column("workers"),
+            *(Column(name, "s" if unit == "ms" else "fraction", unit) for name, _, _, unit in _FIGURES),
+        ),
+        3,
+        tuple(rows),
+        remarks=(*_REMARKS, *(() if all(one.exact for one in found) else rough)),
+        records=tuple(dataclasses.asdict(one) for one in found),
+    )
+
+
+def _cell(one: Simulated, key: str, factor: float) -> Cell:
+    value = getattr(one, key)
+    shown = 0.0 if abs(value) < 1e-9 else value * factor  # what is nothing but rounding
+    return Cell(value, number(shown) + ("" if one.exact else f" {ROUGH}"))

@@ -1,0 +1,133 @@
+"""How many times as fast as without compression: the question that most have."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.analysis.table import Table
+from reports.reading.text import number
+from reports.scaling.measured.links import Links
+from reports.scaling.model.break_even import BASELINE, baselines
+from reports.scaling.model.fit import Model, stack
+from reports.scaling.model.predict import LEVEL, Prediction, Predictor
+from reports.scaling.output.tables import (
+    EXTRAPOLATED,
+    HEADERS,
+    INTERVALS,
+    NO_ACCURACY,
+    SAID,
+    by_workers,
+    finite,
+    shown_times,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Speedup:
+    """A step without compression over one of `method`: above 1 it pays.
+
+    Attributes:
+        low, high: the interval; nan where there is none, and where both were measured.
+        is_measured: both were.
+    """
+
+    workload: str
+    method: str
+    workers: int
+    network: str
+    times: float
+    low: float
+    high: float
+    is_measured: bool
+
+
+def speedups(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> list[Speedup]:
+    """Of all predictions of methods that compress, over the fastest that does not, in their order."""
+    compressors = predictor.parts.compressors
+    bases = baselines(found, compressors)
+    pairs: dict[tuple[str, str, str], _Pair | None] = {}
+    answers = []
+    for one in found:
+        base = bases.get((one.workload, one.network, one.workers))
+        if base is None or compressors[one.method] == BASELINE:
+            continue
+        times = float(base.step.total / one.step.total)
+        is_measured = one.is_measured and base.is_measured
+        low = high = math.nan
+        names = one.workload, one.method, base.method
+        if names not in pairs:
+            pairs[names] = _Pair.of(predictor, *names)
+        if not is_measured and (pair := pairs[names]):
+            low, high = pair.interval(predictor, one.workers, links[one.network])
+            low, high = min(low, times), max(high, times)
+        answers.append(Speedup(one.workload, one.method, one.workers, one.network, times, low, high, is_measured))
+    return answers
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """All models without a cell of a method, or of the baseline, of which the other was measured under the same
+    circumstances: `misses` is what each misses of the logarithm of the two steps' ratio there."""
+
+    method: tuple[str, str]
+    base: tuple[str, str]
+    of_method: Model
+    of_base: Model
+    misses: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, predictor: Predictor, workload: str, method: str, base: str) -> _Pair | None:
+        """None where there is no such cell, or no network was measured."""
+        names = (workload, method), (workload, base)
+        cells = {cell.key: cell for cell in predictor.parts.cells if cell.is_fair}
+        models, misses = [], []
+        for held in predictor.check.held:
+            here = [cells.get((*name, *held.cell.key[2:])) for name in names]
+            one, other = here
+            if held.cell in here and one and other and all(name in held.model.methods for name in names):
+                said = held.model.of(other).total / held.model.of(one).total
+                models.append(held.model)
+                misses.append(abs(math.log(said / (other.step_s / one.step_s))))
+        if not models or not predictor.parts.networks:
+            return None
+        return cls(*names, stack(models, names[0]), stack(models, names[1]), np.array(misses))
+
+    def interval(self, predictor: Predictor, workers: int, links: Links) -> tuple[float, float]:
+        """Jackknife+ of the logarithm of the ratio, as that of a step."""
+
+        def total(model: Model, key: tuple[str, str]) -> npt.NDArray[np.float64]:
+            samples = predictor.samples_of(key[0])
+            return np.asarray(model.step(key, workers, links, samples, best=predictor.best).total)
+
+        ratios = np.log(total(self.of_base, self.base) / total(self.of_method, self.method))
+        low = np.quantile(ratios - self.misses, (1 - LEVEL) / 2)
+        high = np.quantile(ratios + self.misses, (1 + LEVEL) / 2)
+        return float(np.exp(low)), float(np.exp(high))
+
+
+def table(found: Sequence[Speedup], remarks: Sequence[str]) -> Table:
+    def text(one: Speedup) -> str:
+        said = f"{'' if one.is_measured else EXTRAPOLATED}{shown_times(one.times)}"
+        return said if math.isnan(one.low) else f"{said} ({number(one.low)} to {number(one.high)})"
+
+    return by_workers(
+        "scaling_speedup",
+        f"Times as fast as compressor={BASELINE}, by workers",
+        "x",
+        HEADERS,
+        found,
+        lambda one: (one.workload, one.network, one.method),
+        lambda one: (one.times, text(one)),
+        lambda one: {
+            "times": one.times,
+            "times_low": finite(one.low),
+            "times_high": finite(one.high),
+            "extrapolated": not one.is_measured,
+        },
+        [SAID, INTERVALS, NO_ACCURACY, *remarks],
+    )

@@ -1,0 +1,70 @@
+"""When compression pays, in one picture: times as fast as without it, by workers, of all workloads and networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports.plots import style
+from reports.plots.layout import GREY, LEGEND, TEXT, plain
+from reports.plots.marks import legend
+from reports.plots.picture import Plot
+from reports.reading.text import number
+from reports.scaling.model.cross_validation import Check
+from reports.scaling.output import lines
+from reports.scaling.output.fit_tables import summary
+from reports.scaling.output.speedup import Speedup
+
+_ACROSS, _TITLE = 4, 20  # panels side by side, and characters of their names' lines
+
+
+def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
+    """A row for each workload, a panel for each network; with the model's error on what it had not seen."""
+    if not found:
+        return None
+    workloads, networks, methods = (
+        list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("workload", "network", "method")
+    )
+    across = min(_ACROSS, len(networks))
+    down = math.ceil(len(networks) / across)
+    height = 1.9 * down * len(workloads)
+    figure = Figure(figsize=(TEXT, LEGEND + 0.15 + height))
+    grid = figure.subplots(down * len(workloads), across, squeeze=False, sharex=True, sharey=True)
+    for row, workload in enumerate(workloads):
+        axes = list(grid[row * down : (row + 1) * down].flat)
+        for place, axis in enumerate(axes):
+            if place >= len(networks):
+                axis.remove()
+                continue
+            here = [one for one in found if (one.workload, one.network) == (workload, networks[place])]
+            _panel(axis, here, methods)
+            lines.title(axis, networks[place], _TITLE)
+            if place % across == 0:
+                axis.set_ylabel("\n".join([*([plain(workload)] if workload else []), "times as fast as none"]))
+            if row == len(workloads) - 1 and place >= len(networks) - across:
+                axis.set_xlabel("workers")
+                axis.tick_params(labelbottom=True)
+    marks = [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)]
+    legend(figure, marks, *summary(check)[:1])
+    most = max(one.workers for one in found)
+    ends = [
+        f"{' '.join(filter(None, (one.workload, one.network, one.method)))} {number(one.times, 2)}"
+        for one in found
+        if one.workers == most
+    ]
+    alt = f"Times as fast as without compression, by workers; with {most} workers: {'; '.join(ends[:40])}."
+    return Plot("scaling_speedup", "Times as fast as without compression", alt, figure)
+
+
+def _panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) -> None:
+    axis.axhline(1.0, color=GREY, linewidth=0.8)
+    for method, look in style.looks(methods).items():
+        line = [(one.workers, one.times, one.low, one.high, one.is_measured) for one in found if one.method == method]
+        if line:  # only another workload may have it
+            lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
+    axis.set_yscale("log")
+    lines.numbers(axis.yaxis)
+    lines.frame(axis, sorted({one.workers for one in found}))

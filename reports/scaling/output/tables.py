@@ -1,0 +1,295 @@
+"""The tables of `python -m reports scaling`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from gradsweep.units import shown_bandwidth
+from reports.analysis.table import Cell, Column, Row, Table
+from reports.reading.text import number
+from reports.scaling.measured.links import Links
+from reports.scaling.model import agarwal
+from reports.scaling.model.break_even import BASELINE, BreakEven, Needed, baselines, winners
+from reports.scaling.model.predict import LEVEL, Prediction, Predictor
+
+EXTRAPOLATED = "~"
+"""In front of what was not measured just so."""
+TOPIC = "Scaling"
+
+SAID = (
+    f"{EXTRAPOLATED}: predicted: another network, or other workers or samples than were measured, or workers that "
+    "shared cores or a host in the runs (what these took is in scaling_check)"
+)
+_OWN = "every worker has cores and a host of its own, and as many samples a step whatever their number (weak scaling)"
+NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
+INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
+
+
+class _Placed(Protocol):
+    """Something about a number of workers: a column of a table."""
+
+    @property
+    def workers(self) -> int: ...
+
+
+T = TypeVar("T", bound=_Placed)
+
+
+def by_workers(
+    name: str,
+    title: str,
+    unit: str,
+    headers: Sequence[str],
+    found: Sequence[T],
+    of: Callable[[T], Sequence[str]],
+    cell: Callable[[T], tuple[float, str]],
+    record: Callable[[T], Mapping[str, Any]],
+    remarks: Sequence[str],
+) -> Table:
+    """A row for each of what `of` says (as many words as `headers`), a column for each number of workers.
+
+    `cell`: the value and the text of each; `record`: what programs read of it besides.
+    """
+    counts = sorted({one.workers for one in found})
+    rows: dict[tuple[str, ...], dict[int, Cell]] = {}
+    records = []
+    for one in found:
+        names = tuple(of(one))
+        value, text = cell(one)
+        rows.setdefault(names, {})[one.workers] = Cell(value, text)
+        records.append({**dict(zip(headers, names, strict=True)), "workers": one.workers, **record(one)})
+    keep = [
+        place for place, header in enumerate(headers) if header != "workload" or any(names[place] for names in rows)
+    ]
+    empty = Cell("", "–")
+    return Table(
+        name,
+        title,
+        (*(Column(headers[place]) for place in keep), *(Column(str(count), unit) for count in counts)),
+        len(keep),
+        tuple(
+            Row((*(Cell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts)))
+            for names, row in rows.items()
+        ),
+        remarks=tuple(remarks),
+        records=tuple(records),
+        topic=TOPIC,
+    )
+
+
+HEADERS = ("workload", "network", "compressor")
+
+
+def _names(one: Prediction) -> tuple[str, str, str]:
+    return one.workload, one.network, one.method
+
+
+def _mark(one: Prediction) -> str:
+    return "" if one.is_measured else EXTRAPOLATED
+
+
+def _full(one: Prediction) -> dict[str, Any]:
+    """A prediction for programs."""
+    step = one.step
+    return {
+        "iterations_per_second": one.iterations_per_second,
+        "iterations_per_second_low": finite(1 / one.high),
+        "iterations_per_second_high": finite(1 / one.low),
+        "efficiency": one.efficiency,
+        "step_s": float(step.total),
+        "compute_s": step.compute,
+        "encode_s": step.encode,
+        "communicate_s": float(step.communicate),
+        "decode_s": step.decode,
+        "extrapolated": not one.is_measured,
+    }
+
+
+def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+    def text(one: Prediction) -> str:
+        said = f"{_mark(one)}{number(one.iterations_per_second)}"
+        return said if math.isnan(one.low) else f"{said} ({number(1 / one.high)} to {number(1 / one.low)})"
+
+    return by_workers(
+        "scaling_throughput",
+        "Predicted throughput [it/s] by workers",
+        "it/s",
+        HEADERS,
+        found,
+        _names,
+        lambda one: (one.iterations_per_second, text(one)),
+        _full,
+        [SAID, INTERVALS, _OWN, *remarks],
+    )
+
+
+def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+    return by_workers(
+        "scaling_efficiency",
+        "Predicted efficiency [%] by workers",
+        "fraction",
+        HEADERS,
+        found,
+        _names,
+        lambda one: (one.efficiency, f"{_mark(one)}{number(100 * one.efficiency)}"),
+        _full,
+        [SAID, "samples/s over W times those of one worker alone, who sends nothing, as fitted", _OWN, *remarks],
+    )
+
+
+def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]) -> Table:
+    """Who wins, and how many times as fast as without compression; measured only where all methods were."""
+    bases = baselines(found, compressors)
+    guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
+
+    def gain(one: Prediction) -> float | None:
+        base = bases.get((one.workload, one.network, one.workers))
+        return float(base.step.total / one.step.total) if base else None
+
+    def is_guess(one: Prediction) -> bool:
+        return (one.workload, one.network, one.workers) in guessed
+
+    def text(one: Prediction) -> str:
+        times = gain(one)
+        is_told = compressors[one.method] != BASELINE and times is not None
+        return f"{EXTRAPOLATED if is_guess(one) else ''}{one.method}" + (
+            f" ({shown_times(times)})" if is_told and times else ""
+        )
+
+    return by_workers(
+        "scaling_fastest",
+        "Which compressor is predicted to be fastest, by workers",
+        "it/s",
+        ("workload", "network"),
+        list(winners(found).values()),
+        lambda one: (one.workload, one.network),
+        lambda one: (one.iterations_per_second, text(one)),
+        lambda one: {"compressor": one.method, "over_none": gain(one), **_full(one), "extrapolated": is_guess(one)},
+        [SAID, f"in brackets: times as fast as compressor={BASELINE}", NO_ACCURACY, *remarks],
+    )
+
+
+def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> Table:
+    """Of all workloads."""
+    return by_workers(
+        "scaling_break_even",
+        f"Bandwidths at which a compressor is predicted to beat compressor={BASELINE}, by workers",
+        "bit/s",
+        ("workload", "compressor"),
+        found,
+        lambda one: (one.workload, one.method),
+        lambda one: (one.wins[-1][1] if one.wins else 0.0, ranges(one)),
+        lambda one: {"wins_bit_s": " ".join(f"{low:.4g}..{high:.4g}" for low, high in one.wins)},
+        [
+            f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
+            "never, always: from 1 Mbit/s to 1 Tbit/s",
+            NO_ACCURACY,
+            *remarks,
+        ],
+    )
+
+
+def ranges(one: BreakEven) -> str:
+    """Where it wins, in words."""
+
+    def told(low: float, high: float) -> str:
+        ends = [shown_bandwidth(float(f"{end:.2g}")) if 0 < end < math.inf else "" for end in (low, high)]
+        if all(ends):
+            return " to ".join(ends)
+        return f"below {ends[1]}" if ends[1] else f"above {ends[0]}" if ends[0] else "always"
+
+    return ", ".join(told(*pair) for pair in one.wins) or "never"
+
+
+def shown_times(value: float) -> str:
+    return f"{number(value)} x"
+
+
+def needed(found: Sequence[Needed], remarks: Sequence[str]) -> Table:
+    """What would have to be faster for a method to win where it does not."""
+
+    def text(one: Needed) -> str:
+        choices = [("codec", one.codec), ("payload", one.payload), ("both", one.both)]
+        possible = [(value, what) for what, value in choices if math.isfinite(value)]
+        alone = [pair for pair in possible if pair[1] != "both"] or possible
+        return f"{min(alone)[1]} {shown_times(min(alone)[0])}" if alone else "neither"
+
+    return by_workers(
+        "scaling_needed",
+        "What would have to be faster for a compressor to win, by workers",
+        "x",
+        HEADERS,
+        [_At(one) for one in found],
+        lambda one: _names(one.needed.prediction),
+        lambda one: (min(one.needed.codec, one.needed.payload, one.needed.both), text(one.needed)),
+        lambda one: {
+            "winner": one.needed.winner.method,
+            "codec": finite(one.needed.codec),
+            "payload": finite(one.needed.payload),
+            "both": finite(one.needed.both),
+        },
+        [
+            "codec: encoding and decoding together, so many times as fast as now; payload: messages so many times as "
+            "short; both: each so many times; neither: not even both",
+            "–: it wins",
+            *remarks,
+        ],
+    )
+
+
+def closest(found: Sequence[Needed]) -> list[str]:
+    """Of each network, what is nearest to changing the answer, in a sentence."""
+    nearest: dict[tuple[str, str], tuple[float, str, Needed]] = {}
+    for one in found:
+        ways = ((one.codec, "encoded and decoded {} times as fast"), (one.payload, "sent messages {} times as short"))
+        for factor, way in ways:
+            key = one.prediction.workload, one.prediction.network
+            if math.isfinite(factor) and (key not in nearest or factor < nearest[key][0]):
+                nearest[key] = factor, way, one
+    said = []
+    for (workload, network), (factor, way, one) in nearest.items():
+        where = f"{f'{workload}, ' if workload else ''}{network}, {one.prediction.workers} workers"
+        times = number(math.ceil(factor * 100) / 100)
+        said.append(f"{where}: {one.prediction.method} would beat {one.winner.method} if it {way.format(times)}")
+    return said
+
+
+class _At:
+    def __init__(self, needed: Needed) -> None:
+        self.needed, self.workers = needed, needed.prediction.workers
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> Table:
+    """What the model of Agarwal et al. says of the same parts."""
+    model = predictor.model
+    compressors = predictor.parts.compressors
+    shown = [one for one in found if model.methods[one.workload, one.method].traffic.pattern == "lanes"]
+
+    def theirs(one: Prediction) -> float:
+        work, traffic = model.works[one.workload], model.methods[one.workload, one.method].traffic
+        compute = one.alone
+        if compressors[one.method] == BASELINE:
+            size = traffic.summed + traffic.gathered
+            return agarwal.uncompressed(compute, compute * work.backward, size, one.workers, links[one.network])
+        return agarwal.compressed(compute, one.step.encode + one.step.decode, traffic, one.workers, links[one.network])
+
+    return by_workers(
+        "scaling_published",
+        "Throughput [it/s] by the model of Agarwal et al. (2022), by workers",
+        "it/s",
+        HEADERS,
+        shown,
+        _names,
+        lambda one: (1 / theirs(one), f"{EXTRAPOLATED}{number(1 / theirs(one))} ({theirs(one) / one.step.total:.2f})"),
+        lambda one: {"iterations_per_second": 1 / theirs(one), "step_s": theirs(one), "ours_s": float(one.step.total)},
+        [
+            "in brackets: their time of a step over ours; they let uncompressed gradients overlap with backward, and "
+            "compressed ones never, and count no work of MPI itself",
+        ],
+    )

@@ -1,0 +1,193 @@
+"""Tables as files: CSV and Parquet for programs, in full; Markdown, LaTeX and HTML for people, rounded.
+
+CSV and Parquet are tidy: a line for each cell of the table, or for each run where a row is a run.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsweep import run_directory as rundir
+from gradsweep import spreadsheets
+from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
+from reports.reading.text import setting
+
+
+def to_csv(table: Table) -> bytes:
+    """The records: numbers so that they are read as they were, nothing for what is not known
+    (`gradsweep.spreadsheets`)."""
+    rows = ([_full(value) for value in record.values()] for record in table.records)
+    return _encoded(spreadsheets.to_csv(_names(table), rows))
+
+
+def to_parquet(table: Table) -> bytes:
+    """The records, in columns of numbers (where all are), truth values or texts."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {}
+    for name in _names(table):
+        values = [record[name] for record in table.records]
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {int} or kinds <= {bool}:
+            columns[name] = pa.array(values, pa.bool_() if bool in kinds else pa.int64())
+        elif kinds <= {int, float}:
+            columns[name] = pa.array(values, pa.float64())
+        else:
+            texts = [None if value is None else _printable(setting(value)) for value in values]
+            columns[name] = pa.array(texts, pa.string())
+    sink = io.BytesIO()
+    parquet.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+def to_markdown(table: Table) -> bytes:
+    from tabulate import tabulate
+
+    rows = [[_markdown(cell.text) for cell in row.cells] for row in table.rows]
+    names = [_markdown(column.name) + (f" [{column.shown}]" if column.shown else "") for column in table.columns]
+    sides = ["right" if column.is_number else "left" for column in table.columns]
+    body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
+    parts = [f"**{_markdown(table.title)}**", body, *map(_markdown, table.notes), _markdown(table.caption)]
+    return _encoded("\n\n".join(filter(None, parts)) + "\n")
+
+
+def to_latex(table: Table) -> bytes:
+    r"""A `table` environment with rules of booktabs, to be read with \input; wants \usepackage{booktabs}."""
+    sides = "".join("r" if column.is_number else "l" for column in table.columns)
+    caption = ". ".join(filter(None, (table.title, table.caption)))
+    lines = [
+        "% \\usepackage{booktabs}; names in other than Latin letters need XeLaTeX or LuaLaTeX",
+        "\\begin{table}",
+        "  \\centering",
+        f"  \\caption{{{_latex(caption)}.}}",
+        f"  \\label{{tab:{''.join(char if char.isascii() and char.isalnum() else '-' for char in table.name)}}}",
+        f"  \\begin{{tabular}}{{{sides}}}",
+        "    \\toprule",
+        f"    {_latex_row([_heading(column) for column in table.columns])}",
+        "    \\midrule",
+        *(f"    {_latex_row([cell.text for cell in row.cells])}" for row in table.rows),
+        "    \\bottomrule",
+        "  \\end{tabular}",
+        *(f"  \\par\\footnotesize {_latex(note)}." for note in table.notes),
+        "\\end{table}",
+    ]
+    return _encoded("\n".join(lines) + "\n")
+
+
+def to_html(table: Table) -> bytes:
+    """A `table` element to put into a page of one's own."""
+    numbers = [' style="text-align: right"' if column.is_number else "" for column in table.columns]
+    head = "".join(
+        f'<th scope="col"{side}>{_html(_heading(column))}</th>'
+        for side, column in zip(numbers, table.columns, strict=True)
+    )
+    lines = ["<table>", f"<caption>{_html(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    for row in table.rows:
+        names = [f'<th scope="row">{_html(cell.text)}</th>' for cell in row.cells[: table.headers]]
+        values = [
+            f"<td{side}>{_html(cell.text)}</td>"
+            for side, cell in zip(numbers[table.headers :], row.cells[table.headers :], strict=True)
+        ]
+        lines.append(f"<tr>{''.join((*names, *values))}</tr>")
+    lines += ["</tbody>"]
+    notes = "".join(f"<br>{_html(note)}." for note in (*table.notes, table.caption) if note)
+    if notes:
+        span = f'<tfoot><tr><td colspan="{len(table.columns)}">{notes.removeprefix("<br>")}</td></tr></tfoot>'
+        lines.append(span)
+    return _encoded("\n".join((*lines, "</table>")) + "\n")
+
+
+FORMATS: dict[str, Callable[[Table], bytes]] = {
+    "csv": to_csv,
+    "md": to_markdown,
+    "tex": to_latex,
+    "html": to_html,
+    "parquet": to_parquet,
+}
+"""By the suffix of their files."""
+DEFAULT = ("csv", "md", "tex")
+
+
+def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> list[Path]:
+    """Write `<name>.<format>` of each of the `FORMATS` asked for: readers see the old file or the new one."""
+    paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
+    for path, suffix in zip(paths, formats, strict=True):
+        rundir.write_bytes(path, FORMATS[suffix](table), durable=False)
+    return paths
+
+
+def _names(table: Table) -> list[str]:
+    return list(table.records[0]) if table.records else [column.name for column in table.columns]
+
+
+def _full(value: Any) -> Any:
+    """What csv writes in full: floats as they are read again, nothing for None."""
+    return value if type(value) in _WRITTEN_IN_FULL else setting(value)
+
+
+_WRITTEN_IN_FULL = {str, float, int, type(None)}
+
+
+def _heading(column: Column) -> str:
+    return f"{column.name} [{column.shown}]" if column.shown else column.name
+
+
+def _encoded(text: str) -> bytes:
+    return _printable(text).encode()
+
+
+def _printable(text: str) -> str:
+    """Without the lone surrogates of which paths may consist."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+_MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore within a word is none
+
+
+def _markdown(text: str) -> str:
+    """Text that stays text in Markdown, also where `$` and `~` are markup: neither a cell's border nor markup."""
+    return _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False))
+
+
+def _html(text: str) -> str:
+    return html.escape(text)
+
+
+def _latex_row(texts: Sequence[str]) -> str:
+    return " & ".join(map(_latex, texts)) + r" \\"
+
+
+_LATEX = str.maketrans(
+    {
+        **{char: f"\\{char}" for char in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"{\char34}",
+        "[": "{[}",  # after a row's end it would be an option
+        "]": "{]}",
+        "`": r"\textasciigrave{}",
+        "±": r"$\pm$",
+        "…": r"\dots{}",
+        STAR: r"\textsuperscript{*}",
+        DAGGER: r"\textsuperscript{$\dagger$}",
+        DOUBLE_DAGGER: r"\textsuperscript{$\ddagger$}",
+        SECTION: r"\textsuperscript{\S}",
+        PILCROW: r"\textsuperscript{\P}",
+        PARALLEL: r"\textsuperscript{$\|$}",
+    }
+)
+
+
+def _latex(text: str) -> str:
+    """Text that stays text in LaTeX."""
+    return text.translate(_LATEX).replace("--", "-{}-")  # two would be a dash

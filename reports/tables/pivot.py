@@ -1,0 +1,203 @@
+"""Any measure by any keys: `--rows model,compressor --cols workers --value accuracy --where dataset=cifar10`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import UsageError
+from reports.analysis import few_steps, measures
+from reports.analysis import targets as progress
+from reports.analysis.cells import AGAINST, Cells
+from reports.analysis.grid import BASELINE, Grid, lay_out
+from reports.analysis.table import Table
+from reports.reading import networks
+from reports.reading.report import RUN_COLUMNS
+from reports.reading.text import listed, order, setting
+from reports.tables import sweep_tables
+
+_PLACES = ("sweep", "run", "status")  # columns that are no config keys, but may be asked for
+_LONGEST = 100  # characters of a file's name
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What a table shall show.
+
+    Attributes:
+        rows, cols: config keys, as they are typed.
+        value: the name of a measure, or a column of `Report.runs`.
+        where: by column, the values of the runs that count; each of its texts for any of several.
+    """
+
+    rows: Sequence[str] = ("compressor",)
+    cols: Sequence[str] = ("workers",)
+    value: str = "accuracy"
+    where: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+
+def pivot(
+    runs: pd.DataFrame,
+    epochs: pd.DataFrame,
+    choice: Choice,
+    swept: Sequence[str] = (),
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> Table:
+    """One table. Runs that differ in other keys than those of rows and columns share a cell, which its notes say.
+
+    Args:
+        runs, epochs: of a `Report`.
+        swept: the keys that were swept, as far as they are known.
+        targets, against: see `tables.tables`.
+
+    Raises:
+        gradsweep.run_directory.UsageError: there is no such column, or no run that is asked for.
+    """
+    if runs.empty:
+        raise UsageError("there are run directories, but no run that could be read")
+    grid = lay_out(runs, swept)
+    names = (*choice.rows, *choice.cols)
+    for option, keys in (("--rows", choice.rows), ("--cols", choice.cols), ("--where", choice.where)):
+        _check(option, keys, columns(grid))
+    check_against(grid, against)
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--rows and --cols: {name} is there twice")
+    asked = re.fullmatch(r"(?:time|bytes)_to_(\d+(?:\.\d+)?)", choice.value)
+    if targets is None:
+        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
+    if asked and not 0 < float(asked[1]) <= 100:
+        raise UsageError(f"--value {choice.value}: expected percent above 0 and up to 100, such as time_to_95")
+    targets = [*targets, *([float(asked[1]) / 100] if asked else [])]
+    known = measures.choices(targets)
+    _check("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
+    measure = sweep_tables.named(known[choice.value], against)
+
+    everyone = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
+    derived, notes = measures.derive(grid, everyone.partner, epochs, targets)
+    if measure.column not in derived:
+        raise UsageError(f"--value {choice.value}: no run has it, since all have {setting(grid.workers[0])} workers")
+    chosen = derived[_chosen(grid, choice.where)]
+    places = [(name == "compressor", name) for name in names]
+    ranks = [
+        [(is_first and setting(value) != BASELINE, order(value)) for value in chosen[name]] for is_first, name in places
+    ]
+    ranked = sorted(range(len(chosen)), key=lambda row: [rank[row] for rank in ranks])
+    chosen = chosen.iloc[ranked].reset_index(drop=True)
+    part = lay_out(chosen[list(runs.columns)], swept)
+    cells = Cells(part, chosen, names, against)
+    table = sweep_tables.by_measure(part, cells, measure, len(choice.rows))
+    said = [f"only runs with {_clause(key, texts)}" for key, texts in choice.where.items()]
+    said += [*networks.remarks(chosen), *few_steps.remarks(chosen)]
+    said += [notes[measure.name]] if measure.name in notes else []
+    by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
+    title = f"{measure.title} by {by}" if by else measure.title
+    return dataclasses.replace(
+        table, name=_name(choice), title=title, remarks=(*said, *cells.remarks(measure.is_tested), *table.remarks)
+    )
+
+
+def columns(grid: Grid) -> list[str]:
+    """What rows, columns and conditions may be: what was swept first."""
+    first = ["compressor", *grid.hyper, *grid.keys, "workers", *grid.run_keys]
+    others = [column for column in grid.runs if column not in (*RUN_COLUMNS, "label", "cell")]
+    return list(dict.fromkeys([*first, *others, *_PLACES]))
+
+
+def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Conditions as they are typed, `key=value[,value]`.
+
+    Raises:
+        gradsweep.run_directory.UsageError: one is something else.
+    """
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not (key and equals):
+            raise UsageError(f"--where {text}: expected key=value or key=value,value")
+        found[key.removesuffix(".name")] = values.split(",")
+    return found
+
+
+def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
+    """What is compared with, `key=value` one or several times; compressor=none where nothing is typed.
+
+    Raises:
+        gradsweep.run_directory.UsageError: one is something else.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for (key, equals, _), text in zip(pairs, texts, strict=True):
+        if not (key and equals):
+            raise UsageError(f"--against {text}: expected key=value")
+    return {key.removesuffix(".name"): value for key, _, value in pairs} or AGAINST
+
+
+def check_against(grid: Grid, against: Mapping[str, str]) -> None:
+    """Complain of a key that no run has, or a value, and where all runs have it; not of the default."""
+    if against is AGAINST:
+        return
+    _check("--against", against, columns(grid))
+    is_baseline = pd.Series(True, grid.runs.index)
+    for key, text in against.items():
+        is_baseline &= _some(grid, key, [text], "--against")
+    if is_baseline.all():
+        names = listed([_clause(key, [text]) for key, text in against.items()])
+        raise UsageError(f"--against: all runs have {names}, so there is nothing to compare with them")
+
+
+def _chosen(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
+    chosen = pd.Series(True, grid.runs.index)
+    for key, texts in where.items():
+        chosen &= _some(grid, key, texts, "--where")
+    if not chosen.any():
+        raise UsageError(f"--where: no run has {listed([_clause(key, texts) for key, texts in where.items()])}")
+    return chosen
+
+
+def _some(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
+    """Which runs have one of these values of a key."""
+    values = grid.runs[key]
+    if any(_is(value, ",".join(texts)) for value in values.unique()):
+        texts = [",".join(texts)]  # a value with commas
+    for text in texts:
+        if not any(_is(value, text) for value in values.unique()):
+            there = [setting(value) or "null" for value in sorted(values.unique(), key=order)]
+            meant = did_you_mean(text, there)
+            raise UsageError(f"{option} {key}={text}: no run has that; {meant}there are {', '.join(there)}")
+    return values.map(lambda value: any(_is(value, text) for text in texts))
+
+
+def _is(value: Any, text: str) -> bool:
+    """Whether a config's value is what was typed: null for nothing, and 1e-3 for 0.001."""
+    shown = setting(value)
+    if shown == text or (shown or "null") == text:
+        return True
+    try:
+        return not isinstance(value, str) and float(shown) == float(text)
+    except ValueError:
+        return False
+
+
+def _check(option: str, names: Iterable[str], valid: Sequence[str], also: Iterable[str] = ()) -> None:
+    for name in names:
+        if name not in valid and name not in also:
+            meant = did_you_mean(name, [*valid, *also])
+            raise UsageError(f"{option} {name}: no such column; {meant}valid is one of {', '.join(valid)}")
+
+
+def _clause(key: str, texts: Sequence[str]) -> str:
+    return f"{key}={' or '.join(texts)}"
+
+
+def _name(choice: Choice) -> str:
+    """A file's name that says what the table is."""
+    parts = [choice.value, "by", *choice.rows, *choice.cols]
+    parts += [f"{key}-{'-'.join(texts)}" for key, texts in choice.where.items()]
+    return re.sub(r"[^\w.-]", "_", "_".join(parts))[:_LONGEST]

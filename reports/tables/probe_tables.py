@@ -1,0 +1,203 @@
+"""What probes of networks have left (python -m sweep probe): their files, and tables of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsweep import run_directory as rundir
+from gradsweep import units
+from gradsweep.run_directory import UsageError
+from reports.analysis.table import Cell, Column, Row, Table
+from reports.reading.text import byte_unit, clean, counted, listed, number
+
+COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
+MEANINGS = {
+    "latency": "the latency is more than 10 % off",
+    "bandwidth": "the bandwidth is more than 10 % off",
+    "cpu": "the CPUs, not the network, were the limit",
+}
+
+
+def files(*paths: Path) -> list[Path]:
+    """The network.json of probes at these paths, or in directories that `python -m sweep probe` has made, sorted.
+
+    Raises:
+        UsageError: there is none at one of them.
+    """
+    found: list[Path] = []
+    for path in paths:
+        patterns = (rundir.NETWORK, f"*/{rundir.NETWORK}", f"{rundir.PROBES}/*/{rundir.NETWORK}")
+        here = sorted({file for pattern in patterns for file in path.glob(pattern)}) if path.is_dir() else [path]
+        if not here:
+            raise UsageError(
+                f"{path}: no {rundir.NETWORK} here; valid is a probe's directory, such as output/<date>/<time>-probe"
+            )
+        found += here
+    return list(dict.fromkeys(found))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The content of a probe's network.json.
+
+    Raises:
+        UsageError: it cannot be read, or is not of a probe.
+    """
+    try:
+        found = rundir.read_json(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; valid is the {rundir.NETWORK} of a probe") from error
+    if found is None:
+        raise UsageError(f"{path}: no JSON object is there; valid is the {rundir.NETWORK} of a probe")
+    if found.get("kind") != "probe":
+        raise UsageError(f"{path}: not of a probe, whose `kind` is probe; valid is what `python -m sweep probe` writes")
+    if found.get("format") != rundir.FORMAT:
+        raise UsageError(f"{path}: format={found.get('format')}: valid is {rundir.FORMAT}, which this version can read")
+    missing = [key for key in ("network", "workers", "hosts", "collectives") if key not in found]
+    if missing:
+        raise UsageError(f"{path}: {listed(missing)} missing; valid is what `python -m sweep probe` writes")
+    return found
+
+
+def title(probe: Mapping[str, Any]) -> str:
+    """What was probed, in a line."""
+    network = probe["network"]
+    own = [str(network[key]) for key in ("bandwidth", "latency") if key in network]
+    if network.get("loss"):
+        own.append(f"{100 * network['loss']:g} % loss")
+    name = f"network={network['name']}" + (f" ({', '.join(own)})" if own else "")
+    return clean(f"{name}, {counted(probe['workers'], 'worker')} on {counted(len(probe['hosts']), 'host')}")
+
+
+def tables(probe: Mapping[str, Any]) -> list[Table]:
+    """The links, what the collectives take, and the lines through that."""
+    about = title(probe)
+    return [_links(probe, about), _times(probe), _lines(probe)]
+
+
+def _links(probe: Mapping[str, Any], about: str) -> Table:
+    measured, expected = probe.get("measured") or {}, probe.get("expected") or {}
+    columns = (Column("link"), Column("measured"), *([Column("expected")] if expected else []))
+    rows, records = [], []
+    for key, name, shown in (
+        ("latency_s", "latency, one way", units.shown_time),
+        ("bandwidth", "bandwidth, one pair", units.shown_bandwidth),
+        ("ring_bandwidth", "bandwidth, all to the next", units.shown_bandwidth),
+    ):
+        values = [measured.get(key), expected.get(key)]
+        cells = [Cell(name, name), *(Cell("", "") if v is None else Cell(v, shown(v)) for v in values)]
+        rows.append(Row(tuple(cells[: len(columns)])))
+        records.append({"link": key, "measured": values[0], "expected": values[1]})
+    busy = measured.get("busy_cores")
+    if busy is not None:
+        text = f"{number(busy, 2)} of {measured.get('cores')}"
+        cells = [Cell("busy cores", "busy cores meanwhile"), Cell(busy, text), Cell("", "")]
+        rows.append(Row(tuple(cells[: len(columns)])))
+        records.append({"link": "busy_cores", "measured": busy, "expected": None})
+    problems = (probe.get("emulation") or {}).get("problems") or []
+    remarks = [*(MEANINGS[mark] for mark in probe.get("marks") or [] if mark in MEANINGS), *map(clean, problems)]
+    return Table("links", about, columns, 1, tuple(rows), remarks=tuple(remarks), records=tuple(records))
+
+
+def _times(probe: Mapping[str, Any]) -> Table:
+    """Of the sizes that were measured a few: each next one 16 times as large."""
+    collectives = _known(probe)
+    points = {name: {p["bytes"]: p for p in found["points"]} for name, found in collectives.items()}
+    largest = max((size for found in points.values() for size in found), default=4)
+    sizes = [4 * 16**power for power in range(1 + int(math.log(largest / 4, 16) + 1e-9))]
+    columns = (Column("collective"), *(Column(size_text(size), "s", "ms") for size in sizes))
+    rows, records = [], []
+    for name in collectives:
+        cells = [Cell(name, name)]
+        for size in sizes:
+            nearest = min(points[name], key=lambda known: abs(math.log(known / size)), default=None)
+            near = nearest is not None and 2 / 3 < nearest / size < 1.5
+            point = points[name][nearest] if near and nearest is not None else None
+            time = None if point is None else float(point["time_s"])
+            word = "left out" if size >= (collectives[name].get("left_out") or {}).get("from_bytes", math.inf) else ""
+            cells.append(Cell(word, word, is_word=bool(word)) if time is None else Cell(time, number(1e3 * time)))
+            records.append({"collective": name, "bytes": size if point is None else point["bytes"], "time_s": time})
+        rows.append(Row(tuple(cells)))
+    remarks = [
+        "bytes: of a worker's buffer (allreduce, bcast), of its own part (allgather), of all that it sends (alltoall)",
+        *_left_out(collectives),
+    ]
+    title = "median time of a collective, until the last worker has it"
+    return Table("times", title, columns, 1, tuple(rows), remarks=tuple(remarks), records=tuple(records))
+
+
+def _left_out(collectives: Mapping[str, Any]) -> Iterator[str]:
+    for name, found in collectives.items():
+        if left := found.get("left_out"):
+            yield f"{name}: left out from {size_text(left['from_bytes'])} on for lack of {clean(left['for_lack_of'])}"
+
+
+def _lines(probe: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("collective"),
+        Column("algorithm"),
+        Column("from", "B", ""),
+        Column("to", "B", ""),
+        Column("alpha", "s", "ms"),
+        Column("1 / beta", "B/s", "MB/s"),
+        Column("residual", "", "%"),
+        Column("outliers", "", ""),
+    )
+    rows, records = [], []
+    for name, found in _known(probe).items():
+        for fit in found["fits"]:
+            rate = 1 / fit["beta_s_per_byte"] if fit["beta_s_per_byte"] else math.inf
+            chosen = fit["algorithm"] or "MPI's choice"
+            outliers = fit.get("outliers") or []
+            rows.append(
+                Row(
+                    (
+                        Cell(name, name),
+                        Cell(chosen, clean(chosen)),
+                        Cell(fit["from_bytes"], size_text(fit["from_bytes"])),
+                        Cell(fit["to_bytes"], size_text(fit["to_bytes"])),
+                        Cell(fit["alpha_s"], number(1e3 * fit["alpha_s"])),
+                        Cell(rate, number(rate / 1e6) if math.isfinite(rate) else "-"),
+                        Cell(fit["residual"], number(100 * fit["residual"], 2)),
+                        Cell(len(outliers), str(len(outliers)) if outliers else ""),
+                    )
+                )
+            )
+            records.append({"collective": name, **{key: value for key, value in fit.items() if key != "outliers"}})
+    return Table(
+        "lines",
+        "lines: alpha + beta x bytes",
+        columns,
+        2,
+        tuple(rows),
+        remarks=(_settings(probe),),
+        records=tuple(records),
+    )
+
+
+def _settings(probe: Mapping[str, Any]) -> str:
+    """With what MPI these collectives were carried out: exactly what training would have."""
+    given = ", ".join(
+        f"{key.removeprefix('OMPI_MCA_')}={value}" for key, value in (probe.get("settings") or {}).items()
+    )
+    parts = [str(probe.get("mpi") or "MPI"), given or "with its own choice of algorithms"]
+    if segment := probe.get("allreduce_segment_bytes"):
+        parts.append(f"allreduce at most {size_text(segment)} at a time")
+    return clean(f"as in training: {', '.join(parts)}")
+
+
+def _known(probe: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: probe["collectives"][name] for name in COLLECTIVES if name in probe["collectives"]}
+
+
+def size_text(size: float) -> str:
+    """Bytes for people: 4 B, 65.5 kB, 67.1 MB."""
+    scale, unit = byte_unit(size)
+    return f"{number(size / scale) if scale > 1 else round(size)} {unit}"
+
+
+def points_of(found: Mapping[str, Any], *keys: str) -> Sequence[list[float]]:
+    """The columns of a collective's points, by their keys."""
+    return [[float(point[key]) for point in found["points"]] for key in keys]

@@ -1,0 +1,289 @@
+"""The tables of a sweep: what a reader compares, in units a reader knows.
+
+Every table is rows of the compressor (and whatever else was swept) by columns of workers, a row per
+cell, or a row per run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from gradsweep import run_directory as rundir
+from reports.analysis import few_steps, measures
+from reports.analysis import targets as progress
+from reports.analysis.cells import AGAINST, NUMBERS, Cells, Figures
+from reports.analysis.grid import ALGORITHM, Grid
+from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
+from reports.analysis.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Row, Table, is_true, marking
+from reports.reading import machines, networks
+from reports.reading.text import counted, listed, number, order, setting, settings, some, spread
+
+_RUN_MEASURES = (
+    Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
+    Measure("", "best", "best_accuracy", "fraction", 100, "%", digits=4),
+    Measure("", "loss", "loss", "nats"),
+    Measure("", "throughput", "iterations_per_second", "it/s"),
+    Measure("", "throughput", "samples_per_second", "samples/s"),
+    Measure("", "training", "time_s", "s"),
+    Measure("", "sent", "sent_bytes", "B"),
+    Measure("", "ratio", "compression_ratio", "x fp32"),
+    Measure("", "error", "compression_error", "relative"),
+)
+_RUN_LOCAL = (
+    Measure("", "own models", "local_accuracy", "fraction", 100, "%", digits=4, absent=ONE_MODEL),
+    Measure("", "worst of them", "local_accuracy_least", "fraction", 100, "%", digits=4, absent=ONE_MODEL),
+    Measure("", "consensus", "consensus_distance", "l2", absent=ONE_MODEL),
+    Measure("", "spectral gap", "spectral_gap", "1 - rho", absent=ONE_MODEL),
+)
+"""Where some run has local models."""
+_RUN_NETWORK = (
+    Measure("", "one way", "network_latency_s", "s", 1e3, "ms"),
+    Measure("", "link", "network_bandwidth", "bit/s", 1e-6, "Mbit/s"),
+)
+"""Where the network of some run was measured."""
+
+
+def tables(
+    grid: Grid,
+    epochs: pd.DataFrame | None = None,
+    targets: Sequence[float] | None = None,
+    against: Mapping[str, str] = AGAINST,
+) -> list[Table]:
+    """All tables of a sweep; those of a measure that no run has, such as the speed-up without a baseline, are left out.
+
+    Args:
+        grid: its layout.
+        epochs: `Report.epochs` of its runs; without them there are no tables of progress.
+        targets: test accuracies, 0.9 for 90 %, of which the cost is told; else `progress.default_targets`.
+        against: the config keys, and their values as texts, of the runs that others are compared with.
+    """
+    cells = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
+    if targets is None:
+        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
+    cells.runs, notes = measures.derive(grid, cells.partner, epochs, targets)
+    shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
+    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs), *few_steps.remarks(grid.runs))
+    made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
+    made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks(), *table.remarks]) for table in made]
+    phases, runs = _phases(grid, cells), _runs(grid)
+    return [*made, _noted(phases, [*said, *cells.remarks(is_tested=False)]), _noted(runs, said)]
+
+
+def targeted(targets: Sequence[float]) -> list[Measure]:
+    """Time to all targets, then bytes."""
+    return [measure for kind in zip(*map(measures.of_target, targets), strict=True) for measure in kind]
+
+
+def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
+    """Whether some run has this number, or may have it once it is done."""
+    done = runs["status"] == rundir.DONE
+    if measure.column not in runs:
+        return False
+    return bool(runs.loc[done, measure.column].notna().any()) or (measure.absent == NOT_MEASURED and not done.any())
+
+
+def named(measure: Measure, against: Mapping[str, str]) -> Measure:
+    """The speed-up with the name of what it is over."""
+    if measure is not SPEEDUP:
+        return measure
+    name = ", ".join(text if key == "compressor" else f"{key}={text}" for key, text in against.items())
+    others = "workers" if "compressor" in against and len(against) == 1 else "other keys"
+    return dataclasses.replace(measure, title=f"Speed-up over {name} at equal {others}", unit=f"x {name}")
+
+
+def headline(grid: Grid) -> str:
+    """The sweep in a few sentences: its size, how much of it is done, the best of it, and what its times are worth."""
+    runs = grid.runs
+    if runs.empty:
+        return "There are run directories, but no run that could be read."
+    statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
+    workers = counted(listed([setting(count) or "?" for count in grid.workers]), "worker")
+    seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
+    algorithms = f" and {runs[ALGORITHM].nunique()} algorithms" if ALGORITHM in grid.keys else ""
+    kinds = f"{counted(len(grid.labels), 'compressor')}{algorithms}"
+    size = f"{counted(len(runs), 'run')} of {kinds} with {workers}{seeds}"
+    sentences = [f"{size}: {listed(statuses)}."]
+    is_done = runs["status"] == rundir.DONE
+    is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
+    for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
+        known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
+        if len(known):
+            sentences.append(f"Highest {what}: {_best(grid, known, measure)}.")
+    if shared := int(runs["shared_cores"].sum()):
+        sentences.append(f"{counted(shared, 'run')} shared cores with others: times of these tell nothing.")
+    return " ".join(sentences)
+
+
+def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
+    """The cell with the highest mean of the `known` values, and what it is."""
+    means = known.groupby("cell")[measure.column].mean()
+    members = known[known["cell"] == means.idxmax()]
+    first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
+    names = [first["label"], counted(setting(first["workers"]), "worker")]
+    names += some([f"{key}={setting(first[key]) or 'null'}" for key in grid.keys])
+    text = number(float(values[0]), measure.digits)
+    if len(grid.seeds) > 1:
+        names.append(f"n={len(values)}")
+        text = spread(float(values.mean()), float(values.std(ddof=1)), measure.digits) if len(values) > 1 else text
+    return f"{text} {measure.shown or measure.unit} ({', '.join(names)})"
+
+
+def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
+    """One measure of cells, of whose names the first `rows` say what a row is, and the others what a column is."""
+    measure = measure.scaled(cells.runs[measure.column].where(cells.runs["status"] == rundir.DONE))
+    across = cells.names[rows:]
+    found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[Figures, float | None]]] = {}
+    limits = cells.first(f"{measure.column}_at")
+    for place, figures, limit in zip(cells.places, cells.figures(measure), limits, strict=True):
+        found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
+    kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
+    heads = list(dict.fromkeys(tuple(map(setting, kind)) for kind in sorted(set(kinds), key=_in_order)))
+    lines, records, is_same = [], [], False
+    for row, members in found.items():
+        line = []
+        for head in heads:
+            figures, limit = members.get(head, (cells.nothing, None))
+            is_same |= figures.is_same
+            line.append(cells.shown(figures, measure))
+            names = dict(zip(map(column_name, cells.names), (*row, *head), strict=True))
+            at = {"at": limit} if any(limits) else {}
+            records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.record()})
+        lines.append(Row((*map(_text, row), *line)))
+    unit = measure.shown or measure.unit
+    headings = [Column(column_name(name)) for name in cells.names[:rows]]
+    headings += [Column(_head(across, head) or measure.title, measure.unit, unit) for head in heads]
+    return Table(
+        measure.name,
+        measure.title,
+        tuple(headings),
+        rows,
+        tuple(lines),
+        grid.caption,
+        remarks=("where all seeds differ by the same there is nothing to test, and no mark",) if is_same else (),
+        records=tuple(records),
+        topic=measure.topic,
+    )
+
+
+def _in_order(values: Sequence[Any]) -> list[Any]:
+    return [order(value) for value in values]
+
+
+def column_name(name: str) -> str:
+    """How a table calls a column of `Grid.runs`; what is called like a number of a record is prefixed."""
+    return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
+
+
+def _head(across: Sequence[str], head: Sequence[str]) -> str:
+    return ", ".join(
+        counted(text or "?", "worker") if key == "workers" else f"{key}={text or 'null'}"
+        for key, text in zip(across, head, strict=True)
+    )
+
+
+def unfinished(grid: Grid) -> Table:
+    """The runs that are not done, and why."""
+    runs = grid.runs[grid.runs["status"] != rundir.DONE]
+    reasons = map(why, runs["status"], runs["reason"])
+    columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
+    rows = tuple(Row(tuple(_text(setting(value)) for value in row)) for row in columns)
+    names = ("compressor", *grid.run_keys, "workers", "status", "reason")
+    return Table("unfinished", "Runs that are not done", tuple(map(Column, names)), len(names) - 2, rows)
+
+
+def why(status: str, reason: Any) -> str:
+    """The reason why a run is not done, or else what its status means."""
+    return setting(reason) or MEANINGS.get(status, "no reason is known")
+
+
+def _phases(grid: Grid, cells: Cells) -> Table:
+    shown = (*SHARES, STEP)
+    figures = [cells.figures(measure) for measure in shown]
+    lines, records = [], []
+    for cell, place in enumerate(cells.places):
+        line = [
+            cells.shown(found[cell], measure, with_count=False) for found, measure in zip(figures, shown, strict=True)
+        ]
+        count = [cells.counted(figures[-1][cell])] if cells.expected > 1 else []
+        lines.append(Row((*map(_text, place), *count, *line)))
+        names = dict(zip(map(column_name, cells.names), place, strict=True))
+        for found, measure in zip(figures, shown, strict=True):
+            records.append({**names, "measure": measure.name, "unit": measure.unit, **found[cell].record()})
+    headings = [Column(column_name(name)) for name in cells.names]
+    headings += [Column("n")] if cells.expected > 1 else []
+    headings += [Column(measure.title, measure.unit, measure.shown) for measure in shown]
+    return Table(
+        "phases",
+        "Share of the phases in the time of a step",
+        tuple(headings),
+        len(cells.names),
+        tuple(lines),
+        grid.caption,
+        records=tuple(records),
+        topic=STEP.topic,
+    )
+
+
+def _runs(grid: Grid) -> Table:
+    """One row per run: what it is, its status, the measures, and why it is not done."""
+    runs = grid.runs
+    some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
+    shown = [measure.scaled(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
+    names = ("label", *grid.run_keys, "workers")
+    columns: dict[str, Sequence[Any]] = {column_name(name): settings(runs[name]) for name in names}
+    columns["status"] = settings(runs["status"])
+    columns |= {measure.column: _known(runs[measure.column]) for measure in shown}
+    columns["timed_steps"] = runs["timed_steps"].astype("object").where(runs["timed_steps"].notna(), None).tolist()
+    columns |= {mark: is_true(runs[mark]).tolist() for mark in marking(runs)}
+    columns |= {name: settings(runs[name]) for name in ("reason", "run")}
+    records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    lines = []
+    for run in records:
+        marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
+        before = [_text(run[column_name(name)]) for name in names[:-1]]
+        workers = Cell(run["workers"], run["workers"] + "".join(marks), said=marks)
+        cells = [_run_cell(run["status"], run[measure.column], measure) for measure in shown]
+        lines.append(Row((*before, workers, _text(run["status"]), *cells, _text(run["reason"]), _text(run["run"]))))
+    headings = [*map(Column, map(column_name, names)), Column("status")]
+    headings += [Column(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
+    options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())
+    return Table(
+        "runs",
+        "All runs",
+        (*headings, Column("reason"), Column("run")),
+        len(names),
+        tuple(lines),
+        ". ".join(filter(None, (grid.caption, options))),
+        records=tuple(records),
+        topic=measures.RUNS_TOPIC,
+    )
+
+
+def _run_cell(status: str, value: float | None, measure: Measure) -> Cell:
+    if status == rundir.DONE and value is not None:
+        return Cell(value, measure.text(value))
+    word = status if status != rundir.DONE else measure.absent
+    return Cell(word, word, is_word=True, said=(word,))
+
+
+def _known(values: pd.Series) -> list[float | None]:
+    """Numbers; None where one is not known."""
+    numbers = values.to_numpy("float64", na_value=math.nan).tolist()
+    return [value if math.isfinite(value) else None for value in numbers]
+
+
+def _note(notes: Mapping[str, str], name: str) -> list[str]:
+    return [notes[name]] if name in notes else []
+
+
+def _noted(table: Table, remarks: Sequence[str]) -> Table:
+    return dataclasses.replace(table, remarks=tuple(remarks))
+
+
+def _text(text: str) -> Cell:
+    return Cell(text, text)

@@ -1,0 +1,96 @@
+"""The tables that matter at the end of a sweep, on a terminal or in a log."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from reports.analysis.table import Table
+from reports.reading.text import listed, some
+
+_LOG_WIDTH = 10_000  # what is not a terminal has no edge at which a line would have to be broken
+_GAP = 3  # characters between two columns
+_FEW = 8  # characters to which a column of names may be squeezed
+
+
+def console() -> Console:
+    """Standard output, as wide as it is; `COLUMNS` and `NO_COLOR` are honoured."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _LOG_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def say(out: Console, text: str, style: str = "") -> None:
+    """Print a line of text as it is: nothing in it is markup."""
+    out.print(Text(text, style=style))
+
+
+def show(out: Console, tables: Sequence[Table]) -> None:
+    """Print tables, each below its title, and then once what their marks and words mean."""
+    for table in tables:
+        say(out, f"\n{table.title}", style="bold")
+        for columns in _chunks(table, out.width):
+            out.print(_rendered(table, columns, out.width))
+        if hidden := [column.name for column in table.columns[len(_names(table, out.width)) : table.headers]]:
+            say(out, f"no room for {listed(some(hidden))}: the table's files have them", style="dim")
+    for note in dict.fromkeys(note for table in tables for note in table.notes):
+        say(out, note, style="dim")
+
+
+def _chunks(table: Table, width: int) -> Iterator[list[int]]:
+    """The columns as they fit below each other; each chunk begins with the row's names."""
+    widths = _widths(table)
+    names = _names(table, width)
+    room = width - sum(widths[place] + _GAP for place in names)
+    chunk: list[int] = []
+    for place in range(table.headers, len(table.columns)):
+        is_full = sum(widths[other] + _GAP for other in (*chunk, place)) > room
+        if chunk and is_full and table.columns[place].is_number:
+            yield names + chunk
+            chunk = []
+        chunk.append(place)
+    yield names + chunk
+
+
+def _names(table: Table, width: int) -> list[int]:
+    """The columns that say what a row is; of very many the first, as far as a few letters of each have room."""
+    widths = _widths(table)
+    room = width - min(max(widths[table.headers :], default=0), width // 3)
+    needs = itertools.accumulate(min(need, _FEW) + _GAP for need in widths[: table.headers])
+    return list(range(max(1, sum(need <= room for need in needs))))
+
+
+def _widths(table: Table) -> list[int]:
+    """What each column needs to stand in one line."""
+    return [
+        max(
+            cell_len(text)
+            for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows))
+        )
+        for place, column in enumerate(table.columns)
+    ]
+
+
+def _rendered(table: Table, places: Sequence[int], width: int) -> RichTable:
+    # A cell that tells of many failures may be wider than the terminal: then, too, no number is cut.
+    fits = sum(need + _GAP for place, need in enumerate(_widths(table)) if place in places) - _GAP <= width
+    rendered = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in (table.columns[place] for place in places):
+        rendered.add_column(
+            Text(f"{column.name}\n[{column.shown}]" if column.shown else column.name),
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number and (fits or sum(place >= table.headers for place in places) > 1),
+            overflow="fold",
+            vertical="bottom" if any(column.shown for column in table.columns) else "top",
+        )
+    for row in table.rows:
+        cells = (row.cells[place] for place in places)
+        rendered.add_row(*(Text(cell.text, style="yellow" if cell.is_word else "") for cell in cells))
+    return rendered

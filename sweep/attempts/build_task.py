@@ -1,0 +1,80 @@
+"""From the config of a run to what an executor is given."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory.sweep_directory import described
+from sweep.emulation import emulated
+from sweep.provenance import code_snapshot, record
+from sweep.settings.launcher import options_of
+from sweep.settings.sweep import settings_of
+
+
+class Tasks:
+    """Makes the tasks of an open sweep's runs; all of one process run the same code.
+
+    Args:
+        directory: of the sweep.
+        keep_code: runs start from a copy of the code, which is made where it is not there yet (sweep.snapshot).
+        about: what is known of the sweep; None: what its sweep.yaml says.
+
+    Raises:
+        UsageError: the copy cannot be written.
+    """
+
+    def __init__(self, directory: Path, *, keep_code: bool, about: Mapping[str, Any] | None = None) -> None:
+        code = code_snapshot.current()
+        self.version = code.version
+        self.code = str(code_snapshot.take(code, code_snapshot.store_for(directory))) if keep_code else None
+        self._directory, self._given = directory, about
+
+    @functools.cached_property
+    def _about(self) -> Mapping[str, Any]:
+        """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
+        return described(self._directory) if self._given is None else self._given
+
+    def __call__(self, run: Run, config: Mapping[str, Any]) -> MpiRun:
+        """The task of one run."""
+        settings, mpi = settings_of(config)
+        options = options_of(config["launcher"])
+        return MpiRun(
+            str(run.directory),
+            run_directory.ranks(config),
+            config["threads_per_worker"],
+            mpi.program(),
+            mpi.environment,
+            code=self.code,
+            code_version=self.version,
+            origin=record.of_run(self._about, run.state().get("overrides", []), options.where()),
+            limits=settings.limits,
+            launcher=config["launcher"],
+            gpus=options.gpus_of(config),
+            network=emulated(config),
+        )
+
+
+def check(run: Run, config: Mapping[str, Any]) -> None:
+    """See that a run that was laid out earlier can be started: how may have been edited, it is not in the signature.
+
+    Raises:
+        UsageError: with the path of the config.
+    """
+    try:
+        settings, _ = settings_of(config)
+        options_of(config["launcher"]).check_run(config, settings)
+    except UsageError as error:
+        raise UsageError(f"{run.path(run_directory.CONFIG)}: {error}") from error
+
+
+def weight(config: Mapping[str, Any]) -> tuple[float, ...]:
+    """What can be told of a run's length, to compare it with another on as many cores: steps at most, epochs."""
+    steps = config["max_steps"]
+    return (math.inf if steps is None else float(steps), float(config["epochs"]))

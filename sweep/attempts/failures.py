@@ -1,0 +1,88 @@
+"""Why an attempt ended without a result, and whether another may do better."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+from gradsweep import disk_errors, run_directory
+
+INPUT = "input"  # what the user asked for cannot work
+ERROR = "error"  # an exception in a rank
+MEMORY = "memory"  # no memory was left
+DISK = "disk"  # no room was left on it, or in the quota; it fails, or can only be read
+KILLED = "killed"  # a rank or the MPI launcher was killed by a signal
+START = "start"  # it could not be started
+LOST = "lost"  # who drove it has gone: the launcher was killed, the node failed
+HANG = "hang"  # it made no progress
+TIME = "time"  # its time limit
+UNKNOWN = "unknown"  # an exit status that says nothing
+
+ROOM = 64 * 1024
+"""Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
+
+LOST_CONNECTION = 14
+"""Exit status of Open MPI's mpirun (MPI_ERR_UNKNOWN) where ranks on other hosts were the first to see one end."""
+
+ANYTHING = (KILLED, UNKNOWN)
+"""Causes that say how something ended, not why: a node may have been lost, too."""
+
+
+def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tuple[str, str]:
+    """The reason and the cause of a failed attempt: what the first rank that raised has left, else the exit code's.
+
+    Args:
+        attempt: its directory.
+        exit_code: of the MPI launcher, negative where a signal has ended it.
+        out_of_memory: whether the kernel has lately killed a process for want of memory.
+    """
+    reports = [
+        report for path in attempt.glob("failure-*.json") if (report := run_directory.read_json(path)) is not None
+    ]
+    if reports:
+        first = min(reports, key=lambda report: str(report.get("time")))
+        return str(first.get("reason")), str(first.get("cause", ERROR))
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    if exit_code and 0 < number < 65:
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        whom = "the MPI launcher" if exit_code < 0 else "a rank"
+        if name == "SIGKILL" and out_of_memory:
+            return f"{whom} was killed by the kernel: no memory was left", MEMORY
+        return f"{whom} was killed by {name}", KILLED
+    if exit_code == LOST_CONNECTION:
+        if out_of_memory:
+            return "a rank was killed by the kernel: no memory was left", MEMORY
+        return "a rank was killed: the others lost their connections to it", KILLED
+    if exit_code == 0:
+        reason = "the MPI launcher exited with 0, but rank 0 left no result"
+    else:
+        reason = f"the MPI launcher exited with {exit_code}"
+    if (trouble := trouble_of(attempt)) is not None:
+        return f"{reason}; {trouble}", DISK
+    return reason, UNKNOWN
+
+
+def of_start(error: OSError) -> tuple[str, str]:
+    """Why a run could not be started: the reason for people, and the cause."""
+    return f"could not be started: {error}", DISK if disk_errors.is_trouble(error) else START
+
+
+def trouble_of(directory: Path) -> str | None:
+    """Why nothing more can be written there: no space, no file, a quota, a disk that fails. None: it can be."""
+    try:
+        found = os.statvfs(directory)
+        if found.f_bavail * found.f_frsize < ROOM or (found.f_files > 0 and found.f_favail == 0):
+            return disk_errors.TROUBLE[errno.ENOSPC]
+        with tempfile.TemporaryFile(dir=directory) as file:  # a quota shows where something is written, only
+            file.write(bytes(ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return disk_errors.TROUBLE.get(error.errno or 0)
+    return None

@@ -1,0 +1,54 @@
+"""The other side of sweep/directory/requests.py: ask the launcher of a sweep, or take its place where there is none."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from gradsweep.run_directory import UsageError
+from gradsweep.sweep_lock import holder
+from gradsweep.text import who
+from sweep.directory import requests
+from sweep.directory.requests import Request
+from sweep.directory.sweep_directory import Sweep
+
+LOOK_EVERY_S = 0.2
+PATIENCE_S = 5.0
+
+
+def ask(directory: Path, request: Request) -> bool:
+    """Have the launcher of a sweep heed a request, and wait until it has; False where there is no launcher (any more).
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    while (by := holder(directory)) is not None:
+        path = requests.send(directory, request)
+        told = time.monotonic() + PATIENCE_S
+        try:
+            while path.exists() and holder(directory) == by:
+                if time.monotonic() > told:
+                    told = float("inf")
+                    print(f"waiting for {who(by)}, which runs this sweep", file=sys.stderr)
+                time.sleep(LOOK_EVERY_S)
+            if not path.exists() and holder(directory) == by:  # another one clears what it has not been asked
+                return True
+        finally:
+            requests.withdraw(path)
+    return False
+
+
+def take_over(directory: Path) -> Sweep | None:
+    """Open a sweep that nobody holds; None where somebody was faster.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
+    try:
+        return Sweep(directory, fresh=False)
+    except UsageError:
+        if holder(directory) is None:
+            time.sleep(LOOK_EVERY_S)
+            return Sweep(directory, fresh=False)  # somebody looked at it for an instant, or it cannot be written
+        return None

@@ -1,0 +1,270 @@
+"""Many points composed quickly: Hydra composes each choice of groups once, then single values are put into it.
+
+What a point's config is, Hydra decides: for the groups by composing them, for values by the very function that
+it applies overrides with. Only what the values cannot touch is taken over from point to point. Where that is not
+sure (see `_Point.plain_values` and `_Base.sure`), and wherever anything goes wrong, Hydra composes the whole point.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from gradsweep.run_directory import UsageError
+from sweep.config.cached_repository import remembering
+from sweep.config.interning import Sections
+from sweep.console.step_counter import Count, counted
+
+LAUNCHER = "launcher"
+"""The section of a run's config that holds its options of hydra.launcher."""
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+_OUTSIDE = re.compile(r"hydra(?!\.launcher\b)|\boc\.|\$\{\s*\$\{|\$\{[^:}]*\$\{")
+
+
+def plain(config: DictConfig, launcher: DictConfig, shared: Sections | None = None) -> dict[str, Any]:
+    """The resolved config as plain data; of Hydra's own section, only the launcher's options belong to a run."""
+    shared = shared or Sections()
+    return {name: shared.shared(name, _contained(config, launcher, name)) for name in _sections(config)}
+
+
+def _sections(config: DictConfig) -> list[str]:
+    return [*(str(key) for key in config if key not in ("hydra", LAUNCHER)), LAUNCHER]
+
+
+def _contained(config: DictConfig, launcher: DictConfig, section: str) -> Any:
+    node = launcher if section == LAUNCHER else config[section]
+    value = OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if OmegaConf.is_config(node) else node
+    if section == LAUNCHER and isinstance(value, dict):
+        value.pop("_target_", None)
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Word:
+    """One override of a point."""
+
+    line: str
+    override: Override
+    group: bool  # it chooses among config groups
+
+    @property
+    def key(self) -> str:
+        return str(self.override.key_or_group)
+
+    @property
+    def section(self) -> str:
+        return self.key.partition(".")[0]
+
+    @property
+    def plain_value(self) -> bool:
+        """Whether it does no more than to put something at a place of the config of a run."""
+        override = self.override
+        renames = "." not in self.key and (override.is_add() or override.is_force_add() or override.is_delete())
+        return (
+            override.package is None
+            and _KEY.fullmatch(self.key) is not None
+            and self.section not in ("hydra", LAUNCHER)
+            and not override.is_sweep_override()
+            and not renames
+            and not ("${" in self.line and _OUTSIDE.search(self.line.partition("=")[2]))
+        )
+
+
+class Composer:
+    """Composes points for a launcher, as plain data whose equal sections are the same objects.
+
+    Args:
+        loader: Hydra's.
+        master: the config of the whole sweep, as Hydra gives it to launchers.
+    """
+
+    def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
+        self.loader, self.master = remembering(loader), master
+        self.shared = Sections()
+        self.by_hydra = 0  # points and choices of groups that Hydra has composed
+        self._parser = OverridesParser.create(config_loader=loader)
+        self._words: dict[str, _Word] = {}
+        self._numbers: dict[str, Override] = {}  # by key, with any number
+
+    def compose(self, points: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        """The configs of points, each given by its overrides, in order.
+
+        Raises:
+            Exception: what Hydra raises for the first point that it cannot compose.
+        """
+        composed: list[dict[str, Any]] = [{} for _ in points]
+        failed: tuple[int, Exception] | None = None
+        alike = self._alike(points)
+        count = Count("points composed", len(points))
+        for numbers in alike:
+            base = None
+            for number in count.through(numbers):
+                if failed is not None and number > failed[0]:
+                    break
+                try:
+                    if base is None and len(numbers) > 1:
+                        base = self._base([points[each] for each in numbers])
+                    composed[number] = self._point(points[number], base)
+                except Exception as error:
+                    failed = (number, error)
+        if failed is not None:
+            raise failed[1]
+        return composed
+
+    def _alike(self, points: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The numbers of points that choose the same groups, in order of the first of them."""
+        found: dict[tuple[str, ...], list[int]] = {}
+        for number, lines in enumerate(counted("points read", points)):
+            try:
+                choice = tuple(line for line in lines if self._word(line).group)
+            except Exception:  # this point is not even grammatical
+                choice = ("", str(number))
+            found.setdefault(choice, []).append(number)
+        return list(found.values())
+
+    def _word(self, line: str) -> _Word:
+        if line not in self._words:
+            override = self._parsed(line)
+            assert isinstance(self.loader, ConfigLoaderImpl)
+            known = self.loader.repository.group_exists(override.key_or_group)
+            self._words[line] = _Word(line, override, known and not isinstance(override.value(), dict))
+        return self._words[line]
+
+    def _parsed(self, line: str) -> Override:
+        """An override; of one key many have whole numbers, of which the parser, which is slow, is given the first."""
+        key, _, value = line.partition("=")
+        if _NUMBER.fullmatch(value) is None:
+            return self._parser.parse_override(line)
+        if key not in self._numbers:
+            self._numbers[key] = self._parser.parse_override(line)
+        return dataclasses.replace(self._numbers[key], _value=int(value), input_line=line)
+
+    def _base(self, points: Sequence[Sequence[str]]) -> _Base | None:
+        """What these points, of one choice of groups, have in common; None where that is not sure."""
+        if self.master.hydra.searchpath:  # where groups may be that are not known here
+            return None
+        common = set(points[0]).intersection(*points[1:])
+        varying = {line: self._word(line) for lines in points for line in lines if line not in common}
+        kept = [self._word(line) for line in points[0] if line in common]
+        for word in varying.values():
+            if not word.plain_value or any(_overlap(word.key, other.key) for other in kept):
+                return None
+        try:
+            base = _Base(self._by_hydra([word.line for word in kept]), frozenset(common), self.shared)
+        except UsageError:
+            raise
+        except Exception:  # let the first point tell
+            return None
+        return base if base.sure else None
+
+    def _point(self, lines: Sequence[str], base: _Base | None) -> dict[str, Any]:
+        if base is not None and base.sure:
+            try:
+                return base.with_values([self._word(line) for line in lines if line not in base.common])
+            except Exception:  # Hydra says it in its own words, or knows better
+                base.sure = False
+        config = self._by_hydra(lines)
+        return plain(config, config.hydra.launcher, self.shared)
+
+    def _by_hydra(self, lines: Sequence[str]) -> DictConfig:
+        self.by_hydra += 1
+        config = self.loader.load_sweep_config(self.master, list(lines))
+        grids = [OmegaConf.select(each, "hydra.sweeper.params") for each in (config, self.master)]
+        if grids[0] != grids[1]:
+            raise UsageError(
+                "hydra.sweeper.params: is not the same in all points, one of whose swept groups brings a grid of its "
+                "own; valid is one value of that group, such as one experiment at a time"
+            )
+        return config
+
+
+class _Base:
+    """A composed config that lends itself to the points that differ from it in values only."""
+
+    def __init__(self, config: DictConfig, common: frozenset[str], shared: Sections) -> None:
+        self.config, self.common, self.shared = config, common, shared
+        self.names = _sections(config)
+        texts = {name: list(_interpolations(_raw(config, name))) for name in self.names}
+        self.interpolated = {name for name, found in texts.items() if found}
+        self.sure = not any(_OUTSIDE.search(text) for found in texts.values() for text in found)
+        self._read: dict[tuple[str, tuple[str, ...]], Any] = {}  # by section and the lines that change it
+
+    def with_values(self, words: Sequence[_Word]) -> dict[str, Any]:
+        """The config with these values."""
+        changes: dict[str, tuple[str, ...]] = {name: () for name in self.names}
+        moving = set(self.interpolated)  # these may depend on any value
+        for word in words:
+            changes[word.section] = (*changes[word.section], word.line)
+            if "${" in word.line:
+                moving.add(word.section)
+        unread = [name for name in self.names if name in moving or (name, changes[name]) not in self._read]
+        values: dict[str, Any] = {}
+        if unread:
+            with self._applied(words) as config:
+                for name in unread:
+                    values[name] = self.shared.shared(name, _contained(config, config.hydra.launcher, name))
+                    if name not in moving:
+                        self._read[name, changes[name]] = values[name]
+        return {name: values[name] if name in values else self._read[name, changes[name]] for name in self.names}
+
+    @contextmanager
+    def _applied(self, words: Sequence[_Word]) -> Iterator[DictConfig]:
+        """The config with the values in it: itself for as long as that lasts, or where they change its shape a copy."""
+        if not all(self._is_leaf(word) for word in words):
+            changed = copy.deepcopy(self.config)
+            ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], changed)
+            yield changed
+            return
+        before = [(word.key, OmegaConf.select(self.config, word.key)) for word in words]
+        try:
+            ConfigLoaderImpl._apply_overrides_to_config([word.override for word in words], self.config)
+            yield self.config
+        finally:
+            for key, value in reversed(before):
+                OmegaConf.update(self.config, key, value)
+
+    def _is_leaf(self, word: _Word) -> bool:
+        """Whether the word replaces a single value by another, so that putting the old one back undoes it."""
+        override = word.override
+        if override.is_add() or override.is_force_add() or override.is_delete() or word.section in self.interpolated:
+            return False
+        parent, _, name = word.key.rpartition(".")
+        around = OmegaConf.select(self.config, parent) if parent else self.config
+        if not isinstance(around, DictConfig) or name not in around or OmegaConf.is_missing(around, name):
+            return False
+        return not OmegaConf.is_config(around[name]) and not isinstance(override.value(), (dict, list))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _raw(config: DictConfig, section: str) -> Any:
+    if section == LAUNCHER:
+        return OmegaConf.to_container(config.hydra.launcher, resolve=False)
+    if not OmegaConf.is_interpolation(config, section) and OmegaConf.is_config(config[section]):
+        return OmegaConf.to_container(config[section], resolve=False)
+    return OmegaConf.to_container(OmegaConf.masked_copy(config, section), resolve=False)
+
+
+def _interpolations(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and "${" in value:
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _interpolations(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _interpolations(item)

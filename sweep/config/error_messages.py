@@ -1,0 +1,205 @@
+"""Errors in what a user asked Hydra for, in one line each: key, value, what is valid."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import traceback
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import (
+    InterpolationKeyError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+    UnsupportedInterpolationType,
+)
+
+from gradsweep import disk_errors
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.run_directory import LISTED_BY, UsageError
+from sweep.config import optuna_defaults
+from sweep.config.override_grammar import explain_grammar, explain_override, valid_kind
+from sweep.config.schema import LAUNCHER, MEMBERS, TYPES, own_launchers
+
+_INTERPOLATED = re.compile(r"^\w+ raised while resolving interpolation: ")
+_SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(.*)'$", re.DOTALL)
+
+
+def explain(error: Exception, arguments: Sequence[str]) -> str | None:
+    """One line for an error in what the user asked for; None where it is a fault of the program.
+
+    Args:
+        error: what composing the config, or checking it, has raised.
+        arguments: the overrides as typed, from which the line takes the value of a key.
+    """
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    for cause in causes:
+        if isinstance(cause, UsageError):
+            return str(cause)
+        if (line := disk_errors.line(cause)) is not None:
+            return line
+        if isinstance(cause, OverrideParseException):
+            return explain_grammar(
+                cause, arguments, _words_for(cause.override.partition("=")[0].lstrip("+~"), arguments)
+            )
+        if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
+            group, _, option = cause.missing_cfg_file.rpartition("/")
+            options = own_launchers(cause.options) if group == LAUNCHER else cause.options
+            line = f"{group}={option}: {did_you_mean(option, options)}valid is {one_of(options, LISTED_BY)}"
+            return line + (optuna_defaults.HINT if group.startswith(optuna_defaults.GROUP) else "")
+    innermost = causes[-1]
+    if isinstance(innermost, OmegaConfBaseException) and innermost.full_key:
+        return _explain_key(innermost, arguments)
+    if isinstance(error, OSError) and error.filename is not None and not _passed_through(error, "sweep"):
+        return f"hydra.sweep.dir={error.filename}: {error.strerror}; valid is a directory that can be written"
+    if (of_launcher := _explain_launcher(innermost, arguments)) is not None:
+        return of_launcher
+    if (said := explain_override(str(innermost), arguments, _words_for)) is not None:
+        return said
+    theirs = ("hydra", "omegaconf", "optuna")
+    if isinstance(error, (HydraException, OmegaConfBaseException)) or _raised_in(innermost, theirs):
+        return _with_word(" ".join(str(innermost).split()), arguments)
+    return None
+
+
+def _with_word(line: str, arguments: Sequence[str]) -> str:
+    """A line of Hydra's with what was typed before it, where it names no key: the words that have what it quotes."""
+    words = [word for word in arguments if "=" in word or word.startswith("~")]
+    if any(word.partition("=")[0].lstrip("+") in line for word in words):
+        return line
+    quoted = re.findall(r"'([^']+)'", line)
+    named = [word for word in words if any(each in word for each in quoted)] or words
+    return f"{' '.join(named)}: {line}" if named else line
+
+
+def _explain_launcher(error: BaseException, arguments: Sequence[str]) -> str | None:
+    """What Hydra has against an option of the launcher, where it does not say which or why; else None."""
+    message = str(error).splitlines()[0] if str(error) else ""
+    if (swept := _SWEPT.match(str(error))) is not None:
+        key, _, value = swept[1].partition("=")
+        return f"{key}={value}: valid is one value; with a comma it is in quotes: '{key}=\"{value}\"'"
+    if not isinstance(error, InterpolationResolutionError):
+        return None
+    # Hydra makes the launcher before any point, and then the error does not know its key
+    typed = [word for word in arguments if "${" in word and word.lstrip("+").startswith("hydra.launcher.")]
+    named = re.search(r"'(.*)'|type (.*)|(\$\{\w+:)", message)
+    if len(typed) > 1 and named is not None:
+        typed = [word for word in typed if next(filter(None, named.groups())) in word]
+    if len(typed) != 1:
+        return None
+    key, _, value = typed[0].lstrip("+").partition("=")
+    return f"{key}={value.strip(chr(34))}: {_INTERPOLATED.sub('', message)}"
+
+
+def _explain_key(error: OmegaConfBaseException, arguments: Sequence[str]) -> str:
+    key, message = str(error.full_key), str(error.msg or error).splitlines()[0]
+    typed = _typed(key, arguments)
+    given = f"{key}={typed}" if typed is not None else key
+    if typed is None and (around := _around(key, arguments)) is not None:
+        above, value = around
+        if key.startswith(f"{above}["):  # an item of a list, which is valid or not as a whole
+            key, given = above, f"{above}={value}"
+        else:
+            given = f"{above}={value}: {key}"
+    is_unknown = "not in" in message and error.parent_node is not None
+    if is_unknown and typed is None:
+        given = _below(key, arguments) or given  # as optim of optim.lr=1
+    if is_unknown:
+        from sweep.config.unknown_keys import explain_unknown  # only where something is wrong
+
+        return f"{given}: {explain_unknown(key, error.parent_node)}"
+    if f"~{key}" in [word.partition("=")[0] for word in arguments]:
+        return f"~{key}: a run has to have it; valid is {_words_for(key, arguments) or 'one of its group'}"
+    if isinstance(error, (InterpolationKeyError, UnsupportedInterpolationType)):
+        return _with_word(message, arguments) if given == key else f"{given}: {message}"
+    if typed is None and (below := _below(key, arguments)) is not None:
+        return f"{below}: unknown key; {key} has no keys, and is {_words_for(key, arguments) or 'a value'}"
+    if (words := _words_for(key, arguments, error.parent_node)) is not None:
+        return f"{given}: valid is {words}"
+    if message.endswith("is not a valid bool (type str)"):
+        return f"{given}: valid is true or false"
+    if (kind := valid_kind(message)) is not None:
+        return f"{given}: valid is {kind}"
+    return f"{given}: {_INTERPOLATED.sub('', message)}"
+
+
+def _typed(key: str, arguments: Sequence[str]) -> str | None:
+    """The value that was typed for a key; None where it was not."""
+    same = (key, re.sub(r"\[(\d+)\]", r".\1", key))
+    values = [word.partition("=")[2] for word in arguments if word.partition("=")[0].lstrip("+") in same]
+    return values[-1] if values else None
+
+
+def _around(key: str, arguments: Sequence[str]) -> tuple[str, str] | None:
+    """What was typed with a key in it, as `batch={size:a}` has batch.size: the key there, and the value."""
+    while key:
+        key = key[: max(key.rfind("."), key.rfind("["), 0)]
+        if key and (value := _typed(key, arguments)) is not None and value[:1] in ("[", "{"):
+            return key, value
+    return None
+
+
+def _below(key: str, arguments: Sequence[str]) -> str | None:
+    """A word that was typed for a key in a value that has none, as `batch.size.x=3`."""
+    words = [word.lstrip("+") for word in arguments]
+    return next((word for word in words if word.partition("=")[0].startswith((f"{key}.", f"{key}["))), None)
+
+
+_KINDS: Mapping[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+
+
+def _words_for(key: str, arguments: Sequence[str], parent: Any = None) -> str | None:
+    """What a key accepts, in words; None where that is not known.
+
+    Args:
+        parent: the section that the key is in, of a config that is being composed, if there is one.
+    """
+    types = list(TYPES)
+    group = key.partition(".")[0]
+    if group in MEMBERS:
+        types = [(f"{group}.", cls) for cls in _chosen(group, arguments, parent)]
+    found = {words for prefix, cls in types for words in _valid(prefix, cls, key)}
+    return found.pop() if len(found) == 1 else None  # several where members of a group differ
+
+
+def _chosen(group: str, arguments: Sequence[str], parent: Any) -> list[type]:
+    """The classes that a section of a config may have: the one that is chosen, or all where that is not known."""
+    members = MEMBERS[group]
+    name = _typed(group, arguments)
+    if OmegaConf.is_config(parent):
+        name = OmegaConf.select(parent._get_root(), f"{group}.name", throw_on_missing=False, default=name)
+    return [members[name]] if name is not None and name in members else list(members.values())
+
+
+def _valid(prefix: str, cls: type, key: str) -> Iterator[str]:
+    """What a key accepts, in words, by the fields of a dataclass whose keys begin with `prefix`."""
+    if not key.startswith(prefix):
+        return
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _valid(f"{prefix}{field.name}.", typing.cast(type, hints[field.name]), key)
+        if prefix + field.name == key:
+            words = getattr(field.metadata.get("valid"), "words", None)
+            words = words or _KINDS.get(hints[field.name])
+            if words is not None:
+                yield words
+
+
+def _passed_through(error: BaseException, package: str) -> bool:
+    return any(name.split(".")[0] == package for name in _modules(error))
+
+
+def _raised_in(error: BaseException, packages: tuple[str, ...]) -> bool:
+    modules = _modules(error)
+    return bool(modules) and modules[-1].split(".")[0] in packages
+
+
+def _modules(error: BaseException) -> list[str]:
+    return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -1,0 +1,120 @@
+"""From what was typed to the points of a grid: keys given once, products, and keys whose values go together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+
+from gradsweep.run_directory import UsageError, bad_value
+
+ZIP_IS = "a list of lists of keys, such as [[optimizer.lr,workers]]"
+
+
+def refuse_duplicates(words: Sequence[str]) -> None:
+    """See that no key is given twice on a command line; to take a mapping away and add another (~key +key=...) is fine.
+
+    Args:
+        words: all of the command line; those that are no overrides are ignored.
+
+    Raises:
+        UsageError: the line names both.
+    """
+    first: dict[str, str] = {}
+    for word in words:
+        if word.startswith("-") or not ("=" in word or word.startswith("~")):
+            continue
+        key = word.partition("=")[0].lstrip("+~")
+        if key in first and not (first[key].startswith("~") and word.startswith("+")):
+            values = dict.fromkeys(each.partition("=")[2] for each in (first[key], word) if "=" in each)
+            raise UsageError(
+                f"{first[key]} and {word}: give {key} twice; valid is to give it once, a grid's with all values "
+                f"({key}={','.join(values)})"
+            )
+        first[key] = word
+
+
+def points(
+    params: Mapping[str, Any], arguments: Sequence[str], zipped: Any, parser: OverridesParser
+) -> list[list[str]]:
+    """The overrides of each point of a grid, the last key changing fastest.
+
+    Args:
+        params: the grid of the config (hydra.sweeper.params), of which null takes a key out.
+        arguments: overrides of the command line, which replace those of `params` for the same key.
+        zipped: sweep.zip, the keys that go together.
+        parser: Hydra's, which knows the choices that glob() may mean.
+
+    Raises:
+        UsageError: `params` is no mapping, what is in `zipped` does not fit the keys, or there are values that a grid
+            has not.
+        HydraException: an override is not in Hydra's grammar.
+    """
+    if not isinstance(params, Mapping):
+        raise bad_value("hydra.sweeper.params", params, "a mapping of keys to their values, such as {workers: '2,4'}")
+    given = [f"{key}={value}" for key, value in params.items() if value is not None]
+    axes: dict[tuple[str, str | None, bool], list[str]] = {}
+    for override in (*parser.parse_overrides(given), *parser.parse_overrides(list(arguments))):
+        axes[str(override.key_or_group), override.package, override.is_delete()] = _values(override)
+    together = _groups_of(zipped, {_shown(key): len(values) for key, values in axes.items()})
+    blocks: list[list[list[str]]] = []  # axes of the product, each a list of what goes together
+    done: set[str] = set()
+    for name, values in zip(map(_shown, axes), axes.values(), strict=True):
+        if name in done:
+            continue
+        group = next((keys for keys in together if name in keys), [name])
+        done.update(group)
+        members = [each for key, each in axes.items() if _shown(key) in group]
+        blocks.append([list(row) for row in zip(*members, strict=True)] if len(group) > 1 else [[v] for v in values])
+    return [[line for part in point for line in part] for point in itertools.product(*blocks)]
+
+
+def _shown(key: tuple[str, str | None, bool]) -> str:
+    name, package, deleted = key
+    return ("~" if deleted else "") + (name if package is None else f"{name}@{package}")
+
+
+def _values(override: Override) -> list[str]:
+    key = override.get_key_element()
+    if not override.is_sweep_override():
+        return [f"{key}={override.get_value_element_as_str()}"]
+    if not override.is_discrete_sweep():
+        raise UsageError(f"{override.input_line}: valid is, in a grid, values such as 1,2,3, range(1,4) or glob(*)")
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _groups_of(zipped: Any, lengths: Mapping[str, int]) -> list[list[str]]:
+    """The groups of `sweep.zip`, checked against the keys of a grid and how many values these have."""
+    check_zip(zipped)
+    groups = [[str(key) for key in group] for group in zipped]
+    given = "[" + ",".join(f"[{','.join(group)}]" for group in groups) + "]"
+    for group in groups:
+        for key in group:
+            if key not in lengths:
+                known = [name for name, length in lengths.items() if length > 1] or list(lengths)
+                raise UsageError(
+                    f"sweep.zip={given}: {key} is no key of this grid; valid is some of {', '.join(known)}"
+                )
+        if len({lengths[key] for key in group}) > 1:
+            counted = ", ".join(f"{key} has {lengths[key]}" for key in group)
+            raise UsageError(f"sweep.zip={given}: {counted}; valid is as many values of each key")
+    keys = [key for group in groups for key in group]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UsageError(f"sweep.zip={given}: {key} stands in it twice; valid is every key once")
+    return groups
+
+
+def check_zip(zipped: Any) -> None:
+    """Raises UsageError where `sweep.zip` is not a list of lists of keys."""
+    if not _is_list(zipped) or not all(
+        _is_list(group) and group and all(isinstance(key, str) for key in group) for group in zipped
+    ):
+        raise bad_value("sweep.zip", zipped, ZIP_IS)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))

@@ -1,0 +1,219 @@
+"""`multirun.py --help`: groups, aliases, and options with the comments that stand beside them in conf/.
+
+Each option shows its composed value: `compressor=topk --help` shows the options of compressor=topk, and --help those of
+the default choices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.hydra import Hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from gradsweep.config_keys import look_up
+from sweep.config import schema
+
+WIDTH = 120
+_SHOWN_OF_HYDRA = (schema.LAUNCHER, "hydra/sweeper")
+_OPTION = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<value>[^#]*?)(?P<rest>\s*(?:\s#.*)?)$")
+
+
+def patch() -> None:
+    """Have Hydra print our help."""
+    Hydra.app_help = _app_help  # type: ignore[method-assign]
+
+
+def _app_help(self: Hydra, config_name: str | None, args_parser: Any, args: Any) -> None:
+    mode = RunMode.MULTIRUN if args.multirun else RunMode.RUN
+    config = self.compose_config(config_name, args.overrides, mode, with_log_configuration=True)
+    HydraConfig.instance().set_config(config)
+    usual = self.compose_config(config_name, [], mode) if args.overrides else config
+    print(text(self, config, usual, args.overrides), end="")
+
+
+def text(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:
+    """Return the help: all of it, or where groups are chosen their options.
+
+    Args:
+        config: as it is composed.
+        usual: the same with nothing chosen.
+        typed: the overrides.
+    """
+    words = {group.lstrip("+"): value for group, _, value in (word.partition("=") for word in typed)}
+    folders = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
+    choices = {str(group): str(name) for group, name in config.hydra.runtime.choices.items() if name is not None}
+    before = usual.hydra.runtime.choices
+    chosen = {group: name for group, name in choices.items() if group in words or before.get(group) != name}
+    chosen = {group: name for group, name in chosen.items() if _is_ours(group)}
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    values = {str(key): value for key, value in plain.items()}
+    pages = [_Page(folders, group, name, values) for group, name in (chosen or choices).items() if _is_ours(group)]
+    pages = [each for page in pages for each in page.swept(words.get(page.group, ""))]
+    if chosen:
+        lines = [line for page in pages for line in (*page.lines(), "")]
+        return "\n".join([*lines, "python multirun.py --help shows the rest."]) + "\n"
+    head = [
+        "",
+        *_groups(hydra, folders),
+        "",
+        "Options (KEY=VALUE, such as batch.size=256), with their values here:",
+        "",
+    ]
+    whole = _Page(folders, "", "config", values).lines()
+    own = [line for page in pages if page.has_options for line in ("", *page.lines())]
+    settings = config.hydra.help
+    return "\n".join([settings.header.rstrip(), *head, *whole, *own, "", settings.footer.rstrip()]) + "\n"
+
+
+def _is_ours(group: str) -> bool:
+    return group in _SHOWN_OF_HYDRA or group.partition("/")[0] not in ("hydra", "schema")
+
+
+def _groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
+    """The names that each group has, and of those that are other names which."""
+    yield "Groups (GROUP=NAME; `python multirun.py GROUP=NAME --help` shows the options of NAME):"
+    yield ""
+    for group in sorted(hydra.list_all_config_groups()):
+        if not _is_ours(group):
+            continue
+        names = sorted(hydra.config_loader.get_group_options(group))
+        names = schema.own_launchers(names) if group == schema.LAUNCHER else names
+        others = {name: meant for name in names if (meant := _other_name(_file(folders, group, name)))}
+        yield from _wrapped(f"{group}: {', '.join(name for name in names if name not in others)}")
+        if others:
+            yield from _wrapped("    also " + ", ".join(f"{name} ({meant})" for name, meant in others.items()), "    ")
+
+
+def _wrapped(line: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(line, WIDTH, subsequent_indent=f"{indent}    ", break_long_words=False, break_on_hyphens=False)
+
+
+def _other_name(path: Path | None) -> str:
+    """What a file of a group stands for, such as `topk` or `topk ratio=0.001`; empty: for itself."""
+    base = _base(path)
+    options = [f"{key}={_in_a_line(value)}" for key, value in _read(path).items() if key != "defaults"]
+    return " ".join([base, *options]) if base else ""
+
+
+def _base(path: Path | None) -> str:
+    """The name in the same group that a file is another name of; empty: of none, as an experiment, which sets more."""
+    first = (_read(path).get("defaults") or [""])[0]
+    if not isinstance(first, str) or first.startswith("/") or _is_global(path):
+        return ""
+    return first.replace("_self_", "")
+
+
+def _is_global(path: Path | None) -> bool:
+    """Whether what is in a file belongs to the whole config instead of the section of its group."""
+    return path is not None and path.read_text(encoding="utf-8").startswith("# @package _global_")
+
+
+def _in_a_line(value: Any) -> str:
+    """Return a value as YAML writes it in a line."""
+    written = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return written.removesuffix("\n").removesuffix("\n...")
+
+
+def _file(folders: Sequence[Path], group: str, name: str) -> Path | None:
+    return next((path for folder in folders if (path := folder / group / f"{name}.yaml").is_file()), None)
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return content if isinstance(content, dict) else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Page:
+    """A file of conf/ as people read it: its comments, and its options with the values of a config."""
+
+    folders: Sequence[Path]
+    group: str
+    name: str
+    values: Mapping[str, Any]
+
+    def swept(self, typed: str) -> list[_Page]:
+        """Return the pages of all names of `compressor=qsgd,svd`, with the values that are written; else this one."""
+        names = typed.split(",") if "," in typed else []
+        return [dataclasses.replace(self, name=name, values={}) for name in names] or [self]
+
+    @property
+    def has_options(self) -> bool:
+        return any(_OPTION.match(line) for line in self._lines_of(self._origin()))
+
+    def lines(self) -> list[str]:
+        """Return the page; of another name also what it is another name of."""
+        shown = self._with_values(self._origin())
+        if not self.group:
+            return shown
+        own = _file(self.folders, self.group, self.name)
+        what = f"{self.group}={self.name}"
+        meant = _other_name(own)
+        comments = [] if own is None or not meant else self._lines_of(own, comments=True)
+        title = f"{what}, which is {meant}:" if meant else f"{what}:"
+        body = [*comments, *shown] or ["# --cfg hydra prints its options" if "/" in self.group else "# no options"]
+        return [title, *(f"  {line}" for line in body)]
+
+    def _origin(self) -> Path | None:
+        """The file that the options stand in: of another name that of the method, say."""
+        name = self.name
+        for _ in range(10):
+            path = _file(self.folders, self.group, name)
+            if not (base := _base(path)):
+                return path
+            name = base
+        return None
+
+    def _lines_of(self, path: Path | None, comments: bool = False) -> list[str]:
+        """The lines of a file without its defaults and what is Hydra's; or the comments at its beginning only."""
+        if path is None:
+            return []
+        kept, skipping = [], False
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line[:1] not in ("", " ", "#"):
+                skipping = re.match(r"(defaults|hydra|_target_):", line) is not None
+                if comments:
+                    break
+            if not skipping and not line.startswith("# @package"):
+                kept.append(line)
+        if not self.group:  # what stands above the options of a run is for who reads the file
+            kept = kept[next((number for number, line in enumerate(kept) if _OPTION.match(line)), 0) :]
+        while kept and not kept[-1]:
+            kept.pop()
+        return kept
+
+    def _with_values(self, path: Path | None) -> list[str]:
+        above: list[tuple[int, str]] = []
+        lines = []
+        section = "" if _is_global(path) else self.group.replace("/", ".")
+        written = _read(path)
+        for line in self._lines_of(path):
+            found = _OPTION.match(line)
+            if found is None or line.lstrip().startswith("#"):
+                lines.append(line)
+                continue
+            depth = len(found["indent"])
+            above = [*(each for each in above if each[0] < depth), (depth, found["key"])]
+            key = ".".join(name for _, name in above)
+            inside = look_up(written, key)
+            value = look_up(self.values, f"{section}.{key}" if section else key, inside)
+            if isinstance(inside, Mapping) or value == inside:
+                lines.append(line)
+            else:
+                room = len(found["value"]) - 1 + len(found["rest"]) - len(found["rest"].lstrip())
+                lines.append(
+                    f"{found['indent']}{found['key']}: {_in_a_line(value):<{room}}{found['rest'].lstrip()}".rstrip()
+                )
+        return lines

@@ -1,0 +1,132 @@
+"""What was typed and decides nothing: refused before anything starts, as whoever types it wants it to do something.
+
+Of a run's options `trainers/rules/idle_options.py` knows when they decide something. Here is what holds of a grid: a
+value is
+refused where it decides nothing at any of the points that have it, so that `algorithm=sgd,choco topology=ring,torus`
+is a grid, and `algorithm=sgd topology=torus` is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gradsweep.run_directory import bad_value
+from sweep.settings.sweep import SweepSettings
+
+Idle = Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, str]]
+"""What is valid in place of each of some keys that decides nothing in a resolved config, by key."""
+
+NOTHING = ("", "null", "none")
+"""Values that ask for nothing: they take an option away."""
+
+_OPTION = re.compile(r"[{,]\s*(\w+)\s*:\s*([^,{}\[\]]*)")
+_GRIDS = "left out of a single run; with -m it is for a grid"
+OF_GRIDS = (
+    *("zip", "invalid", "max_parallel", "fail_fast", "max_failures"),
+    *("metric", "prune", "prune_startup", "prune_warmup"),
+)
+"""Settings of a sweep that a single run has no use for."""
+
+
+def refuse_without_grid(words: Iterable[str]) -> None:
+    """Refuse what only a grid or a search can do, typed for a single run.
+
+    Args:
+        words: overrides as typed.
+
+    Raises:
+        UsageError: names the first.
+    """
+    for word in words:
+        key, _, value = word.lstrip("+").partition("=")
+        of_sweeper = key.startswith(("hydra.sweeper.", "hydra/sweeper"))
+        if of_sweeper or (key.removeprefix("sweep.") in OF_GRIDS and key.startswith("sweep.") and value not in NOTHING):
+            raise bad_value(key, value, _GRIDS)
+
+
+def refuse_unread(words: Iterable[str], *, grid: bool) -> None:
+    """Refuse words for Hydra of which nothing here takes note.
+
+    Raises:
+        UsageError: names the first.
+    """
+    for word in words:
+        key, _, value = word.lstrip("+").partition("=")
+        if key == "hydra.sweep.subdir":
+            raise bad_value(key, value, "left out: runs are in runs/ of hydra.sweep.dir")
+        if key == "hydra.run.dir" and grid:
+            raise bad_value(key, value, "hydra.sweep.dir with -m")
+
+
+def refuse(configs: Sequence[Mapping[str, Any]], overrides: Sequence[Mapping[str, str]], idle: Idle) -> None:
+    """Refuse a value that was typed and decides nothing at any of the points that have it.
+
+    Args:
+        configs: of the points that can work, resolved.
+        overrides: key and value of each point's overrides, as typed.
+        idle: what is known of a run's options.
+
+    Raises:
+        UsageError: names the first.
+    """
+    decides: set[tuple[str, str]] = set()
+    suspect: dict[tuple[str, str], str] = {}
+    for config, typed in zip(configs, map(_single, overrides), strict=True):
+        valid = idle(config, [key for key, value in typed.items() if value not in NOTHING])
+        for key, value in typed.items():
+            if key in valid:
+                suspect.setdefault((key, value), valid[key])
+            else:
+                decides.add((key, value))
+    for (key, value), words in suspect.items():
+        if (key, value) not in decides:
+            raise bad_value(key, value, words)
+
+
+def _single(typed: Mapping[str, str]) -> dict[str, str]:
+    """What was typed, with the options of a mapping (`scaling={rule:sqrt,by:batch}`) as if each was typed by itself."""
+    found = dict(typed)
+    for key, value in typed.items():
+        if value.startswith("{"):
+            found.update({f"{key}.{option}": given for option, given in _OPTION.findall(value)})
+    return found
+
+
+def refuse_settings(
+    settings: SweepSettings, configs: Sequence[Mapping[str, Any]], typed: Mapping[str, str], *, search: bool
+) -> None:
+    """Refuse settings of a sweep that decide nothing: what was `typed`, and a rule that could never end a run.
+
+    Args:
+        configs: of the points that are left of it.
+        search: points follow from the results of others, so more of them may come.
+
+    Raises:
+        UsageError: names the setting.
+    """
+    prunes = settings.prune is not None
+    for key, useful, valid in (
+        ("metric", prunes or search, "left out of a grid without sweep.prune: only a search goes by it"),
+        ("prune_startup", prunes, "together with sweep.prune=median"),
+        ("prune_warmup", prunes, "together with sweep.prune=median"),
+        ("backoff_s", settings.retries > 0, "together with sweep.retries above 0"),
+        ("max_failures", not settings.fail_fast, "left out with sweep.fail_fast=true, which is 1"),
+    ):
+        if typed.get(f"sweep.{key}", "") not in NOTHING and not useful:
+            raise bad_value(f"sweep.{key}", getattr(settings, key), valid)
+    if not prunes or not configs:
+        return
+    if not search and settings.resume is None and settings.prune_startup >= len(configs):
+        valid = f"an integer below the number of points ({len(configs)}); else none is ever pruned"
+        raise bad_value("sweep.prune_startup", settings.prune_startup, valid)
+    if not any(_judged(config) > settings.prune_warmup for config in configs):
+        valid = "a number below that of the last epoch with an evaluation before the end of a run"
+        raise bad_value("sweep.prune_warmup", settings.prune_warmup, f"{valid} ({max(map(_judged, configs))})")
+
+
+def _judged(config: Mapping[str, Any]) -> int:
+    """The last epoch after which a run could be pruned."""
+    every: int = config["evaluate_every"]
+    return (config["epochs"] - 1) // every * every

@@ -1,0 +1,95 @@
+"""hydra/sweeper=optuna: the defaults of its package, where others suit us better.
+
+A file in conf/ cannot have the name of a config that comes with a package, so what it has registered is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from omegaconf import OmegaConf
+
+from gradsweep.run_directory import bad_value
+from sweep.driver.pruner import MAXIMIZE, METRICS
+
+GROUP, SAMPLERS = "hydra/sweeper", "hydra/sweeper/sampler"
+PROVIDER = "gradsweep"
+HINT = "; optuna needs `pip install 'gradsweep[optuna]'`"
+
+
+def sweep_direction(metric: str) -> str:
+    """The resolver behind hydra.sweeper.direction: which way sweep.metric is better."""
+    return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # a wrong one is found where settings are checked
+
+
+def register() -> None:
+    """Tell Hydra our defaults for searches, where the package is installed that makes them.
+
+    - direction follows from sweep.metric.
+    - Samplers have a seed: a search that is resumed suggests what it has suggested before, so that what is finished
+      is taken as it is and the search goes on from there.
+    - Failed trials do not end a search.
+    """
+    OmegaConf.register_new_resolver("sweep_direction", sweep_direction, replace=True)
+    Plugins.instance()  # loads all of them, once: what they register now is not registered again
+    store = ConfigStore.instance()
+    if "optuna.yaml" not in store.list(GROUP):
+        return
+    node = store.load(f"{GROUP}/optuna.yaml").node
+    node.params = {}
+    OmegaConf.set_struct(node.params, False)  # takes new keys, which need no + on the command line
+    node.direction, node.max_failure_rate = "${sweep_direction:${sweep.metric}}", 1.0
+    store.store(group=GROUP, name="optuna", node=node, provider=PROVIDER)
+    for file in store.list(SAMPLERS):
+        node = store.load(f"{SAMPLERS}/{file}").node
+        if "seed" in node:
+            node.seed = 0
+            store.store(group=SAMPLERS, name=file.removesuffix(".yaml"), node=node, provider=PROVIDER)
+
+
+def refuse_search_of_nothing(settings: Any) -> None:
+    """Refuse a search by Optuna that has no values to choose from: all its trials would be equal.
+
+    Args:
+        settings: Hydra's section of a config.
+
+    Raises:
+        UsageError: nothing that was typed has a range or several values, nor has what the sweeper was given.
+    """
+    sweeper = settings.sweeper
+    if not str(sweeper._target_).endswith("OptunaSweeper"):
+        return
+    given = {key: str(value) for key, value in (sweeper.params or {}).items() if value is not None}
+    words = [f"{key}={value}" for key, value in given.items()] + list(settings.overrides.task)
+    spaces = (sweeper.get("search_space"), sweeper.get("custom_search_space"))
+    if not any(spaces) and not any(
+        each.is_sweep_override() for each in OverridesParser.create().parse_overrides(words)
+    ):
+        space = "values to choose from, such as 'optimizer.lr=interval(0.01,0.5)' or compressor=qsgd,svd"
+        raise bad_value(GROUP, settings.runtime.choices.get(GROUP), f"together with {space}: all trials would be equal")
+
+
+def bear_with_a_last_failure() -> None:
+    """Let Optuna's grid sampler end with a failure.
+
+    After the last point it asks the study to stop, which is an error outside of `Study.optimize`. The sweeper expects
+    that error after a value, not after a failure: which point comes last is random, and with a failed one it would end
+    before it writes its results. To be called when the sweeper has loaded Optuna.
+    """
+    sampler = importlib.import_module("optuna.samplers").GridSampler
+    after_trial = sampler.after_trial
+    if hasattr(after_trial, "__wrapped__"):
+        return
+
+    @functools.wraps(after_trial)
+    def tolerant(*arguments: Any, **keywords: Any) -> None:
+        with contextlib.suppress(RuntimeError):
+            after_trial(*arguments, **keywords)
+
+    sampler.after_trial = tolerant

@@ -1,0 +1,192 @@
+"""Words of a command line that Hydra's grammar, or the type of a key, does not have: what would be valid."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
+
+from gradsweep.run_directory import LISTED_BY, UsageError
+from sweep.settings.slurm_launcher import SlurmOptions
+
+_NUMBER = re.compile(r"[+-]?[\d._eE+-]*\d[\d._eE+-]*")
+
+_OTHER = r"[+-]?(?:[\d._eE+-]*\d[\d._eE+-]*|inf|nan)|true|false"  # what Hydra takes for a number or a truth
+_OTHERS = re.compile(
+    r"""(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$\{[^}]*\})|(?<=[\[,:])(?P<gap>\s*)"""
+    rf"(?P<text>{_OTHER})(?=\s*[,\]}}])",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"sweep\.(?:name|resume)|mpi\.environment\.\w+")
+_TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment")
+
+_KINDS = (
+    ("could not be converted to Integer", "an integer"),
+    ("could not be converted to Float", "a number"),
+    ("is not a ListConfig, list or tuple", "a list, such as [a,b]"),
+    ("Cannot merge DictConfig with ListConfig", "a list, such as [a,b]"),
+    (" to string: ", "a text"),
+    ("to Dict[str, str]", "a mapping, such as {NAME:text}"),
+    ("NoneType is not a subclass of str", "a list of texts; null in quotes is one: ['null']"),
+    ("Invalid type assigned: ", "a mapping, such as {key:value}"),
+    ("is not Optional", "anything but null"),
+)
+
+_CHOSEN = ("hydra.launcher", "hydra.sweeper")
+"""Groups whose options stand under the same name with a dot."""
+
+
+def valid_kind(message: str) -> str | None:
+    """What a key accepts whose value has the wrong type, by what OmegaConf says of it; None: that does not tell."""
+    return next((kind for said, kind in _KINDS if said in message), None)
+
+
+def explain_grammar(error: OverrideParseException, arguments: Sequence[str], valid: str | None = None) -> str:
+    """Return what is wrong with an override, at which character, and how to type it if it is meant as a text.
+
+    Args:
+        arguments: all that was typed, of which a space may have made two words.
+        valid: what its key accepts, where that is known.
+    """
+    from sweep.config import syntax_errors  # only where something is wrong
+
+    word = error.override
+    key, equals, value = word.partition("=")
+    if len(together := syntax_errors.torn(arguments, word)) > 1:
+        shown = " ".join(together)
+        valid = f"in quotes: {shlex.quote(shown)}" if re.search(r"[\[{(]", shown) else f"one: {''.join(together)}"
+        return f"{shown}: spaces make {len(together)} words of it; valid is {valid}"
+    if (said := error.__cause__) is not None:  # a function that does not like its arguments, or is none
+        return f"{word}: {'; '.join(str(said).strip().splitlines())}"
+    if not equals:
+        return f"{word}: valid is key=value"
+    if not _parses(f"{key}=1"):
+        return f"{word}: not in Hydra's grammar; valid is key=value, with a key of letters, digits, . _ and /"
+    where = syntax_errors.find(word)
+    wrong = f"{word}: not in Hydra's grammar{f', {where}' if where else ''}"
+    if "comma" in where or where.endswith("is not closed") and "(" in where:
+        return f"{wrong}; valid is {valid or 'a value'}, or values with one comma between two: 2,4"
+    if valid is not None and not valid.startswith("a text"):
+        return f"{wrong}; valid is {valid}"
+    if value[:1] in ("[", "{"):
+        return f"{wrong}; valid is a list or mapping, with texts in quotes: [\"a > b\",'c']"
+    if (quoted := _quoted(key, value)) is None:
+        return f"{wrong}; valid is a text in quotes, with \\ before such quotes in it"
+    return f"{wrong}; as a text it is in quotes, which the shell leaves alone: {quoted}"
+
+
+_SWEPT = re.compile(r"Ambiguous value for argument '(.*)'$")
+_NO_NAME = re.compile(r"Config group override must be a string or a list\. Got (\w+)$")
+_THERE = re.compile(r"Could not append to config\. An item is already at '(.*)'\.$")
+_ABSENT = re.compile(r"Could not delete(?: from config)?\. '(.*)' does not exist\.$")
+_TWICE = re.compile(r"Multiple values for (.*)\. To override a value use")
+_NO_DEFAULT = re.compile(r"(?:Could not override|Could not delete) '(.*)'\.")
+
+
+def explain_override(
+    message: str, arguments: Sequence[str], words_for: Callable[[str, Sequence[str]], str | None]
+) -> str | None:
+    """Return the line for what Hydra says of an override that it can read but not heed; None: it says it well.
+
+    Args:
+        words_for: what a key accepts, in words, where that is known.
+    """
+    first = (message.splitlines() or [""])[0]
+    if (found := _SWEPT.match(first)) is not None:
+        key, _, value = found[1].partition("=")
+        is_list = (words_for(key, arguments) or "").startswith("a list")
+        one = f"a list in brackets, {shlex.quote(f'{key}=[{value}]')}" if is_list else "one value"
+        sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(found[1])}"
+        return f"{found[1]}: several values; valid is {one}, {sweep}"
+    if (found := _NO_NAME.match(first)) is not None:
+        from sweep.config.unknown_keys import groups
+
+        for word in arguments:
+            if _without_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in groups():
+                return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
+    if (found := _THERE.match(first)) is not None:
+        typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
+        return f"{typed}: is there already; valid is {typed[1:]}"
+    if (found := _TWICE.match(first)) is not None:
+        typed = next((word for word in arguments if word.partition("=")[0] == f"+{found[1]}"), f"+{found[1]}")
+        return f"{typed}: one is chosen already; valid is {typed[1:]}"
+    if (found := _ABSENT.match(first)) is not None:
+        return f"~{found[1]}: unknown key; valid is a key of the config, as `python multirun.py --cfg job` prints it"
+    if (found := _NO_DEFAULT.match(first)) is not None:
+        typed = next((word for word in arguments if word.lstrip("+~").partition("=")[0] == found[1]), found[1])
+        return f"{typed}: nothing of this name is chosen; valid is a group that `{LISTED_BY}` lists"
+    return None
+
+
+def _without_name(word: str) -> bool:
+    """Whether a word may choose a group's member, and one of its values is no text, as of compressor=null."""
+    override = _parses(word)
+    if override is None or "." in str(override.key_or_group):
+        return False
+    with suppress(HydraException):
+        values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+        return any(value is None or isinstance(value, (bool, int, float)) for value in values)
+    return False
+
+
+def as_typed(word: str) -> str:
+    """An override with quotes around what belongs to a text and Hydra would read as something else: true, 1e3, 007.
+
+    For arguments of programs and variables of their environment, where `true` is not `True`.
+    """
+    key, equals, value = word.partition("=")
+    name = key.lstrip("+")
+    if _TEXT.fullmatch(name) and re.fullmatch(_OTHER, value, re.IGNORECASE):
+        return f'{key}="{value}"'
+    if name in _TEXTS:
+        return key + equals + _OTHERS.sub(lambda found: found["kept"] or f'{found["gap"]}"{found["text"]}"', value)
+    return word
+
+
+def refuse_misread(words: Sequence[str]) -> None:
+    """See that no text for the launcher is taken for a number (account=2024_08 is 202408 to Hydra), or for its options.
+
+    Raises:
+        UsageError: the line says how to type it.
+    """
+    for word in words:
+        key, equals, value = word.lstrip("+").partition("=")
+        if equals and key in _CHOSEN and not value.startswith("{"):
+            group = key.replace(".", "/")
+            raise UsageError(f"{word}: valid is {group}=NAME to choose one, {key}.KEY=VALUE for its options")
+        if not (equals and key.startswith("hydra.launcher.") and _NUMBER.fullmatch(value)) or _is_numeric(key):
+            continue
+        parsed = _parses(f"{key}={value}")
+        read = None if parsed is None else parsed.value()
+        if isinstance(read, (int, float)) and str(read) != value:
+            quoted = shlex.quote(f'{key}="{value}"')
+            raise UsageError(f"{key}={value}: without quotes it is the number {read}; as a text: {quoted}")
+
+
+def _is_numeric(key: str) -> bool:
+    """Whether a number is what a key of the launcher wants."""
+    name = key.rpartition(".")[2]
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(SlurmOptions)}
+    return kinds.get(name, "").startswith(("int", "float"))
+
+
+def _quoted(key: str, value: str) -> str | None:
+    """The word for a shell that gives `key` this text; None where quotes do not help."""
+    for quote in ('"', "'"):
+        word = f"{key}={quote}{value}{quote}"
+        parsed = _parses(word)
+        if parsed is not None and getattr(parsed.value(), "text", parsed.value()) == value:
+            return shlex.quote(word)
+    return None
+
+
+def _parses(word: str) -> Override | None:
+    with suppress(HydraException):
+        return OverridesParser.create().parse_override(word)
+    return None

@@ -1,0 +1,117 @@
+"""Keys that a config does not have: which one is meant, and which choice has it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from gradsweep.config_keys import paths
+from gradsweep.hints import did_you_mean, nearest, one_of
+from gradsweep.run_directory import LISTED_BY
+from gradsweep.source_tree import ROOT
+from sweep.config.schema import LAUNCHER, MEMBERS
+from sweep.settings.launcher import LAUNCHERS
+
+_LAUNCHER = LAUNCHER.replace("/", ".")
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "wd": "weight_decay",
+    "num_workers": "workers",
+    "n_workers": "workers",
+    "world_size": "workers",
+    "nproc": "workers",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "steps": "max_steps",
+    "num_steps": "max_steps",
+    "random_seed": "seed",
+}
+"""What other programs call our keys."""
+
+_HYDRAS = (LAUNCHER, "hydra/sweeper")
+_HYDRA = "python multirun.py --cfg hydra"
+_SHOWN = 3  # choices that have a key
+
+
+def explain_unknown(key: str, parent: Any) -> str:
+    """Return what is to be said of an unknown key: what may be meant, and what is valid.
+
+    Args:
+        parent: the section that does not have it, of a config that is being composed.
+    """
+    if "/" in key:
+        known = groups()
+        return f"unknown group; {did_you_mean(key, known)}valid is {one_of(known, LISTED_BY)}"
+    section, _, name = key.rpartition(".")
+    members = _members(section)
+    known = [str(each) for each in parent if each != "hydra" and not (members and each in ("name", "_target_"))]
+    chosen = f"{section.replace('.', '/')}={_chosen(section, parent)}" if members else ""
+    if having := _have(section, name):
+        return f"unknown key of {chosen}; {having}"
+    lists = f"python multirun.py {chosen} --help" if chosen else LISTED_BY if section != "hydra" else _HYDRA
+    valid = f"valid is {one_of(known, lists, 'keys')}" if known else ""
+    if OmegaConf.get_type(parent) is dict:  # no type says which keys it has
+        valid = f"{valid}, or a new one with + before it" if known else "valid is a new one with + before it"
+    meant = _meant(key, section, known, parent, members)
+    said = f"{meant}{valid}" or "it has no options"
+    return f"unknown key{f' of {chosen}' if chosen else ''}; {said.rstrip(' ;')}"
+
+
+def _meant(key: str, section: str, known: list[str], parent: Any, members: Mapping[str, type]) -> str:
+    """A hint: of the section itself, of its other choices, of the whole config."""
+    name = key.rpartition(".")[2]
+    ours = _ELSEWHERE.get(name.lower(), name)
+    above = f"{section}." if section else ""
+    if section and (meant := did_you_mean(above + ours, [above + each for each in known])):
+        return meant
+    others = {field for cls in members.values() for field in _fields(cls)}
+    if near := nearest(ours, others):
+        return f"did you mean {above}{near[0]}? {_have(section, near[0])}; "
+    return did_you_mean(key if ours == name and not section else ours, _whole(parent))
+
+
+def _whole(parent: Any) -> list[str]:
+    """All keys of a config, and of what could be chosen in it."""
+    root = parent._get_root()
+    plain = OmegaConf.to_container(root, resolve=False) if isinstance(root, DictConfig) else {}
+    assert isinstance(plain, dict)
+    plain.pop("hydra", None)
+    names = [str(path) for path in paths({str(key): value for key, value in plain.items()})]
+    for group, members in MEMBERS.items():
+        names += [f"{group}.{field}" for cls in members.values() for field in _fields(cls)]
+    names += [f"{_LAUNCHER}.{field}" for cls in LAUNCHERS.values() for field in _fields(cls)]
+    return [name for name in dict.fromkeys(names) if not name.endswith(".name") or name == "sweep.name"]
+
+
+def _members(section: str) -> Mapping[str, type]:
+    """What can be chosen for a section; empty where it is no group."""
+    return LAUNCHERS if section == _LAUNCHER else MEMBERS.get(section, {})
+
+
+def _chosen(section: str, node: Any) -> str:
+    return str(node.get("cluster" if section == _LAUNCHER else "name"))
+
+
+def _fields(cls: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls) if field.init]
+
+
+def _have(section: str, name: str) -> str:
+    """The choices that have a key, the shortest names first, which are those of the plain methods; empty: none."""
+    having = [member for member, cls in _members(section).items() if name in _fields(cls)]
+    having.sort(key=lambda member: (len(member), member))
+    if not having:
+        return ""
+    shown, more = having[:_SHOWN], len(having) - _SHOWN
+    last = [f"{more} more"] if more > 0 else [shown.pop()] if len(shown) > 1 else []
+    words = " and ".join([", ".join(shown), *last])
+    return f"{section.replace('.', '/')}={words} {'have' if len(having) > 1 else 'has'} {name}"
+
+
+def groups() -> list[str]:
+    """The groups of conf/, and what of Hydra's is chosen by name."""
+    conf = ROOT / "conf"
+    return [*sorted(path.name for path in conf.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]

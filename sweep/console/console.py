@@ -1,0 +1,88 @@
+"""Standard output in three manners: for people, `--quiet` (only what went wrong), `--json` (lines for machines)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+
+from sweep.console import flags
+
+if TYPE_CHECKING:
+    from sweep.settings.sweep import SweepSettings
+
+
+class Stream:
+    """A stream that may go away: whatever is wrong with it (full disk, closed terminal) is a broken pipe to rich."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except UnicodeEncodeError:  # a log or a terminal whose encoding lacks a sign
+            encoding = self._stream.encoding or "ascii"
+            return self.write(text.encode(encoding, "replace").decode(encoding))
+        except (OSError, ValueError) as error:
+            raise BrokenPipeError from error
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            raise BrokenPipeError from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class Output(Console):
+    """Standard output; where whoever read it has gone (`| head`), the sweep goes on without.
+
+    Live displays are for terminals: not where colours alone were asked for (FORCE_COLOR=1 in a CI's log).
+    """
+
+    def __init__(self, stderr: bool = False, quiet: bool = False) -> None:
+        stream: Any = sys.stderr if stderr else sys.stdout
+        stream = getattr(stream, "rich_proxied_file", stream)  # while rich shows something live, it stands in between
+        self._number = 2 if stderr else 1
+        on_terminal = stream is not None and stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        super().__init__(
+            file=None if stream is None else Stream(stream),  # type: ignore[arg-type]
+            quiet=quiet or stream is None,
+            force_interactive=on_terminal,
+        )
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._number)
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """How a sweep talks."""
+
+    quiet: bool = False
+    json: bool = False
+
+    @property
+    def terse(self) -> bool:
+        """Whether nobody wants to be told how it goes."""
+        return self.quiet or self.json
+
+    def chatter(self) -> Output:
+        """For how it goes."""
+        return Output(quiet=self.terse)
+
+    def essential(self) -> Output:
+        """For what has failed and how to go on; with JSON lines on standard output, it is standard error."""
+        return Output(stderr=self.json)
+
+
+def manner(settings: SweepSettings) -> Manner:
+    """What sweep.quiet and sweep.json say, and the command line's --quiet and --json."""
+    return Manner(settings.quiet or flags.typed(flags.QUIET), settings.json or flags.typed(flags.JSON))

@@ -1,0 +1,60 @@
+"""What happens in a sweep, a JSON object a line, for machines: events.jsonl, and with --json standard output.
+
+docs/events.md says what each event tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gradsweep import run_directory
+from sweep.console.console import Output
+
+SWEEP_STARTED = "sweep_started"
+RUNS_PLANNED = "runs_planned"
+RUN_STARTED = "run_started"
+RUN_ENDED = "run_ended"
+SWEEP_ENDED = "sweep_ended"
+SWEEP_LEFT = "sweep_left"
+RUNS_TAKEN_UP = "runs_taken_up"
+POINT = "point"
+DRY_RUN_ENDED = "dry_run_ended"
+
+
+class Events:
+    """Writes events of a sweep as they happen.
+
+    Args:
+        directory: of the sweep.
+        echo: also to standard output.
+    """
+
+    def __init__(self, directory: Path, echo: bool = False) -> None:
+        self.path = directory / run_directory.EVENTS
+        self._out: Console | None = Output() if echo else None
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Write an event, its time and `fields`, at once. A full disk does not stop a sweep: then it is left out."""
+        record = {"event": event, "time": run_directory.now(), **fields}
+        with contextlib.suppress(OSError):
+            run_directory.append_json(self.path, record)
+        if self._out is not None:
+            _print(self._out, record)
+
+    def left(self, launcher: str, runs: int, missing: int, pid: int | None) -> None:
+        """Write that the sweep goes on without its command: in this process, or in a scheduler's jobs."""
+        directory = str(self.path.parent.absolute())
+        self.write(SWEEP_LEFT, directory=directory, launcher=launcher, runs=runs, missing=missing, pid=pid)
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Print an event of no sweep's file: of a command that computes nothing."""
+    _print(Output(), {"event": event, "time": run_directory.now(), **fields})
+
+
+def _print(console: Console, record: dict[str, Any]) -> None:
+    console.out(run_directory.json_line(record), end="", highlight=False)

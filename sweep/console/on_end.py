@@ -1,0 +1,74 @@
+"""sweep.on_end: a program that is told when a sweep has ended. Arguments, no shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from gradsweep.run_directory import bad_value
+from sweep.system.signals import hurried
+
+LIMIT_S = 60.0
+"""Then a program that is still at it is ended: it must not keep a sweep from ending."""
+POLL_S = 0.02
+
+PLACEHOLDERS = ("directory", "status", "done", "failed", "exit_status")
+"""What stands in braces in an argument and is replaced, once; also variables GRADSWEEP_... of its environment."""
+
+
+def check_words(key: str, words: Sequence[object]) -> None:
+    """Raises UsageError for what cannot be a word of a command. Hydra lets a list pass for a text in a list."""
+    for word in words:
+        if not isinstance(word, str) or "\0" in word:
+            raise bad_value(key, repr(list(words)), "a list of words without NUL")
+
+
+def check(command: Sequence[str]) -> None:
+    """Raises UsageError where there is no such program."""
+    if not command:
+        return
+    check_words("sweep.on_end", command)
+    shown = f"[{','.join(command)}]"
+    if shutil.which(command[0]) is None and command[0] in ("True", "False"):  # in a list Hydra takes it for no text
+        word = command[0].lower()
+        raise bad_value("sweep.on_end", shown, f"a program; one that is called {word} stands in quotes: ['{word}']")
+    if shutil.which(command[0]) is None:
+        raise bad_value("sweep.on_end", shown, "a program that exists, by its path or on PATH, and its arguments")
+
+
+def run(command: Sequence[str], facts: Mapping[str, object]) -> str | None:
+    """Start the program and wait for it; returns what went wrong, in a line.
+
+    Args:
+        facts: the value of each placeholder.
+    """
+    texts = {name: str(facts[name]) for name in PLACEHOLDERS}
+    pattern = "|".join(PLACEHOLDERS)
+    words = [re.sub(rf"\{{({pattern})\}}", lambda found: texts[found.group(1)], word) for word in command]
+    variables = {f"GRADSWEEP_{name.upper()}": text for name, text in texts.items() if name != "directory"}
+    environment = {**os.environ, **variables, "GRADSWEEP_SWEEP": texts["directory"]}
+    about = f"sweep.on_end: {command[0]}"
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=2, env=environment, start_new_session=True, close_fds=True
+        )
+    except (OSError, ValueError) as error:
+        return f"{about}: could not be started: {error}"
+    deadline = time.monotonic() + LIMIT_S
+    try:
+        while (code := process.poll()) is None:
+            if time.monotonic() >= deadline or hurried():
+                return f"{about}: was ended, it took longer than {LIMIT_S:g} s or somebody was in a hurry"
+            time.sleep(POLL_S)
+    finally:
+        if process.returncode is None:  # the time is over, or we have been interrupted
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return f"{about}: exited with {code}" if code else None

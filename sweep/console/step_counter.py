@@ -1,0 +1,62 @@
+"""How far a step is that takes long with many points: on standard error, as what was asked for may be piped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeVar
+
+from sweep.console import flags
+
+Item = TypeVar("Item")
+
+QUIET_S = {True: 1.5, False: 10.0}
+"""Before the first line: on a terminal, and elsewhere. A step that is over sooner is not told of."""
+EVERY_S = {True: 0.2, False: 10.0}
+"""Between two lines: on a terminal, where one takes the place of the other, and elsewhere."""
+
+
+class Count:
+    """Counts what a step has done of all that it has to do.
+
+    Args:
+        what: is done, such as "points checked".
+    """
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._next = time.monotonic() + QUIET_S[self._terminal]
+        self._silent = sys.stderr is None or flags.typed(flags.QUIET) or flags.typed(flags.JSON)
+        self._shown = False
+
+    def through(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The items; each counts as done when the next one is asked for."""
+        try:
+            for item in items:
+                yield item
+                self.done += 1
+                if not self._silent and (now := time.monotonic()) >= self._next:
+                    self._next = now + EVERY_S[self._terminal]
+                    self._show(f"{self.what}: {self.done:,} of {self.total:,}")
+        finally:
+            if self._shown and self._terminal:
+                self._write("\r\x1b[K")
+                self._shown = False
+
+    def _show(self, line: str) -> None:
+        self._shown = True
+        self._write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            self._silent = True
+
+
+def counted(what: str, items: Collection[Item]) -> Iterator[Item]:
+    """The items, counted as they are done."""
+    return Count(what, len(items)).through(items)

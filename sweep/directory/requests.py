@@ -1,0 +1,150 @@
+"""What other shells ask of the process that runs a sweep: a JSON file each, in the sweep's directory.
+
+A request is written at once, under a name that no other has, and is removed by the launcher when it has been heeded.
+Whoever asks waits for that, and for the launcher's end: where it ends first, the sweep is free to be taken over.
+Opening a sweep clears what was asked of an earlier launcher, so that no request is older than who reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gradsweep import run_directory
+
+FOLDER = "requests"  # in the sweep's directory
+EVERY_S = 1.0  # between two looks of a launcher
+CANCEL, RESUME = "cancel", "resume"
+KINDS = (CANCEL, RESUME)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One request.
+
+    Args:
+        kind: of KINDS.
+        runs: names of the runs that it is about; None: all that are not finished.
+        by: who asks, for people.
+    """
+
+    kind: str
+    runs: tuple[str, ...] | None
+    by: str = ""
+
+
+def send(directory: Path, request: Request) -> Path:
+    """Ask the launcher of the sweep in `directory`; returns the file that is gone when it has heeded it.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    folder = directory / FOLDER
+    path = folder / f"{time.time_ns()}-{request.kind}-{secrets.token_hex(4)}.json"
+    while True:
+        folder.mkdir(exist_ok=True)
+        try:
+            run_directory.write_json(
+                path, {"format": run_directory.FORMAT, "time": run_directory.now(), **dataclasses.asdict(request)}
+            )
+            return path
+        except FileNotFoundError:  # somebody has just removed the empty folder, or all of the sweep
+            continue
+
+
+def withdraw(path: Path) -> None:
+    """Take a request back, where it is still there, and the folder where it was the last."""
+    path.unlink(missing_ok=True)
+    _tidy(path.parent)
+
+
+def _tidy(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # there are others in it, or it has gone
+        folder.rmdir()
+
+
+def sender() -> str:
+    """This process, for `Request.by`."""
+    return f"pid {os.getpid()} on {socket.gethostname()}"
+
+
+def clear(directory: Path) -> None:
+    """Forget all that was asked so far. To be called by who has just become the holder of the sweep's lock."""
+    for path in _files(directory):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    _tidy(directory / FOLDER)
+
+
+class Inbox:
+    """The launcher's side. `new` may be called at any rate and looks once in `every_s` seconds."""
+
+    def __init__(self, directory: Path, every_s: float = EVERY_S) -> None:
+        self.directory, self.every_s = directory, every_s
+        self._next = 0.0
+        self._seen: set[Path] = set()
+        self._latest: Path | None = None
+
+    def new(self) -> Iterator[Request | str]:
+        """What has come since: requests, and for each file that is none a line that says so.
+
+        A request is removed when the next is asked for, which is when it has been heeded, unless it is held.
+        """
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self.every_s
+        for path in _files(self.directory):
+            if path in self._seen:
+                continue
+            self._seen.add(path)  # also where it cannot be removed
+            self._latest = path
+            yield read(path) or f"{path}: not a request; it is ignored"
+            if self._latest is not None:
+                self.heeded(path)
+
+    def hold(self) -> Path:
+        """Have the request that `new` gave last stay until it is `heeded`; returns its file."""
+        assert self._latest is not None
+        path, self._latest = self._latest, None
+        return path
+
+    def heeded(self, path: Path) -> None:
+        """Show who asked that it is done."""
+        with contextlib.suppress(OSError):
+            path.unlink()
+        _tidy(path.parent)
+
+
+def read(path: Path) -> Request | None:
+    """The request in a file; None where there is none, or none that is known."""
+    try:
+        found = run_directory.read_json(path) or {}
+    except OSError:
+        return None
+    runs = found.get("runs")
+    if found.get("kind") not in KINDS or "runs" not in found:
+        return None
+    if runs is not None and not (isinstance(runs, list) and all(isinstance(name, str) for name in runs)):
+        return None
+    return Request(found["kind"], None if runs is None else tuple(runs), str(found.get("by", "")))
+
+
+def _files(directory: Path) -> list[Path]:
+    """Opened, and not only looked at: what a network file system remembers of a directory may be old."""
+    try:
+        with os.scandir(directory / FOLDER) as entries:
+            found = [
+                entry.path
+                for entry in entries
+                if entry.name.endswith(".json") and not entry.name.startswith(".") and entry.is_file()
+            ]
+    except OSError:
+        return []
+    return [Path(path) for path in sorted(found)]

@@ -1,0 +1,54 @@
+"""Runs that are recorded of a sweep and not there: known, and laid out from the record (record.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradsweep import planned_runs, run_directory
+from gradsweep.run_directory import Run
+from sweep.directory import run_layout
+from sweep.directory.run_layout import Place, Point
+
+
+def recorded(places: Iterable[Place]) -> list[planned_runs.Recorded]:
+    """What is recorded of runs before their directories are made."""
+    return [
+        planned_runs.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places
+    ]
+
+
+def are_recorded(sweep: Path, configs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether all runs of these configs are recorded, so that a resume lays them out."""
+    known = planned_runs.read(sweep)
+    return all(run_layout.signature(config) in known for config in configs)
+
+
+def lay_out(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
+    """Lay recorded runs out again whose directories are not there; returns them.
+
+    To be called by the holder of the sweep's lock.
+
+    Args:
+        is_wanted: whether to lay out the run of a name.
+    """
+    places = []
+    for each in missing(sweep):
+        run, config = Run(sweep / run_directory.RUNS / each.name), each.config
+        fits = run_layout.signature(config) == each.signature and isinstance(
+            config.get("workers"), int
+        )  # else it is damaged
+        if fits and is_wanted(each.name):
+            places.append(Place(Point(config, {}, each.overrides), run, each.signature, known=False))
+    return run_layout.create(places)
+
+
+def missing(sweep: Path) -> list[planned_runs.Recorded]:
+    """The recorded runs of a sweep whose directories are not there, also by no other name."""
+    there = run_directory.runs_of(sweep)
+    absent = planned_runs.missing(sweep, {run.name for run in there})
+    if absent:  # seldom: then it is worth reading all states
+        others = {run_layout.full_signature(run) for run in there}
+        absent = [each for each in absent if each.signature not in others]
+    return absent

@@ -1,0 +1,104 @@
+"""state.json: how runs stand. Written by whoever drives a run: the launcher, or the run's job in an allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run
+from sweep.attempts.failures import LOST
+from sweep.directory import scheduler_job
+from sweep.system.processes import kill_processes_of
+
+
+def write_state(run: Run, **changes: Any) -> None:
+    """Change fields of state.json. Only the launcher that holds the sweep's lock may do so."""
+    state = {"format": run_directory.FORMAT, **run.state(), **changes, "updated": run_directory.now()}
+    run_directory.write_json(run.path(run_directory.STATE), state)
+
+
+def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | None, cause: str | None = None) -> None:
+    """Write how the latest attempt of a run has ended, of which nothing runs any more."""
+    run_directory.remove_partial(run.directory)  # of a rank that was killed
+    attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
+    for path in run.attempt(attempts[-1].get("number", 1)).glob("stacks-*.txt"):
+        with suppress(OSError):
+            if path.stat().st_size == 0:  # of a rank that was killed: nobody has asked it where it was
+                path.unlink()
+    ended = {"status": status, "reason": reason, "cause": cause, "exit_code": exit_code, "ended": run_directory.now()}
+    attempts[-1] |= ended
+    write_state(run, status=status, reason=reason, attempts=attempts)
+
+
+def finish_by_result(run: Run) -> bool:
+    """Write how a run has ended that has left a result, of which nothing runs any more; returns whether it has one."""
+    from sweep.directory.completeness import (
+        judge,  # which reads what plan.py lays out, as this module writes it
+    )
+
+    ended = judge(run)
+    if ended is not None:
+        status, reason, cause = ended
+        finish_attempt(run, status, reason, None, cause)
+    return ended is not None
+
+
+def settle_abandoned(run: Run) -> None:
+    """Bring the state of a run that no launcher watches in line with what it has left: its result counts.
+
+    What is left running of its attempts is ended, also of one whose launcher died before it wrote of it.
+    """
+    state = run.state()
+    status = state["status"]
+    if status not in run_directory.COMPLETE:
+        ended = {each.get("number") for each in state["attempts"] if each.get("ended")}  # written when all was gone
+        for number in run.attempt_numbers():
+            if number not in ended:
+                kill_processes_of(run.attempt(number).absolute())
+                run_directory.remove_partial(run.attempt(number))
+        run_directory.remove_partial(run.directory)
+    if status not in run_directory.COMPLETE and finish_by_result(run):
+        return
+    if status == run_directory.RUNNING:
+        numbers = run.attempt_numbers()
+        stopped = run_directory.read_json(run.attempt(numbers[-1]) / run_directory.STOPPED) if numbers else None
+        if stopped is not None:
+            finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
+        else:
+            finish_attempt(run, run_directory.FAILED, "the launcher was killed", None, LOST)
+
+
+def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
+    """End runs that no launcher works on, though they wait for their turn or say that they are running.
+
+    Raises:
+        UsageError: a scheduler that has some of them does not answer; nothing has been changed.
+    """
+    ended = (run_directory.PREEMPTED, run_directory.CANCELLED)
+    wanted = (run_directory.PENDING, run_directory.RUNNING, *ended)
+    left = {run: status for run in runs if (status := run.status()) in wanted}
+    given = scheduler_job.found(left)
+    # a run whose job the scheduler has ended may wait for its turn again
+    queued = scheduler_job.known(given[run] for run in given if left[run] in ended)
+    left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
+    scheduler_job.cancel({run: job for run, job in given.items() if run in left}, reason)
+    for run, before in left.items():
+        settle_abandoned(run)
+        if run.status() in (run_directory.FAILED, run_directory.CANCELLED) and run.state()["attempts"]:
+            finish_attempt(run, run_directory.CANCELLED, reason, None)
+        elif run.status() == run_directory.PENDING or before in ended:
+            write_state(run, status=run_directory.CANCELLED, reason=reason)
+
+
+def leave_out(run: Run) -> None:
+    """Note that a cancelled run is not wanted: `python -m sweep resume` leaves it alone unless it is named."""
+    if run.status() == run_directory.CANCELLED:
+        write_state(run, left_out=True)
+
+
+def take_in(run: Run, **changes: Any) -> None:
+    """Change fields of state.json; the run is wanted (again)."""
+    if changes or run.state().get("left_out"):
+        write_state(run, **changes, left_out=False)

@@ -1,0 +1,236 @@
+"""The directory of a sweep: one process at a time runs something in it, and writes what it is about."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gradsweep import disk_errors, file_lock, files, planned_runs, run_directory, yaml_files
+from gradsweep.file_lock import FileLock
+from gradsweep.run_directory import Run, UsageError, write_text
+from gradsweep.sweep_lock import LOCK, holder
+from gradsweep.text import who
+from sweep.directory import requests, restore_runs, run_layout
+from sweep.provenance import code_snapshot
+from sweep.provenance import record as provenance
+
+_FOLDERS = (run_directory.RUNS, run_directory.PROBES, "slurm", "worlds", code_snapshot.STORE, requests.FOLDER)
+OURS = (*_FOLDERS, run_directory.EVENTS, planned_runs.FILE, run_directory.SWEEP)
+"""What a sweep may make in its directory before anything of it is started."""
+LOOKS_S = 0.2  # longer than somebody who only looks has the lock
+LAYING_OUT = "laying_out"
+"""In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
+
+
+class Sweep:
+    """An open sweep directory: locked, so that no other process runs anything in it."""
+
+    def __init__(self, directory: Path, *, fresh: bool) -> None:
+        """Open `directory`; a `fresh` name that another sweep took in the same second gets a number.
+
+        Raises:
+            UsageError: the directory cannot be written or another process holds it.
+        """
+        self.directory = directory
+        self._made = False
+        number = 1
+        while not self._lock() or (fresh and (self.directory / run_directory.SWEEP).exists()):
+            if not fresh:
+                by = holder(directory) or {}
+                raise UsageError(
+                    f"hydra.sweep.dir={self.directory}: another process is running this sweep "
+                    f"({who(by)}); valid is to wait for it, or another directory"
+                )
+            number += 1
+            self.directory = directory.with_name(f"{directory.name}-{number}")
+        self._before = {name for name in OURS if (self.directory / name).exists()}
+
+    def _lock(self) -> bool:
+        try:
+            self._made = not self.directory.exists()
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._locked: FileLock = file_lock.take(self.directory / LOCK, wait_s=LOOKS_S)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._refused(error) from error
+        if not os.fstat(self.descriptor).st_nlink:  # whoever had it has taken everything back meanwhile
+            self._locked.close()
+            return self._lock()
+        try:
+            with disk_errors.naming(self.directory / LOCK):
+                self._sign()
+        except OSError as error:
+            self.close()
+            raise self._refused(error) from error
+        requests.clear(self.directory)
+        return True
+
+    def _refused(self, error: OSError) -> UsageError:
+        if isinstance(error, (files.NotRegular, IsADirectoryError)):
+            return UsageError(f"{self.directory / LOCK}: {error.strerror}; valid is to remove it")
+        line = f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
+        return UsageError(disk_errors.line(error) or line)
+
+    def _sign(self) -> None:
+        """Write who holds the lock, for `holder`."""
+        by = {"host": socket.gethostname(), "pid": os.getpid(), "since": run_directory.now()}
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
+
+    def close(self) -> None:
+        """Give the lock back; where nothing was written meanwhile, nothing is left of the sweep."""
+        is_nothing = not any((self.directory / name).exists() for name in (run_directory.SWEEP, run_directory.RUNS))
+        if is_nothing:
+            with contextlib.suppress(OSError):
+                (self.directory / LOCK).unlink()
+        self._locked.close()
+        if is_nothing and self._made:
+            with contextlib.suppress(OSError):  # somebody else's files are in it
+                self.directory.rmdir()
+
+    def forget(self) -> None:
+        """Close and remove a sweep that was refused before anything was started. One that was there before stays."""
+        if not self._before.isdisjoint((run_directory.SWEEP, run_directory.RUNS)):
+            return
+        for name in {*OURS, LOCK} - self._before:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                (self.directory / name).unlink()
+        self.close()
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            self.directory.rmdir()
+
+    @property
+    def descriptor(self) -> int:
+        """Of the locked file. Whoever inherits it holds the lock too, until all have closed it."""
+        return self._locked.descriptor
+
+    @classmethod
+    def adopt(cls, directory: Path, descriptor: int) -> Sweep:
+        """Go on with a sweep that another process has opened and handed over with its `descriptor`.
+
+        Raises:
+            OSError: that is not the open lock file of `directory`, or the other process has ended.
+        """
+        sweep = cls.__new__(cls)
+        sweep.directory, sweep._made, sweep._before = directory, False, set(OURS)
+        sweep._locked = file_lock.adopt(directory / LOCK, descriptor)
+        sweep._sign()
+        return sweep
+
+    def lay_out(
+        self,
+        configs: Sequence[dict[str, Any]],
+        overrides: Sequence[Mapping[str, str]],
+        mpi_program: Sequence[str],
+        *,
+        again: bool = False,
+        among: Sequence[Mapping[str, str]] | None = None,
+    ) -> list[Run]:
+        """Write sweep.yaml and a directory for every point; returns the runs, in order.
+
+        What runs there are to be is recorded first: a sweep that is ended before all are there is gone on with as any.
+
+        Args:
+            again: the points are more of the command that sweep.yaml tells of already.
+            among: overrides of these points and of that command's earlier ones.
+        """
+        points = run_layout.points_of(configs, overrides, among)
+        typed = dict.fromkeys(override for point in points for override in point.overrides)
+        places = run_layout.place(self.directory, points)
+        planned_runs.note(self.directory, restore_runs.recorded(places))
+        self._describe(run_layout.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
+        return run_layout.create(places)
+
+    def note_resumed(self, mpi_program: Sequence[str]) -> None:
+        """Write into sweep.yaml that it is gone on with, by which command and with what."""
+        self._describe([], [], mpi_program, again=False)
+
+    def _describe(
+        self,
+        swept: Sequence[str],
+        overrides: Sequence[str],
+        mpi_program: Sequence[str],
+        again: bool,
+        *,
+        recorded: bool = False,
+    ) -> None:
+        path = self.directory / run_directory.SWEEP
+        known = _read_yaml(path)
+        if again and known:
+            last = _commands(known)[-1]
+            last["overrides"] = list(dict.fromkeys([*_texts(last.get("overrides")), *overrides]))
+        else:
+            this = {"created": run_directory.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
+            if "format" in known:
+                known["resumed"] = [*_commands(known)[1:], this]
+            else:  # nothing is there, or nothing that says how the sweep began
+                damaged = files.set_aside(path)
+                known = {"format": run_directory.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
+        known["swept"] = list(dict.fromkeys([*_texts(known.get("swept")), *swept]))
+        if recorded:
+            known.pop(LAYING_OUT, None)
+        _write_yaml(path, known)
+
+
+def add_to_description(directory: Path, **facts: Any) -> None:
+    """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
+    path = directory / run_directory.SWEEP
+    known = _read_yaml(path)
+    _commands(known)[-1].update(facts)
+    _write_yaml(path, known)
+
+
+def described(directory: Path) -> dict[str, Any]:
+    """Return what sweep.yaml says of the last command that filled `directory`; nothing where it is damaged."""
+    known = _read_yaml(directory / run_directory.SWEEP)
+    return {**known, **_commands(known)[-1]}
+
+
+def torn(directory: Path) -> str | None:
+    """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
+    try:
+        text = files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    if (
+        found := re.search(rf"^{LAYING_OUT}: (\d+)$", text, re.MULTILINE)
+    ) is None:  # a parser takes seconds for a large grid
+        return None
+    return (
+        f"it was ended while its {found[1]} points were laid out, and some are not there; its own command, "
+        f"with sweep.resume={os.path.relpath(directory)}, lays out the rest"
+    )
+
+
+def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
+    write_text(path, yaml.dump(dict(known), Dumper=yaml_files.Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in sweep.yaml; an empty one where it is damaged."""
+    try:
+        return yaml_files.read_mapping(path)
+    except (OSError, ValueError):
+        return {}
+
+
+def _commands(known: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what sweep.yaml tells of each command that has filled the sweep: the first stands at its top."""
+    resumed = known.get("resumed")
+    return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
+
+
+def _texts(value: object) -> list[str]:
+    """Return the texts of a list that a stranger may have written; none of what is no list."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

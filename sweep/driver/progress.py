@@ -1,0 +1,201 @@
+"""What a user sees while a sweep runs: a live picture on a terminal, plain lines elsewhere, events for machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gradsweep import run_directory, timed_steps
+from gradsweep.run_directory import Run
+from gradsweep.text import duration, number, one_line
+from sweep.console import events as happened
+from sweep.console.console import Output
+from sweep.console.events import Events
+from sweep.driver.live_display import STYLES, picture
+from sweep.driver.progress_tracker import STARTED, Change, Tracker
+from sweep.executors.base import RunJob
+
+__all__ = ["Output", "Progress", "duration"]
+
+REFRESH_S = 0.5  # the ranks need the cores more than the picture does
+FEW, LOOK_S = 1000, 2e-5  # more runs than a few are not looked at all the time: so many seconds a run lie in between
+FAILURES = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED)
+SILENT = (
+    run_directory.DONE,
+    run_directory.CANCELLED,
+    run_directory.PRUNED,
+)  # on a terminal these are in the counts only
+
+
+class Progress:
+    """A context that shows the jobs of a sweep until it is left; `refresh` may be called at any rate.
+
+    On a terminal: what has failed or been tried again stays in lines, below them a picture of what is running.
+    Elsewhere: a line for each run that ends.
+
+    Args:
+        jobs: all jobs of the sweep, in order.
+        configs: of each job's run.
+        finished: runs that needed nothing to be done.
+        console: where to.
+        quiet: failures only.
+        events: what machines are told of the same.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[RunJob],
+        configs: Sequence[Mapping[str, Any]],
+        finished: int,
+        console: Console,
+        *,
+        quiet: bool = False,
+        events: Events | None = None,
+    ) -> None:
+        self.console, self.quiet, self.events = console, quiet, events
+        self.jobs = list(jobs)
+        self.tracker = Tracker(jobs, configs, finished, time.monotonic())
+        self._next = self._look = 0.0
+        self._waits: set[str] = set()  # what runs wait for, as far as that has been printed
+        is_live = console.is_terminal and console.is_interactive and not quiet and not console.quiet
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop") if is_live else None
+        self._left = False
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.refresh(force=True)
+        self._left = True
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def take(self, job: RunJob, config: Mapping[str, Any] | None = None) -> None:
+        """Show one more job; in the place of an earlier one of the same run, where there is one.
+
+        Args:
+            config: of a run that had no job before.
+        """
+        self._tell(self.tracker.update(time.monotonic()))
+        self.jobs.append(job)
+        self.tracker.take(job, config)
+
+    def event(self, kind: str, run: Run, text: str, attempt: int | None = None) -> None:
+        """Tell of something that has happened to a run, beyond its start and its end.
+
+        Args:
+            kind: `retried` (its job has failed, another is to come: it does not count as failed) or `preempted` (its
+                job will begin once more), else what is to be told only; the event's name is this with `run_` before it.
+            text: a line for people.
+            attempt: its number; None: the latest.
+        """
+        self._tell(self.tracker.update(time.monotonic()))
+        row = self.tracker.rows.get(run.directory)
+        if row is not None and kind in ("retried", "preempted"):
+            if row.ended is not None:
+                row.waiting = True
+            else:
+                row.began = None  # it will begin again
+        if self.events is not None:
+            number = _attempt(run) if attempt is None else attempt
+            self.events.write(f"run_{kind}", run=run.name, attempt=number, reason=text)
+        if not self.quiet:
+            self._line(f"{kind}  {run.name}  ({text})", "yellow")
+
+    def given_up(self, run: Run) -> None:
+        """There will be no other try at a run: its failure counts."""
+        if (row := self.tracker.rows.get(run.directory)) is not None:
+            row.waiting = False
+
+    def refresh(self, *, force: bool = False) -> None:
+        """Note what has begun and ended since the last call; redraw when it is time to.
+
+        After the context has been left, what has ended since is told to machines only.
+        """
+        now = time.monotonic()
+        if now < self._look and not force:
+            return
+        many = len(self.tracker.rows) if len(self.tracker.rows) > FEW else 0
+        self._look = now + many * LOOK_S
+        changes = self.tracker.update(now)
+        self._tell(changes)
+        if self._live is None and not self.quiet:
+            for what in self.tracker.waits_for():
+                if what not in self._waits:
+                    self._waits.add(what)
+                    self._line(f"waits for {what}", "")
+        if self._live is not None and not self._left and (force or changes or now >= self._next):
+            self._next = now + REFRESH_S
+            for row in self.tracker.running():
+                row.read()
+            self._live.update(picture(self.tracker, self.console.width, self.console.height, now), refresh=True)
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        left = sum(change.kind != STARTED for change in changes)
+        for change in changes:
+            left -= change.kind != STARTED
+            if self.events is not None:
+                self._record(self.events, change)
+            if change.kind == STARTED or self._left:
+                continue
+            status = change.job.status
+            if self._live is not None and status in SILENT:
+                continue
+            if not self.quiet or status in FAILURES:
+                self._line(self._ended(change, left), STYLES.get(status, "") if self._live is not None else "")
+
+    def _record(self, events: Events, change: Change) -> None:
+        run, job = change.job.mpi_run.run, change.job
+        if change.kind == STARTED:
+            events.write(happened.RUN_STARTED, run=run.name, attempt=_attempt(run), cores=change.row.cores)
+            return
+        events.write(
+            happened.RUN_ENDED,
+            run=run.name,
+            attempt=_attempt(run),
+            status=job.status,
+            cause=job.cause,
+            reason=job.reason,
+            seconds=None if change.seconds is None else round(change.seconds, 3),
+            accuracy=change.row.accuracy,
+            iterations_per_second=change.row.iterations_per_second,
+        )
+
+    def _ended(self, change: Change, left: int) -> str:
+        """The line of a run that has ended, `left` others at the same time being told of after it."""
+        job, row = change.job, change.row
+        counts = self.tracker.counts()
+        over = self.tracker.total - counts[run_directory.PENDING] - counts[run_directory.RUNNING] - left
+        parts = [f"[{over}/{self.tracker.total}]", job.status, job.mpi_run.run.name]
+        if row.accuracy is not None:
+            parts.append(f"accuracy {number(row.accuracy, '.4f')}")
+        if row.iterations_per_second is not None:
+            rate = f"{number(row.iterations_per_second, '.1f')} it/s"
+            parts.append(" ".join(filter(None, (rate, timed_steps.remark(row.timed_steps)))))
+        if change.seconds is not None:
+            parts.append(duration(change.seconds))
+        if job.shared_cores:
+            parts.append("shared cores")
+        if job.reason:
+            parts.append(f"({job.cause}: {job.reason})" if job.cause else f"({job.reason})")
+        return "  ".join(parts)
+
+    def _line(self, text: str, style: str) -> None:
+        """A line that stays, as it is: neither markup nor line breaks of rich's own."""
+        self.console.print(Text("  ".join(map(one_line, text.split("  "))), style), soft_wrap=True, highlight=False)
+
+
+def _attempt(run: Run) -> int | None:
+    """The number of a run's latest attempt; None: there was none."""
+    attempts = run.state()["attempts"]
+    return attempts[-1].get("number") if attempts else None

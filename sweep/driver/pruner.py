@@ -1,0 +1,195 @@
+"""Which figure of a run counts, and runs that are ended early because others of the sweep do better.
+
+The rule is Optuna's; what it is fed with is epochs.csv of finished and running runs, so any launcher and any sweeper
+will do.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import io
+import logging
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError, bad_value, complete_text
+
+if TYPE_CHECKING:
+    from sweep.executors.base import RunExecutor, RunJob
+    from sweep.settings.sweep import SweepSettings
+
+MAXIMIZE, MINIMIZE = "maximize", "minimize"
+MEDIAN = "median"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A figure of result.json: whether more or less of it is better, and its column in epochs.csv where it has one."""
+
+    goal: str
+    column: str | None = None
+
+
+METRICS = {
+    "accuracy": Metric(MAXIMIZE, "test_accuracy"),
+    "best_accuracy": Metric(MAXIMIZE, "test_accuracy"),
+    "loss": Metric(MINIMIZE, "test_loss"),
+    "train_loss": Metric(MINIMIZE, "train_loss"),
+    "iterations_per_second": Metric(MAXIMIZE),
+    "samples_per_second": Metric(MAXIMIZE),
+    "time_s": Metric(MINIMIZE),
+    "total_s": Metric(MINIMIZE),
+    "payload_bytes": Metric(MINIMIZE),
+    "sent_bytes": Metric(MINIMIZE),
+    "compression_ratio": Metric(MAXIMIZE),
+    "compression_error": Metric(MINIMIZE),
+}
+"""What sweep.metric may be."""
+
+
+def check(metric: str, prune: str | None) -> None:
+    """Raises UsageError for settings that cannot go together."""
+    if prune not in (None, MEDIAN):
+        raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
+    if prune is None:
+        return
+    if METRICS[metric].column is None:
+        known = ", ".join(name for name, each in METRICS.items() if each.column is not None)
+        raise UsageError(f"sweep.prune={prune}: sweep.metric={metric} is not known epoch by epoch; valid is {known}")
+    if importlib.util.find_spec("optuna") is None:
+        raise UsageError(f"sweep.prune={prune}: needs Optuna (`pip install 'gradsweep[optuna]'`); valid is null")
+
+
+def value_of(run: Run, metric: str) -> float:
+    """The metric of a run; that of a pruned one is its last epoch's, as Optuna has it. NaN: there is none."""
+    if run.status() == run_directory.PRUNED:
+        by_epoch = per_epoch(run, metric)
+        return by_epoch[max(by_epoch)] if by_epoch else math.nan
+    value = (run.result() or {}).get(metric)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+
+def per_epoch(run: Run, metric: str) -> dict[int, float]:
+    """The metric after each epoch of a run so far, by the epoch's number."""
+    column = METRICS[metric].column
+    values = {}
+    for row in csv.DictReader(io.StringIO(complete_text(run.path(run_directory.EPOCHS)))):
+        try:
+            values[int(row["epoch"])] = float(row[str(column)])
+        except (KeyError, TypeError, ValueError):
+            continue
+    return {epoch: value for epoch, value in values.items() if not math.isnan(value)}
+
+
+class Pruner:
+    """Ends runs of a sweep that the rule calls hopeless; `poll` may be called at any rate.
+
+    Args:
+        executor: what the jobs are of.
+        configs: of their runs.
+        others: runs of the sweep besides these; what is finished of them counts, too.
+    """
+
+    def __init__(
+        self,
+        executor: RunExecutor,
+        settings: SweepSettings,
+        configs: Mapping[Run, Mapping[str, Any]],
+        others: Iterable[Run],
+    ) -> None:
+        self.executor, self.configs, self.metric = executor, configs, settings.metric
+        self._sizes: dict[Path, int] = {}
+        self._trials: dict[Path, Any] = {}
+        self._told: dict[Path, int] = {}  # the last epoch that a run's trial knows
+        self._over: set[Path] = set()
+        self._asked: dict[Path, str] = {}  # hopeless, and asked to end for that reason
+        self._study: Any = None
+        if settings.prune is None:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what Optuna imports
+            import optuna
+        logging.getLogger("optuna").setLevel(logging.WARNING)
+        pruner = optuna.pruners.MedianPruner(settings.prune_startup, settings.prune_warmup + 1)
+        self._study = optuna.create_study(direction=METRICS[self.metric].goal, pruner=pruner)
+        for run in others:
+            if run.status() == run_directory.DONE:
+                self._report(run)
+                self._tell(run)
+
+    def poll(self, jobs: Iterable[RunJob]) -> list[RunJob]:
+        """Look at what has been computed since; returns the jobs that were ended."""
+        if self._study is None:
+            return []
+        ended = []
+        for job in jobs:
+            run = job.mpi_run.run
+            if run.directory in self._over:
+                continue
+            if job.status == run_directory.RUNNING and (reason := self._report(run)) is not None:
+                self.executor.ask_to_end([job], self._asked.setdefault(run.directory, reason))
+            if job.status == run_directory.DONE:  # also one that was hopeless, and faster than its end
+                self._report(run)
+                self._tell(run)
+            elif job.status == run_directory.CANCELLED and job.reason == self._asked.get(run.directory):
+                job.status = run_directory.PRUNED
+                self._note(run, str(job.reason))
+                self._over.add(run.directory)
+                ended.append(job)
+        return ended
+
+    def _report(self, run: Run) -> str | None:
+        """Tell the study of all new epochs; returns why the run is hopeless, if it is."""
+        size = _size(run.path(run_directory.EPOCHS))
+        if size == self._sizes.get(run.directory):
+            return None
+        self._sizes[run.directory] = size
+        trial = self._trials.get(run.directory)
+        if trial is None:
+            trial = self._trials[run.directory] = self._study.ask()
+        told = self._told.get(run.directory, 0)
+        reason = None
+        for epoch, value in sorted(per_epoch(run, self.metric).items()):
+            if epoch <= told:
+                continue
+            trial.report(value, epoch)
+            self._told[run.directory] = epoch
+            goes_on = run in self.configs and epoch < self.configs[run]["epochs"]
+            if reason is None and goes_on and trial.should_prune():
+                reason = f"{self.metric} {value:.4g} after epoch {epoch}: worse than the median of the finished runs"
+        return reason
+
+    def _tell(self, run: Run) -> None:
+        """Have the study count a run that is done."""
+        value = value_of(run, self.metric)
+        self._over.add(run.directory)
+        if not math.isnan(value) and run.directory in self._trials:
+            self._study.tell(self._trials[run.directory], value)
+
+    def _note(self, run: Run, reason: str) -> None:
+        from sweep.directory.run_state import finish_attempt
+
+        attempts = run.state()["attempts"]
+        finish_attempt(run, run_directory.PRUNED, reason, attempts[-1].get("exit_code") if attempts else None)
+
+
+def forget(runs: Iterable[Run]) -> None:
+    """Have runs that were pruned computed after all: sweep.prune is off now."""
+    from sweep.directory.run_state import write_state
+
+    for run in runs:
+        if run.status() == run_directory.PRUNED:
+            write_state(run, status=run_directory.PENDING, reason=None)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

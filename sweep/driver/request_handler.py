@@ -1,0 +1,102 @@
+"""What a launcher does when another shell asks it to: cancel runs, or take them up again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradsweep import disk_errors, run_directory
+from gradsweep.run_directory import Run, UsageError, runs_of
+from sweep.attempts import build_task
+from sweep.console.messages import say
+from sweep.directory import restore_runs, run_layout
+from sweep.directory.requests import CANCEL, Inbox, Request
+from sweep.directory.run_state import cancel_unwatched, leave_out, take_in
+
+if TYPE_CHECKING:
+    from sweep.driver.drive import Drive
+    from sweep.executors.base import RunJob
+
+
+class Heeding:
+    """Looks for requests and has a Drive heed them; may be called at any rate."""
+
+    def __init__(self, drive: Drive) -> None:
+        self.drive = drive
+        self.inbox = Inbox(drive.directory)
+        self._ending: list[tuple[Path, Request, dict[Run, RunJob]]] = []  # what was asked for and is not through
+
+    def __call__(self) -> None:
+        for request in self.inbox.new():
+            if isinstance(request, str):
+                say(self.drive.console, request, "yellow")
+            elif request.kind == CANCEL:
+                self._cancel(request)
+            else:
+                with self._surviving():
+                    self._take_up(request)
+        for each in list(self._ending):
+            path, request, theirs = each
+            if all(job.ended for job in theirs.values()):
+                self._ending.remove(each)
+                with self._surviving():
+                    self._conclude(request, theirs)
+                self.inbox.heeded(path)
+
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """A state that cannot be written is told, and ends nothing of what runs."""
+        try:
+            yield
+        except OSError as error:
+            say(self.drive.console, disk_errors.line(error) or str(error), "yellow")
+
+    def _asked(self, request: Request) -> list[Run]:
+        """The runs of this sweep that a request is about; what it names besides is nobody's."""
+        wanted = None if request.runs is None else set(request.runs)
+        return [run for run in runs_of(self.drive.directory) if wanted is None or run.name in wanted]
+
+    def _cancel(self, request: Request) -> None:
+        """Have runs ended, while the others go on; a scheduler may take its time."""
+        watched = self.drive.active()
+        theirs = {run: watched[run] for run in self._asked(request) if run in watched}
+        say(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
+        self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
+        self._ending.append((self.inbox.hold(), request, theirs))
+
+    def _conclude(self, request: Request, theirs: Mapping[Run, RunJob]) -> None:
+        """What is left to do of a request to cancel when all that ran has ended."""
+        asked = self._asked(request)
+        watched = {**theirs, **self.drive.active()}
+        try:
+            cancel_unwatched((run for run in asked if run not in watched), f"cancelled by {request.by}")
+        except UsageError as error:
+            say(self.drive.console, str(error), "yellow")
+        if request.runs is not None:
+            for run in asked:
+                leave_out(run)
+
+    def _take_up(self, request: Request) -> None:
+        watched = self.drive.active()
+        mine = {run.name for run in watched}
+        asked = request.runs
+        restore_runs.lay_out(self.drive.directory, lambda name: name not in mine and (asked is None or name in asked))
+        configs = {}
+        for run in self._asked(request):
+            if run in watched:
+                continue
+            self.drive.executor.settle(run)
+            if run_layout.is_complete(run):
+                continue
+            try:
+                config = run_layout.load_config(run)
+                build_task.check(run, config)
+                configs[run] = config
+            except UsageError as error:
+                say(self.drive.console, str(error), "yellow")
+        say(self.drive.console, f"asked by {request.by} to take up {len(configs)} runs again")
+        for run in configs:
+            take_in(run, status=run_directory.PENDING, reason=None)
+        self.drive.add(configs)

@@ -1,0 +1,62 @@
+"""Which failures are tried again, and when; and how many of them end a sweep."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from pathlib import Path
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run
+from sweep.attempts import failures
+from sweep.executors.base import RunJob
+from sweep.settings.sweep import SweepSettings
+
+MAY_PASS = (failures.KILLED, failures.LOST, failures.START, failures.HANG, failures.DISK)
+"""Causes that have nothing to do with what was asked for."""
+LONGEST_S = 600.0
+"""Between two tries at a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Again:
+    """A run is to be tried again, for the `number`th time, after `wait_s` seconds."""
+
+    number: int
+    wait_s: float
+    alone: bool = False  # with nothing beside it
+
+
+class Retries:
+    """Counts what has been tried by this process; earlier attempts, before a resume, do not count."""
+
+    def __init__(self, settings: SweepSettings) -> None:
+        self.limit, self.backoff_s = settings.retries, settings.backoff_s
+        self._tried: collections.Counter[Path] = collections.Counter()
+        self._causes: dict[Path, set[str]] = collections.defaultdict(set)
+
+    def again(self, job: RunJob) -> Again | None:
+        """What to do about a job that has ended; None: leave it at that."""
+        run = job.mpi_run.run
+        key, cause = run.directory, str(job.cause)
+        if job.status not in (run_directory.FAILED, run_directory.TIMEOUT) or self._tried[key] >= self.limit:
+            return None
+        if not may_pass(run, cause) or (cause == failures.MEMORY and cause in self._causes[key]):
+            return None
+        self._causes[key].add(cause)
+        self._tried[key] += 1
+        wait = min(LONGEST_S, self.backoff_s * 2 ** (self._tried[key] - 1))
+        return Again(self._tried[key], wait, failures.MEMORY in self._causes[key])
+
+
+def may_pass(run: Run, cause: str) -> bool:
+    """Whether another attempt may do better.
+
+    A run whose time was over does if there is a checkpoint to go on from; one that ended without a word, if it had
+    trained: what fails before that is most often a wrong command for MPI.
+    """
+    if cause == failures.TIME:
+        return any(run.path(run_directory.CHECKPOINT).glob("step-*"))
+    if cause == failures.UNKNOWN:
+        return run_directory.last_row(run.path(run_directory.STEPS)) is not None
+    return cause in MAY_PASS or cause == failures.MEMORY

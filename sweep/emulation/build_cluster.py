@@ -1,0 +1,137 @@
+"""The namespaces and links of a cluster, made for real, in the first process of a sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sweep.emulation import ip_tc_commands, namespaces
+from sweep.emulation.cluster import Cluster, Host
+
+OF_ROOT = "/usr/sbin:/sbin"
+"""Where `ip` and `tc` are, which is not on everybody's PATH."""
+SWITCH_NAMESPACE = "/proc/1/ns/net"
+MAY_BE_MISSING = (ip_tc_commands.MASK, "net/ipv6")
+"""Of kernels before 6.2, or without IPv6."""
+
+
+def found(program: str) -> str | None:
+    """The path of a program of the system."""
+    return shutil.which(program) or shutil.which(program, path=OF_ROOT)
+
+
+class Built:
+    """A cluster that is there, in this process's namespaces, with the kernel's bridge as its switch.
+
+    Args:
+        place: an empty directory of a file system that ends with the sandbox.
+        cores: that the cluster may use.
+
+    Attributes:
+        cluster: without the latencies and losses that cannot be had, once `delay` has found that.
+        problems: what could not be had, and why.
+
+    Raises:
+        RuntimeError: a command or the kernel refuses; `str()` says what.
+    """
+
+    def __init__(self, cluster: Cluster, place: Path, cores: Sequence[int]) -> None:
+        self.cluster, self.place = cluster, place
+        self.problems: list[str] = []
+        namespaces.set_name("switch")
+        missing = configure(ip_tc_commands.switch_settings(cores))
+        begun = [namespaces.start(lambda host=host: self._make(host, cores)) for host in cluster.hosts]  # type: ignore[misc]
+        for wait in begun:
+            wait()
+        batch("ip", ip_tc_commands.switch_links(cluster))
+        batch("tc", ip_tc_commands.switch_shapes(cluster))
+        if ip_tc_commands.MASK in missing:
+            try:
+                steer([host.port for host in cluster.hosts], cores, place / "switch.sys")
+            except OSError as error:
+                self.problems.append(f"packets may come out of order: no {ip_tc_commands.MASK}, and {error.strerror}")
+        if os.path.exists("/etc/hosts"):
+            (place / "names").write_text(ip_tc_commands.names(cluster))
+            namespaces.bind(place / "names", Path("/etc/hosts"))
+
+    def net(self, host: Host) -> Path:
+        """The file of a host's network namespace."""
+        return self.place / f"{host.name}.net"
+
+    def _make(self, host: Host, cores: Sequence[int]) -> None:
+        namespaces.new_host(host.name, self.net(host), self.place / f"{host.name}.uts")
+        missing = configure(ip_tc_commands.host_settings(self.cluster, cores))
+        batch("ip", ip_tc_commands.host_links(self.cluster, host, SWITCH_NAMESPACE))
+        batch("tc", ip_tc_commands.host_shapes(self.cluster, host))
+        if ip_tc_commands.MASK in missing:
+            with contextlib.suppress(OSError):  # which the switch's ports tell of
+                steer(["eth0"], cores, self.place / f"{host.name}.sys")
+
+
+def steer(interfaces: Sequence[str], cores: Sequence[int], place: Path) -> None:
+    """What commands.MASK does, for interfaces that are there: how older kernels have it, for root only.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    namespaces.mount_sys(place)
+    for interface in interfaces:
+        (place / f"class/net/{interface}/queues/rx-0/rps_cpus").write_text(ip_tc_commands.mask_of(cores))
+
+
+def configure(settings: Mapping[str, str]) -> list[str]:
+    """Write settings of the kernel for this network namespace; returns those that this kernel does not know.
+
+    Raises:
+        RuntimeError: it refuses one.
+    """
+    missing = []
+    for name, value in settings.items():
+        try:
+            Path("/proc/sys", name).write_text(value)
+        except FileNotFoundError:
+            if not name.startswith(MAY_BE_MISSING):
+                raise RuntimeError(f"the kernel has no setting {name}") from None
+            missing.append(name)
+        except OSError as error:
+            raise RuntimeError(f"{name}={value}: {error.strerror}") from error
+    return missing
+
+
+MODULES = {"qdisc kind": "sch_", "device type": ""}
+"""What the kernel calls unknown where a module is missing, and how that begins."""
+
+
+def module(name: str) -> str:
+    """A module of the kernel, with the packages that bring it."""
+    return f"module {name} of the kernel (package linux-modules-extra-{os.uname().release} or kernel-modules-extra)"
+
+
+def _missing(said: str, line: str) -> str:
+    """The module that the kernel lacks for a line of `ip` or `tc`, by what was said; empty: it is something else."""
+    kind = next((begin for what, begin in MODULES.items() if "nknown" in said and what in said), None)
+    known = next((word for word in ("netem", "tbf", "veth", "bridge") if word in line.split()), None)
+    return "" if kind is None or known is None else f"; it lacks the {module(kind + known)}"
+
+
+def batch(program: str, lines: Sequence[str]) -> None:
+    """Have `ip` or `tc` do what the lines say, in this network namespace.
+
+    Raises:
+        RuntimeError: with what it says of the first that fails, and that line.
+    """
+    path = found(program)
+    if path is None:
+        raise RuntimeError(f"no program {program} (package iproute2)")
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run([path, "-batch", "-"], input=text, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        where = next((line.rsplit(":", 1)[-1] for line in said if line.startswith("Command failed")), "")
+        line = lines[int(where) - 1] if where.isdigit() and 0 < int(where) <= len(lines) else ""
+        reason = said[0] if said else f"it exited with {done.returncode}"
+        raise RuntimeError(f"{program} {line}: {reason}{_missing(reason, line)}")

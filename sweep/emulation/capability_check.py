@@ -1,0 +1,191 @@
+"""What this machine can emulate, tried out before anything starts: in a process of its own, once for each of ours."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.text import plural
+from sweep.emulation.build_cluster import batch, found
+from sweep.emulation.cluster import Cluster, hosts_of
+from sweep.system import cgroups
+from sweep.system.job_environment import python_environment
+
+PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+HOSTS_A_CORE = 16
+HOST_BYTES = 300 << 20
+"""What a rank with torch takes at the least."""
+MOST_PORTS = 1000
+"""The kernel's bridge has 1024."""
+SECONDS = 60
+
+
+def check(network: Mapping[str, Any], ranks: int, command: Sequence[str], cores: int) -> None:
+    """Refuse an emulated network that this machine cannot have.
+
+    Args:
+        network: the section of the config, as `sweep.emulation.emulated` has it.
+        ranks: of the run.
+        command: that starts them (mpi.command), with its program's full path.
+        cores: that runs may have at the same time.
+
+    Raises:
+        UsageError: says what is missing, and which package or setting would help.
+    """
+    name = network["name"]
+    missing = [program for program in PROGRAMS if found(program) is None]
+    if missing:
+        packages = " and ".join(dict.fromkeys(PROGRAMS[program] for program in missing))
+        raise _refused(name, f"no program {' nor '.join(missing)} (package {packages})")
+    if not _is_open_mpi(command[0]):
+        raise bad_value(
+            "mpi.command",
+            command[0],
+            f"the mpirun of Open MPI 5 or later with network={name}: it starts the ranks on the emulated hosts",
+        )
+    place = tempfile.gettempdir()
+    if any(char.isspace() for char in place):
+        raise bad_value(
+            "TMPDIR", place, f"a path without spaces with network={name}: one ends what Open MPI starts the hosts with"
+        )
+    if (problem := facts().get("problem")) is not None:
+        raise _refused(name, problem)
+    check_size(network, ranks, cores, _memory())
+
+
+def check_size(network: Mapping[str, Any], ranks: int, cores: int, memory: int) -> None:
+    """Refuse more hosts than are sensible on a machine.
+
+    Args:
+        cores: that runs may have at the same time.
+        memory: that they may have, in bytes.
+
+    Raises:
+        UsageError: with the limit and its reason.
+    """
+    hosts, each = hosts_of(network, ranks), int(network["workers_per_host"])
+    limits = [
+        (
+            HOSTS_A_CORE * cores,
+            f"{HOSTS_A_CORE} for each of {plural(cores, 'core')}; beyond, all wait for cores, not for the network",
+        ),
+        (
+            memory // (HOST_BYTES * each),
+            f"{memory / 2**30:.0f} GB of memory, with {each} x {HOST_BYTES >> 20} MB for each",
+        ),
+        (MOST_PORTS, "the ports of a switch"),
+    ]
+    most, why = min(limits)
+    if hosts > most:
+        raise UsageError(
+            f"network={network['name']} with {ranks} ranks and workers_per_host={each}: {hosts} hosts; valid is up to "
+            f"{most} on this machine ({why})"
+        )
+
+
+def _refused(name: str, problem: str) -> UsageError:
+    return UsageError(
+        f"network={name}: this machine cannot emulate a network: {problem}; valid here is network=none or real"
+    )
+
+
+def _memory() -> int:
+    """That of the machine, as far as a container allows, in bytes."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(there, cgroups.memory() or there)
+
+
+@functools.cache
+def _is_open_mpi(program: str) -> bool:
+    """Whether a launcher is Open MPI's, of a version that has the options that are needed."""
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    words = done.stdout.split()
+    version = next((word for word in words if word[:1].isdigit()), "0")
+    return "(Open MPI)" in done.stdout and int(version.split(".")[0]) >= 5
+
+
+@functools.cache
+def facts() -> dict[str, Any]:
+    """What came of an attempt: `problem` where it failed, else `netem`."""
+    command = [sys.executable, "-m", "sweep.emulation.capability_check"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="gradsweep-") as scratch:
+            environment = {**os.environ, **python_environment(), "TMPDIR": scratch}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        return {"problem": f"the attempt to do it failed: {error}"}
+
+
+def has_netem() -> bool:
+    """Whether the kernel delays packets itself, tried in this network namespace."""
+    try:
+        batch("tc", ["qdisc add dev lo root netem delay 1us", "qdisc del dev lo root"])
+    except RuntimeError:
+        return False
+    return True
+
+
+def _attempt() -> dict[str, Any]:
+    """Make two hosts and a switch in the namespaces of this process."""
+    from sweep.emulation import namespaces
+    from sweep.emulation.build_cluster import Built
+
+    place = Path(os.environ["TMPDIR"]) / "emulation"
+    network = {"bandwidth": "1gbit", "latency": "0s", "loss": 0.0, "workers_per_host": 1}
+    try:
+        namespaces.isolate(place)
+        Built(Cluster.of(network, 2), place, sorted(os.sched_getaffinity(0)))
+    except OSError as error:
+        return {"problem": f"{error.strerror}; {_help()}"}
+    except RuntimeError as error:
+        return {"problem": str(error)}
+    return {"netem": has_netem()}
+
+
+HINDERING = (
+    *((f"user/max_{kind}_namespaces", "0", "16384") for kind in ("user", "pid", "mnt", "net", "uts", "ipc")),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel/unprivileged_userns_clone", "0", "1"),
+)
+"""Settings of the kernel, their values that keep users from namespaces, and those that do not."""
+
+
+def _help(settings: Path = Path("/proc/sys")) -> str:
+    """What lets a user have namespaces, as far as the kernel's settings tell."""
+    for name, hindering, value in HINDERING:
+        try:
+            now = (settings / name).read_text().strip()
+        except OSError:
+            continue
+        if now == hindering:
+            return f"it takes root, or `sysctl -w {name.replace('/', '.')}={value}` by root"
+    return "it takes root, or a kernel and a container that allow user namespaces"
+
+
+def main() -> None:
+    from sweep.emulation import namespaces
+
+    def body(begun: object) -> int:
+        print(json.dumps(_attempt()), flush=True)
+        return 0
+
+    try:
+        namespaces.contain(body)
+    except OSError as error:
+        print(json.dumps({"problem": f"{error.strerror}; {_help()}"}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Throw-away namespaces around a job, by system calls: nothing of what is made in them outlives their first process.
+
+Python's own `os.unshare` and `os.setns` came with 3.12.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from sweep.system.processes import PR_SET_PDEATHSIG
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+PR_GET_PDEATHSIG, PR_SET_DUMPABLE = 2, 4
+
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""To the job, once it runs; before that they end everything, as they end a program that does not listen yet."""
+PATIENCE_S = 15
+"""Between a SIGTERM and the end by force: nobody else may be left to see to it."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def contain(body: Callable[[Callable[[], None]], int]) -> NoReturn:
+    """Call `body` in the first process of new namespaces, and end this process as it says.
+
+    Args:
+        body: is given what it has to call when it listens to signals, right before the job begins: from then on they
+            are passed on to it. It returns the job's exit status, negative for the signal that has ended it: this
+            process then ends by the same signal.
+
+    Raises:
+        OSError: the kernel refuses; `strerror` says what.
+    """
+    separate()
+    theirs, ours = os.pipe()  # what the first process says
+    alive, living = os.pipe()  # that this one is alive, and passes signals on
+    first = os.fork()
+    if first == 0:
+        os.close(theirs)
+        os.close(living)
+        _die_with_parent(alive)
+        status = 1
+        try:
+            status = body(lambda: _ask(ours, alive))
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        _say(ours, f"{status}\n")
+        os._exit(0)
+    os.close(ours)
+    os.close(alive)
+    _leave(_accompany(first, theirs, living))
+
+
+def _say(descriptor: int, text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(descriptor, text.encode())
+
+
+def _ask(descriptor: int, answers: int) -> None:
+    _say(descriptor, "begun\n")
+    os.read(answers, 1)
+
+
+def _accompany(first: int, descriptor: int, answers: int) -> int:
+    """Pass signals on until the first process has ended; the job's exit status."""
+
+    def pass_on(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(first, number)
+        if number == signal.SIGTERM:
+            signal.alarm(PATIENCE_S)
+
+    def force(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(first, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, force)
+    said = b""
+    while part := os.read(descriptor, 64):
+        if not said:
+            for number in PASSED_ON:
+                signal.signal(number, pass_on)
+            _say(answers, ".")
+        said += part
+    _, status = os.waitpid(first, 0)
+    last = said.split(b"\n")[-2:-1]
+    if last and last != [b"begun"]:
+        return int(last[0])
+    return os.waitstatus_to_exitcode(status) or 1
+
+
+def _leave(code: int) -> NoReturn:
+    """End as the job did."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):  # SIGKILL cannot be, and need not be
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def separate() -> None:
+    """Have this process's children live in process and, without a right to that, user namespaces of their own.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    parent, wish = os.getppid(), ctypes.c_int()
+    _libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(wish))
+    try:
+        _unshare(CLONE_NEWPID, "process namespaces")
+    except PermissionError:
+        user, group = os.geteuid(), os.getegid()
+        _unshare(CLONE_NEWUSER | CLONE_NEWPID, "user namespaces")
+        try:
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+            Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+        except OSError as error:
+            raise OSError(error.errno, f"user namespaces with root in them: {error.strerror}") from error
+        # new rights have hidden this process from its launcher, and undone that it ends with it
+        _libc.prctl(PR_SET_DUMPABLE, 1)
+        _libc.prctl(PR_SET_PDEATHSIG, wish.value)
+        if wish.value and os.getppid() != parent:
+            os._exit(1)
+
+
+def _die_with_parent(alive: int) -> None:
+    """Be killed with the outer process, of which getppid() says nothing here: it has the other end of `alive`."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if select.select([alive], [], [], 0)[0]:
+        os._exit(1)
+
+
+def isolate(place: Path) -> None:
+    """In the first process: namespaces of its own for mounts, network, names and IPC; an empty file system in `place`.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    _unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC, "network namespaces")
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    place.mkdir(mode=0o700, exist_ok=True)
+    _mount("tmpfs", str(place), "tmpfs", MS_NOSUID | MS_NODEV)
+
+
+def new_host(name: str, net: Path, uts: Path) -> None:
+    """Enter a new network and name namespace, which stay, as the files `net` and `uts`, when this process has ended."""
+    _unshare(CLONE_NEWNET | CLONE_NEWUTS, "network namespaces")
+    set_name(name)
+    for path, kind in ((net, "net"), (uts, "uts")):
+        path.touch()
+        bind(Path(f"/proc/self/ns/{kind}"), path)
+
+
+def enter(namespace: Path) -> None:
+    """Enter the namespace of a file."""
+    descriptor = os.open(namespace, os.O_RDONLY)
+    try:
+        _check(_libc.setns(descriptor, 0), f"enter {namespace}")
+    finally:
+        os.close(descriptor)
+
+
+def set_name(name: str) -> None:
+    """The host name of this namespace."""
+    text = name.encode()
+    _check(_libc.sethostname(text, len(text)), "sethostname")
+
+
+def bind(source: Path, target: Path) -> None:
+    """Let `target` be `source`, for all in this mount namespace."""
+    _mount(str(source), str(target), None, MS_BIND)
+
+
+def start(function: Callable[[], None]) -> Callable[[], None]:
+    """Begin a function in a process of its own; calling the result waits for its end.
+
+    The result raises RuntimeError with what the function raised.
+    """
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(out)
+        message = ""
+        try:
+            function()
+        except BaseException as error:
+            message = str(error) or type(error).__name__
+        _say(into, message)
+        os._exit(0)
+    os.close(into)
+
+    def wait() -> None:
+        with os.fdopen(out, "rb") as file:
+            message = file.read().decode(errors="replace")
+        _, status = os.waitpid(child, 0)
+        if message or status:
+            raise RuntimeError(message or f"a process ended with {os.waitstatus_to_exitcode(status)}")
+
+    return wait
+
+
+def mount_sys(target: Path) -> None:
+    """In `target`, /sys with the interfaces of this network namespace."""
+    target.mkdir()
+    _mount("sysfs", str(target), "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def _unshare(flags: int, what: str) -> None:
+    _check(_libc.unshare(flags), what)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+    kinds = None if kind is None else kind.encode()
+    _check(_libc.mount(source.encode(), os.fsencode(target), kinds, flags, None), f"mount {source} on {target}")
+
+
+def _check(result: int, what: str) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

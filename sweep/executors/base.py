@@ -1,0 +1,212 @@
+"""What the executors of runs have in common, on submitit's interface: a queue that `poll` moves on, and no thread."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from submitit.core.core import Executor, Job
+from submitit.core.utils import DelayedSubmission, FailedJobError
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError
+from sweep.attempts.mpirun import MpiRun, RunFailed, outcome
+from sweep.directory.run_state import settle_abandoned, write_state
+from sweep.system.processes import GRACE_S
+
+if TYPE_CHECKING:
+    from sweep.executors.slurm.submitted_jobs import Jobs
+
+POLL_S = 0.03  # between two looks at what has ended: of each second of a core, the looks take a thousandth
+
+# what submitit calls the states of a job, by ours
+STATES = {
+    run_directory.PENDING: "PENDING",
+    run_directory.RUNNING: "RUNNING",
+    run_directory.DONE: "COMPLETED",
+    run_directory.DIVERGED: "COMPLETED",
+    run_directory.CANCELLED: "CANCELLED",
+    run_directory.PREEMPTED: "PREEMPTED",
+    run_directory.TIMEOUT: "TIMEOUT",
+    run_directory.PRUNED: "CANCELLED",
+}
+
+
+class RunJob(Job[dict[str, Any]]):
+    """A queued, running or finished MpiRun; its result is the content of result.json.
+
+    `status` is this job's, and final once it is neither pending nor running: a retry is another job.
+    """
+
+    _cancel_at_deletion = False  # also of one that could not even be made
+
+    def __init__(self, executor: RunExecutor, task: MpiRun) -> None:
+        self.executor, self.mpi_run = executor, task
+        self.status = run_directory.PENDING
+        self.reason: str | None = None
+        self.cause: str | None = None  # of failures.py
+        self.waits_for: str | None = None  # other sweeps, while it is first in its queue; or SLURM, and why
+        self.shared_cores = False  # its times tell nothing: others may have used the cores that it ran on
+        super().__init__(executor.folder, task.run.name)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has come to its end, as far as the executor has been polled."""
+        return self.status not in (run_directory.PENDING, run_directory.RUNNING)
+
+    def _register_in_watcher(self) -> None:
+        """submitit's watchers ask a scheduler; here the executor knows."""
+
+    @property
+    def state(self) -> str:
+        return STATES.get(self.status, "FAILED")
+
+    def get_info(self, mode: str = "force") -> dict[str, str]:
+        return {"jobState": self.state, "reason": self.reason or ""}
+
+    def done(self, force_check: bool = False) -> bool:
+        self.executor.poll()
+        return self.ended
+
+    def wait(self) -> None:
+        while not self.done():
+            time.sleep(POLL_S)
+
+    def cancel(self, check: bool = True) -> None:
+        """End the job's processes (with `check`, wait until they are gone) or take it out of the queue."""
+        self.executor.cancel([self], "cancelled", GRACE_S if check else 0.0)
+
+    def exception(self) -> FailedJobError | None:
+        self.wait()
+        try:
+            outcome(self.mpi_run.run)
+        except RunFailed as error:
+            return FailedJobError(f"{self.mpi_run.run.name}: {error}\n{self.stderr() or ''}")
+        return None
+
+    def _get_outcome_and_result(self) -> tuple[str, Any]:
+        try:
+            return "success", outcome(self.mpi_run.run)
+        except RunFailed as error:
+            return "error", str(error)
+
+    def _log(self, name: str) -> str | None:
+        numbers = self.mpi_run.run.attempt_numbers()
+        if not numbers:
+            return None
+        return (self.mpi_run.run.attempt(numbers[-1]) / name).read_text(encoding="utf-8", errors="replace")
+
+    def stdout(self) -> str | None:
+        return self._log(run_directory.STDOUT)
+
+    def stderr(self) -> str | None:
+        return self._log(run_directory.STDERR)
+
+    def __del__(self) -> None:
+        if self._cancel_at_deletion and self.state in ("PENDING", "RUNNING"):
+            self.cancel(check=False)
+
+
+class RunExecutor(Executor, abc.ABC):
+    """Takes `MpiRun` objects to their end. What becomes of them is in their directories; `poll` brings jobs up to date.
+
+    Args:
+        folder: of the sweep.
+    """
+
+    job_class: type[RunJob] = RunJob
+    estimate: Callable[[MpiRun], float | None] | None = None
+    """How many seconds a run will take, None where nobody knows: where set, runs may be ordered by it."""
+    weigh: Callable[[MpiRun], tuple[float, ...]] | None = None
+    """More for longer runs, as far as that can be told without an estimate."""
+    can_leave = False
+    """Whether jobs go on without this process, so that `leave` may be called and another process adopts them."""
+
+    cluster = "local"
+    """The value of hydra.launcher.cluster."""
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__(folder)
+        self.news: list[tuple[RunJob, int | None, str]] = []
+        """Jobs whose attempt has ended and that will begin another by themselves (a scheduler has queued them again, or
+        their MPI world has died), which attempt that was, and why; for who takes it."""
+        self._in_slurm: Jobs | None = None
+
+    @classmethod
+    def affinity(cls) -> int:
+        return 0  # submitit must not pick it by itself: it runs nothing but MpiRun
+
+    def _internal_process_submissions(self, delayed_submissions: Sequence[DelayedSubmission]) -> list[Job[Any]]:
+        tasks = []
+        for submission in delayed_submissions:
+            if not isinstance(submission.function, MpiRun) or submission.args or submission.kwargs:
+                raise TypeError(f"the executor `{self.name()}` runs MpiRun objects, not {submission.function!r}")
+            tasks.append(submission.function)
+        return list(self.submit_runs(tasks))
+
+    def settle(self, run: Run) -> None:
+        """Bring the state of a run in line with what has become of it, before any is submitted.
+
+        Raises:
+            UsageError: this cannot be learned, or a job of SLURM computes it.
+        """
+        if run.path("job.json").exists():
+            from sweep.executors.slurm.submitted_jobs import Jobs, elsewhere
+
+            self._in_slurm = self._in_slurm or Jobs()
+            if (job := elsewhere(run, self._in_slurm)) is not None:
+                raise UsageError(
+                    f"hydra.launcher.cluster={self.cluster}: SLURM still has runs of this sweep, such as "
+                    f"{run.name} (job {job}); valid is hydra/launcher=slurm, or to end them with scancel first"
+                )
+        settle_abandoned(run)
+
+    def leave(self) -> None:
+        """Forget the jobs, which go on by themselves (`can_leave`)."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+        """Queue runs; returns their jobs, in order. What is queued or running already is adopted.
+
+        Raises:
+            UsageError: what they want can never be had; nothing was queued.
+        """
+
+    @property
+    @abc.abstractmethod
+    def active(self) -> bool:
+        """Whether anything is queued or running."""
+
+    @abc.abstractmethod
+    def poll(self) -> None:
+        """Note which jobs have begun and ended, and start what can be. May be called at any rate."""
+
+    @abc.abstractmethod
+    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+        """End these jobs, all at once; returns when nothing of them is left."""
+
+    def ask_to_end(self, jobs: Sequence[RunJob], reason: str) -> None:
+        """Have these jobs ended as `cancel` does, where that takes long without waiting for it: `poll` tells of it.
+
+        Where a scheduler cannot be asked at the moment, it is asked again.
+        """
+        self.cancel(jobs, reason)
+
+    @abc.abstractmethod
+    def preempt_all(self) -> None:
+        """Have what is running save and end by itself; what is queued does not begin."""
+
+    @abc.abstractmethod
+    def cancel_all(self, reason: str) -> None:
+        """End everything that is queued or running."""
+
+
+def note(job: RunJob) -> None:
+    """Write the state of a job that has no attempt to write it."""
+    with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
+        write_state(job.mpi_run.run, status=job.status, reason=job.reason)

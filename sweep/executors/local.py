@@ -1,0 +1,217 @@
+"""Runs on this machine: a queue with slots, on submitit's executor interface.
+
+submitit's own LocalExecutor starts everything at once, costs two Python start-ups a job and leaves
+MPI ranks alive when a job is cancelled. Here a job is an `MpiRun`, started directly; it waits until as
+many cores and GPUs as it needs are free, and these are its own until it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.attempts.attempt import Try
+from sweep.attempts.failures import of_start
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, places
+from sweep.executors.base import RunExecutor, RunJob, note
+from sweep.executors.slots import Lease, Slots
+from sweep.system.processes import GRACE_S
+
+LOOK_S = 1.0  # between two looks at what other sweeps do
+
+
+class SlotJob(RunJob):
+    """A run on this machine, with the cores and GPUs that are its own."""
+
+    def __init__(self, executor: SlotExecutor, task: MpiRun) -> None:
+        self.attempt: Try | None = None
+        self.lease: Lease | None = None
+        self.wants: Amounts = executor.wants(task)
+        self.seconds = executor.estimate(task) if executor.estimate else None
+        self.ends: float | None = None  # by its estimate, on the clock of time.monotonic()
+        super().__init__(executor, task)
+
+
+class SlotExecutor(RunExecutor):
+    """Runs the longest first, as many at a time as find free slots; see sweep/executors/backlog.py and
+    sweep/executors/slots.py.
+
+    Args:
+        folder: of the sweep; no files are written there but those of the runs.
+        cores: the cores to share out; default: those that this process may run on.
+        max_parallel: runs at the same time at most; None: no limit but the slots, or with `share_cores` as many as
+            there are cores.
+        gpus: gives the GPUs to share out; asked when a run wants one.
+        most: cores at the same time at most, whichever of `cores` are free; None: all.
+        share_cores: runs may use all cores, and start whether these are free or not.
+        slots: what to share out, where it is not the machine's that all sweeps share.
+
+    Raises:
+        UsageError: the directory of the slots cannot be used.
+    """
+
+    job_class = SlotJob
+
+    def __init__(
+        self,
+        folder: str | Path,
+        cores: Sequence[int] | None = None,
+        max_parallel: int | None = None,
+        *,
+        gpus: Callable[[], Sequence[str]] = list,
+        most: int | None = None,
+        share_cores: bool = False,
+        slots: Slots | None = None,
+    ) -> None:
+        super().__init__(folder)
+        if slots is None:
+            slots = Slots(cores, most=most, share_cores=share_cores, sweep=str(Path(folder).absolute()))
+        self.slots = slots
+        self.max_parallel = max_parallel
+        self.gpus = gpus
+        self.backlog: Backlog[SlotJob] = Backlog()
+        self.running: list[SlotJob] = []
+        self._changes = 0
+        self._examined: object = None  # how everything was when nobody could overtake the head
+        self._looked_at = 0.0
+
+    @classmethod
+    def name(cls) -> str:
+        return "slots"
+
+    @property
+    def active(self) -> bool:
+        return bool(len(self.backlog) or self.running)
+
+    @property
+    def places(self) -> int:
+        """Runs at the same time at most."""
+        return places(self.max_parallel, self.slots.total, self.slots.share_cores)
+
+    def wants(self, task: MpiRun) -> Amounts:
+        """Cores, GPUs and places of a run; one that is to be alone has all there are."""
+        alone = task.alone
+        cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
+        return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
+
+    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+        if not self.slots.gpus and any(task.gpus for task in tasks):
+            self.slots.gpus = list(self.gpus())
+        for task in tasks:
+            if task.gpus > len(self.slots.gpus):
+                raise UsageError(f"{task.run.name} wants {task.gpus} GPUs, of which there are {len(self.slots.gpus)}")
+        jobs = [SlotJob(self, task) for task in tasks]
+        weights = [self.weigh(task) if self.weigh else () for task in tasks]
+        self.backlog.add(Entry(job, job.wants, job.seconds, weight) for job, weight in zip(jobs, weights, strict=True))
+        self._changes += 1
+        self.poll()
+        return list(jobs)
+
+    def poll(self) -> None:
+        now = time.monotonic()
+        is_time_to_look = now >= self._looked_at + LOOK_S
+        if is_time_to_look:
+            self._looked_at = now
+        for job in list(self.running):
+            assert job.attempt is not None
+            status = job.attempt.poll()
+            if status is not None:
+                self._ended(job, status, job.attempt.reason, job.attempt.cause)
+            elif is_time_to_look:
+                self._notice_disturbance(job)
+        self._dispatch(now)
+        if is_time_to_look and (head := self.backlog.head) is not None:
+            own = head.wants[2] > self._free_places()  # it waits for runs of ours, whatever others have
+            head.item.waits_for = None if own else ", ".join(self.slots.others()) or None
+
+    def _dispatch(self, now: float) -> None:
+        """Start what can be started."""
+        while (head := self.backlog.head) is not None:
+            if head.wants[2] > self._free_places():
+                return
+            if not self._try(head, first=True):
+                break
+        if head is None:
+            return
+        free = (*self.slots.available, self._free_places())
+        if self._examined == (self._changes, free):
+            return
+        found = self.backlog.overtakers(free, [(job.wants, job.ends) for job in self.running], now)
+        if all([self._try(entry, first=False) for entry in found]):
+            self._examined = (self._changes, free)
+
+    def _free_places(self) -> int:
+        return self.places - sum(job.wants[2] for job in self.running)
+
+    def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
+        """Start a run if it gets its slots."""
+        job = entry.item
+        lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.mpi_run.run.name)
+        if lease is None:
+            return False
+        self.backlog.remove(entry)
+        self._changes += 1
+        job.lease, job.waits_for, job.shared_cores = lease, None, lease.is_shared
+        job.ends = None if job.seconds is None else time.monotonic() + job.seconds
+        self.running.append(job)
+        try:
+            job.attempt = self._begin(job, lease)
+            job.status = run_directory.RUNNING
+        except OSError as error:  # this run cannot start (a full disk, say); others may
+            self._ended(job, run_directory.FAILED, *of_start(error))
+            note(job)
+        return True
+
+    def _begin(self, job: SlotJob, lease: Lease) -> Try:
+        """Start an attempt at the job's run."""
+        return job.mpi_run.start(lease.cores, lease)
+
+    def _notice_disturbance(self, job: SlotJob) -> None:
+        """A run on whose cores another sweep's may run as well is no longer timed fairly."""
+        if job.lease is not None and not job.shared_cores and self.slots.is_disturbed(job.lease):
+            job.shared_cores = True
+            if job.attempt is not None:
+                job.attempt.disturbed()
+
+    def _ended(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
+        self._notice_disturbance(job)
+        job.status, job.reason, job.cause = status, reason, cause
+        self.running.remove(job)
+        self._changes += 1
+        if job.lease is not None:
+            self.slots.release(job.lease)
+
+    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+        asked = [job for job in jobs if isinstance(job, SlotJob)]
+        waiting = {entry.item: entry for entry in self.backlog}
+        for job in asked:
+            if job in waiting:
+                if waiting[job] is self.backlog.head:
+                    self.slots.give_up()
+                self.backlog.remove(waiting[job])
+                self._changes += 1
+                job.status, job.reason, job.waits_for = run_directory.CANCELLED, reason, None
+                note(job)
+            elif job.attempt is not None:
+                job.attempt.terminate(run_directory.CANCELLED, reason)
+            elif job in self.running:  # the signal came while it was being started, which has been taken back
+                self._ended(job, run_directory.CANCELLED, reason)
+                note(job)
+        deadline = time.monotonic() + grace_s
+        for job in asked:
+            if job in self.running and job.attempt is not None:
+                job.attempt.stop(run_directory.CANCELLED, reason, max(0.0, deadline - time.monotonic()))
+                self._ended(job, job.attempt.status or run_directory.CANCELLED, job.attempt.reason, job.attempt.cause)
+
+    def preempt_all(self) -> None:
+        self.cancel([entry.item for entry in self.backlog], "SIGUSR1 came before its turn")
+        for job in self.running:
+            if job.attempt is not None:
+                job.attempt.preempt()
+
+    def cancel_all(self, reason: str) -> None:
+        self.cancel([*(entry.item for entry in self.backlog), *self.running], reason)

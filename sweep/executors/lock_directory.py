@@ -1,0 +1,155 @@
+"""A directory of lock files that all sweeps of a user on this machine share.
+
+A lock (file_lock.py) belongs to an open file and all copies of its descriptor: the kernel takes it back when the last
+process that has one is gone, however that ended. Nothing here has to be tidied up after a kill.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradsweep import file_lock
+from gradsweep.file_lock import FileLock
+from gradsweep.run_directory import UsageError
+
+VARIABLE = "GRADSWEEP_SLOTS"
+"""Environment variable: the directory to use in place of the one in /tmp."""
+
+_MASTER = "master"
+_LONGEST = 65536  # bytes of a note
+
+
+def usual_place() -> Path:
+    """Where all sweeps of this user look, whatever their TMPDIR is.
+
+    Not in /dev/shm nor /run/user: systemd empties these when the user logs out, also while a sweep goes on.
+    """
+    base = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else tempfile.gettempdir()
+    return Path(os.environ.get(VARIABLE) or Path(base, f"gradsweep-slots-{os.geteuid()}"))
+
+
+class LockDirectory:
+    """Lock files by name, with a note each of who holds it.
+
+    Args:
+        path: of the directory, which is made where it is missing; default: `usual_place()`.
+
+    Raises:
+        UsageError: it is not a directory that this user alone can change.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = usual_place() if path is None else path
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, 0o700)
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            weakref.finalize(self, os.close, self._descriptor)
+        except OSError as error:
+            raise self._refused(error.strerror or type(error).__name__) from error
+        found = os.fstat(self._descriptor)
+        if found.st_uid != os.geteuid():
+            raise self._refused("belongs to another user")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise self._refused(f"has the mode {stat.S_IMODE(found.st_mode):04o}")
+        self._locks: dict[int, FileLock] = {}  # that were taken and not given back, by descriptor
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # so that systemd-tmpfiles leaves it alone
+            os.close(self._open(_MASTER, os.O_CREAT))
+        except OSError as error:
+            raise self._refused(error.strerror or type(error).__name__) from error
+
+    def _refused(self, why: str) -> UsageError:
+        return UsageError(f"{VARIABLE}={self.path}: {why}; valid is a directory of your own with mode 0700")
+
+    def _path(self, name: str) -> Path:
+        """Of a file in the directory that was opened, whatever its name is now."""
+        return Path(f"/proc/self/fd/{self._descriptor}/{name}")
+
+    def _open(self, name: str, flags: int = 0) -> int:
+        return os.open(name, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600, dir_fd=self._descriptor)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody has removed the directory since it was opened."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    @contextlib.contextmanager
+    def master(self, patience_s: float = 0.0) -> Iterator[bool]:
+        """Whether this process is, in this block, the only one that takes locks; False: another one is at it."""
+        try:
+            lock = file_lock.take(self._path(_MASTER), wait_s=patience_s)
+        except BlockingIOError:
+            yield False
+            return
+        with lock:
+            yield True
+
+    def take(self, name: str, *, shared: bool = False, new: bool = False) -> int | None:
+        """The descriptor of a lock that is now held, until `give_back`; None where somebody else holds it.
+
+        Args:
+            shared: others may hold it as well, shared as this one.
+            new: the file must not be there yet.
+        """
+        try:
+            lock = file_lock.take(self._path(name), shared=shared, new=new)
+        except BlockingIOError:
+            return None
+        self._locks[lock.descriptor] = lock
+        return lock.descriptor
+
+    def give_back(self, descriptor: int) -> None:
+        """Give back what `take` has given: free as soon as no process is left that has inherited it."""
+        lock = self._locks.pop(descriptor, None)
+        if lock is None:  # of a directory that is gone
+            os.close(descriptor)
+        else:
+            lock.close()
+
+    def is_held(self, name: str, *, shared: bool = False) -> bool:
+        """Whether anybody holds a lock: this process or another. To be asked in a block of `master`.
+
+        Args:
+            shared: the lock is one of those that several may hold.
+        """
+        return file_lock.is_held(self._path(name), shared=shared)
+
+    def note(self, descriptor: int, about: Mapping[str, Any]) -> None:
+        """Write into a lock's file what others are told of its holder."""
+        data = json.dumps(about).encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, data, 0)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """What is written in a lock's file; empty where that is nothing one can read."""
+        try:
+            descriptor = self._open(name)
+        except OSError:
+            return {}
+        try:
+            value = json.loads(os.pread(descriptor, _LONGEST, 0))
+        except (OSError, ValueError):
+            return {}
+        finally:
+            os.close(descriptor)
+        return value if isinstance(value, dict) else {}
+
+    def names(self, prefix: str) -> list[str]:
+        """The files whose names begin so, sorted."""
+        return sorted(name for name in os.listdir(self._descriptor) if name.startswith(prefix))
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._descriptor)
+            file_lock.forget(self._path(name))

@@ -1,0 +1,194 @@
+"""A process that loads torch once, and forks the ranks of worlds from it (trainers/packed/fork_server.py,
+docs/packing.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gradsweep.run_directory import THREAD_VARIABLES
+from gradsweep.source_tree import ROOT
+from sweep.attempts.attempt import job_environment
+from sweep.attempts.mpirun import MpiRun
+from sweep.system.processes import WORLD_VARIABLE, in_child
+
+SOCKET = "n"  # as in trainers/packed/rank_proxy.py
+VARIABLE = "GRADSWEEP_FORK"
+LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # of GPUs, as in trainers/rules/machine.py
+LONGEST_MARK = 4200  # bytes: a path and its variable
+PATIENCE_S = 60.0
+MOST_RUNS = (
+    12  # that one is told of; an order has to fit trainers/packed/fork_server.py's MESSAGE_BYTES, whatever their paths
+)
+
+_early: list[Nursery] = []
+"""Started before there is a world to want them."""
+
+
+def suits(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether ranks that are started so may be forked: by an mpirun, where no GPU is, and nobody objects."""
+    plain = os.path.basename(command[0]) in LAUNCHERS and not any(map(os.path.exists, DRIVERS))
+    return plain and environment.get(VARIABLE) != "0"
+
+
+class Nursery:
+    """The process. It serves worlds that are alike in what it has had to know before it loaded anything.
+
+    Args:
+        variables: the environment of the runs' `mpi` section.
+        threads: of each rank.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    script = ROOT / "trainers" / "packed" / "fork_server.py"
+
+    def __init__(self, variables: Mapping[str, str], threads: int) -> None:
+        self.key = (dict(variables), threads)
+        self.code: str | None = None
+        """Directory of the packages that its ranks run, once it serves a world."""
+        environment = job_environment(variables, None, tempfile.gettempdir())
+        environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+        environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # a place for each rank to say to which it belongs
+        parent = os.getpid()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, str(self.script), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    start_new_session=True,
+                    pass_fds=[theirs.fileno()],
+                    preexec_fn=lambda: in_child([], parent),
+                )
+            except BaseException as error:
+                self._control.close()
+                if isinstance(error, subprocess.SubprocessError):
+                    raise OSError(str(error)) from error
+                raise
+
+    @property
+    def killed(self) -> bool:
+        """Something has ended it, and its ranks with it."""
+        code = self.process.poll()
+        return code is not None and code < 0
+
+    def serves(self, variables: Mapping[str, str], threads: int, code: str | None) -> bool:
+        """Whether ranks of such runs can come from here."""
+        return (
+            self.process.poll() is None
+            and self.key == (dict(variables), threads)
+            and self.code in (None, _directory(code))
+        )
+
+    def wait(self) -> None:
+        """Wait until it has loaded what takes long; or has ended, or has taken too long."""
+        self._control.settimeout(PATIENCE_S)
+        with contextlib.suppress(OSError):
+            self._control.recv(16)
+        self._control.settimeout(None)
+
+    def serve(self, task: MpiRun, scratch: str, size: int, runs: Sequence[str] = ()) -> list[str]:
+        """Be asked for the ranks of a world; returns the program that MPI has to start for each of them.
+
+        Args:
+            task: a run of the world.
+            scratch: the world's directory, which only this user can enter.
+            size: of the world, in ranks.
+            runs: directories of those that it is likely to train, whose kernels can be loaded before the ranks are
+                forked: of many, some of each part of the list, where neighbours are the most alike.
+
+        Raises:
+            OSError: the socket cannot be opened.
+        """
+        self.code = _directory(task.code)
+        few = min(len(runs), MOST_RUNS)
+        some = [os.path.abspath(runs[number * len(runs) // few]) for number in range(few)]
+        order = {"do": "serve", "world": scratch, "code": self.code, "runs": some}
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:  # closed here: who asks notices an end
+            listener.bind(os.path.join(scratch, SOCKET))
+            listener.listen(size)
+            self._tell(order, [listener.fileno()])
+        return [sys.executable, "-I", "-S", os.path.join(self.code, "trainers", "standin.py"), scratch]
+
+    def forget(self, scratch: str) -> None:
+        """Be asked for ranks of this world no more."""
+        self._tell({"do": "forget", "world": scratch})
+
+    def _tell(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        with contextlib.suppress(OSError):  # it has ended: ranks do without
+            socket.send_fds(self._control, [json.dumps(order).encode()], descriptors)
+
+    def close(self) -> None:
+        """End it, with the ranks that are left."""
+        self._control.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def _directory(code: str | None) -> str:
+    return code if code is not None else str(ROOT)
+
+
+@contextlib.contextmanager
+def early(command: Sequence[str], variables: Mapping[str, str], threads: int) -> Iterator[None]:
+    """Within the block, have one load what it needs while other things are done; ready at its end."""
+    started = None
+    if suits(command, variables):
+        with contextlib.suppress(OSError):
+            started = Nursery(variables, threads)
+            _early.append(started)
+    try:
+        yield
+        if started is not None:
+            started.wait()
+    except BaseException:
+        close_early()
+        raise
+
+
+def close_early() -> None:
+    """End those that no world has wanted."""
+    while _early:
+        _early.pop().close()
+
+
+class Nurseries:
+    """Those of an executor: one for each kind of runs."""
+
+    def __init__(self) -> None:
+        self._all: list[Nursery] = []
+
+    def of(self, task: MpiRun) -> Nursery | None:
+        """One for the ranks of such runs, or None where they start by themselves."""
+        if not suits(task.command, task.environment):
+            return None
+        wanted = (task.environment, task.threads_per_worker, task.code)
+        for known in (self._all, _early):
+            for nursery in known:
+                if nursery.serves(*wanted):
+                    if known is _early:
+                        _early.remove(nursery)
+                        self._all.append(nursery)
+                    return nursery
+        with contextlib.suppress(OSError):
+            self._all.append(Nursery(task.environment, task.threads_per_worker))
+            return self._all[-1]
+        return None
+
+    def close(self) -> None:
+        """End them all."""
+        while self._all:
+            self._all.pop().close()

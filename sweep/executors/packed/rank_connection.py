@@ -1,0 +1,200 @@
+"""Where the ranks of a world (sweep/executors/packed/world.py) connect to its launcher, and how the two talk.
+
+Through a Unix socket in a directory that only this user can enter, or where ranks are on other nodes through a port;
+both sides prove that they know a key. Messages are JSON: nothing that comes from there is executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import secrets
+import signal
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import AuthenticationError, connection
+from typing import Any
+
+from gradsweep.run_directory import bad_value
+
+CONTROL = "control.json"  # as in trainers/packed/worker.py
+MESSAGE_BYTES = 1 << 20
+MESSAGES = 32  # of a rank at a time
+HANDSHAKE_S = 5
+LONGEST_ADDRESS = 100  # bytes of a Unix socket's path
+
+
+@dataclasses.dataclass
+class Rank:
+    """A process of the world that has connected."""
+
+    connection: connection.Connection
+    number: int
+    pid: int
+    run: int | None = None
+    """Number of the run that it trains."""
+    warm: bool = False
+    """It has trained before: torch and the like are loaded."""
+    terminated: bool = False
+    """It has said that something ends it from outside."""
+    remote: bool = False
+    """It may be on another node: it gets no descriptors, and is told of signals."""
+
+    def tell(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+        """Send an order, and open files with it. One that has died is noticed when it is listened to."""
+        descriptors = [] if self.remote else descriptors
+        text = json.dumps({**order, "descriptors": len(descriptors)}).encode()
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(text)
+            if descriptors:
+                with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                    socket.send_fds(link, [b"."], descriptors)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        if self.remote:
+            self.tell({"do": "signal", "signal": int(number)})
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def said(self) -> Iterator[dict[str, Any]]:
+        """What it has said since the last time; not all at once of one that floods us with its output.
+
+        Raises:
+            EOFError, OSError, ValueError: it is gone, or makes no sense.
+        """
+        for _ in range(MESSAGES):
+            if not self.connection.poll():
+                return
+            yield json.loads(self.connection.recv_bytes(MESSAGE_BYTES))
+
+
+def check_place() -> None:
+    """Raises UsageError where the socket of a world cannot be in the directory for temporary files."""
+    place = tempfile.gettempdir()
+    own = len("/gradsweep-01234567/s")
+    if len(os.fsencode(place)) + own > LONGEST_ADDRESS:
+        most = LONGEST_ADDRESS - own
+        raise bad_value(
+            "TMPDIR", place, f"a path of at most {most} bytes with sweep.pack=true, which opens a socket there"
+        )
+
+
+class Door:
+    """The socket.
+
+    Args:
+        directory: a new one, made with rights for this user only; CONTROL in it tells ranks where to connect.
+        threads: of each rank, which it has to know before it loads anything.
+        size: of the world, in ranks.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, directory: str, threads: int, size: int) -> None:
+        address = os.path.join(directory, "s")
+        if len(os.fsencode(address)) > LONGEST_ADDRESS:
+            raise OSError(f"TMPDIR={os.path.dirname(directory)}: valid is a shorter path, for a socket to be there")
+        os.mkdir(directory, 0o700)
+        self._key = secrets.token_bytes(32)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(address)
+            self._socket.listen(size)
+            self._socket.setblocking(False)
+            where = {"address": address, "family": "AF_UNIX"}
+            _write_control(os.path.join(directory, CONTROL), where, self._key, threads)
+        except BaseException:
+            self.close()
+            raise
+
+    def arrivals(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
+        """The ranks that have connected since the last time, with what they say of themselves."""
+        while True:
+            try:
+                accepted, _ = self._socket.accept()
+            except OSError:
+                return
+            if (known := self._greet(accepted)) is not None:
+                yield known
+
+    def _greet(self, accepted: socket.socket) -> tuple[Rank, dict[str, Any]] | None:
+        accepted.setblocking(True)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", HANDSHAKE_S, 0))
+        link = connection.Connection(accepted.detach())
+        try:
+            connection.deliver_challenge(link, self._key)
+            connection.answer_challenge(link, self._key)
+            hello = json.loads(link.recv_bytes(MESSAGE_BYTES))
+            return Rank(link, int(hello["rank"]), int(hello["pid"])), hello
+        except (OSError, EOFError, ValueError, KeyError, AuthenticationError):
+            link.close()
+            return None
+
+    def close(self) -> None:
+        """Nobody can connect any more."""
+        self._socket.close()
+
+
+class OpenDoor(Door):
+    """A port of this node, for ranks on others.
+
+    Whoever can reach the node can connect, but not go on without the key, and keeps nobody waiting. What is said is no
+    more secret on its way than what MPI sends.
+
+    Args:
+        directory: one that all nodes see; CONTROL in it is for this user's eyes, and goes when the door is closed.
+        threads: of each rank, which it has to know before it loads anything.
+        size: of the world, in ranks.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, directory: str, threads: int, size: int) -> None:
+        self._key = secrets.token_bytes(32)
+        self._control = os.path.join(directory, CONTROL)
+        self._greeted: queue.SimpleQueue[tuple[Rank, dict[str, Any]]] = queue.SimpleQueue()
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(("", 0))
+            self._socket.listen(size)
+            self._socket.setblocking(False)
+            address = [socket.gethostname(), self._socket.getsockname()[1]]
+            _write_control(self._control, {"address": address, "family": "AF_INET"}, self._key, threads)
+        except BaseException:
+            self.close()
+            raise
+
+    def arrivals(self) -> Iterator[tuple[Rank, dict[str, Any]]]:
+        with contextlib.suppress(OSError):
+            while True:
+                accepted, _ = self._socket.accept()
+                threading.Thread(target=self._meet, args=(accepted,), daemon=True).start()
+        while not self._greeted.empty():
+            yield self._greeted.get()
+
+    def _meet(self, accepted: socket.socket) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if (known := self._greet(accepted)) is not None:
+            known[0].remote = True
+            self._greeted.put(known)
+
+    def close(self) -> None:
+        super().close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._control)
+
+
+def _write_control(path: str, where: Mapping[str, Any], key: bytes, threads: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({**where, "key": key.hex(), "threads": threads}, file)

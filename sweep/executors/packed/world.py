@@ -1,0 +1,314 @@
+"""A running MPI world whose ranks train many runs, one after the other and side by side (docs/packing.md).
+
+The world is a process of ours: mpirun with ranks of trainers/packed/worker.py. Each connects to a socket here, and
+is told what
+to do. Nothing here blocks for long: `poll` moves everything on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from gradsweep import run_directory
+from sweep.attempts.attempt import job_environment
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.packed.fork_server import Nursery
+from sweep.executors.packed.rank_connection import Door, OpenDoor, Rank
+from sweep.executors.packed.world_size import Group, Member, key_of
+from sweep.system import signals
+from sweep.system.log_pipes import Capture
+from sweep.system.processes import GRACE_S, WORLD_VARIABLE, in_child, kill_processes_of
+from sweep.system.slurm_allocation import Allocation
+
+OTHERS_S = 15.0  # after a rank has refused a run, for the others to say the same: they may have to load torch yet
+SAVE_S = 10.0  # for the runs beside one that has failed, to save where they are
+
+
+class World:
+    """One mpirun, its ranks, and the runs that they train or shall train.
+
+    Args:
+        task: a run whose MPI settings, threads and code are those of the world.
+        size: in ranks.
+        directory: for the logs of what belongs to no run.
+        cores: that the ranks may use.
+        variables: more of their environment.
+        nursery: forks the ranks; None: each starts by itself.
+        allocation: of SLURM around us, in which they are started.
+        runs: directories of those that it is likely to train.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(
+        self,
+        task: MpiRun,
+        size: int,
+        directory: Path,
+        cores: Sequence[int],
+        variables: Mapping[str, str],
+        nursery: Nursery | None = None,
+        allocation: Allocation | None = None,
+        runs: Sequence[str] = (),
+    ) -> None:
+        self.key, self.size, self.directory = key_of(task), size, directory
+        self.allocation, self._nursery = allocation, nursery
+        self.ranks: dict[int, Rank] = {}
+        self.groups: dict[int, Group] = {}
+        self.waiting: list[Member] = []
+        self.open = True
+        """It takes runs."""
+        self.gone = False
+        self.is_spread = allocation is not None and allocation.nodes > 1
+        """Over several nodes."""
+        self.lost_nodes: list[str] = []
+        self._numbers = 0
+        self._lost: list[Rank] | None = None
+        self._given_up: set[int] = set()
+        self._saving = False
+        self.problem: str | None = None
+        """Why it could not come up, where something better is known than an exit status."""
+        self._kill_at: float | None = None
+        directory.mkdir(parents=True)
+        self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
+        self._capture: Capture | None = None
+        self._door: Door | None = None
+        mark = {WORLD_VARIABLE: str(directory.absolute())}
+        own = {**task.environment, **variables, **mark}
+        self.environment = job_environment(own, task.code, self._scratch, allocation)
+        words = [word.replace("{workers}", str(size)) for word in task.command]
+        parent = os.getpid()
+        try:
+            logs = (run_directory.STDOUT, run_directory.STDERR)
+            self._capture = Capture(directory, logs, task.limits.log_bytes, self._scratch, cores)
+            # makes the directory, which the program that has just begun removes, should we be killed
+            place = str(directory.absolute()) if self.is_spread else self._scratch
+            self._door = (OpenDoor if self.is_spread else Door)(place, task.threads_per_worker, size)
+            rank = [sys.executable, "-m", "trainers.packed.worker", place]
+            if nursery is not None:
+                rank = nursery.serve(task, self._scratch, size, runs)
+            out, err = self._capture.inputs
+            self.process = subprocess.Popen(
+                [*words, *rank],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=lambda: in_child(cores, parent),
+            )
+            self._capture.close_inputs()
+        except subprocess.SubprocessError as error:
+            self._tidy()
+            raise OSError(f"{words[0]}: {error}") from error
+        except BaseException:
+            self._tidy()
+            raise
+
+    def add(self, member: Member) -> None:
+        """Train this run as soon as enough ranks are free; in the order in which they come."""
+        self.waiting.append(member)
+
+    @property
+    def idle(self) -> bool:
+        return not self.groups and not self.waiting
+
+    def poll(self) -> None:
+        """Take what ranks have said, notice what has died, begin what can be."""
+        if self.gone:
+            return
+        code = self.process.poll()  # before reading: what was said before the end has been read then
+        self._accept()
+        self._read()
+        if code is not None:
+            self._went_down(code)
+            return
+        self._watch_failures()
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self.process.kill()
+        if self.open:
+            self._begin()
+
+    def _accept(self) -> None:
+        assert self._door is not None
+        for rank, hello in self._door.arrivals():
+            if hello["size"] != self.size or rank.number in self.ranks:
+                self.problem = (
+                    f"mpi.command: the MPI world has {hello['size']} rank(s); valid is one that starts {self.size} of "
+                    f"the MPI that mpi4py uses ({hello['library']})"
+                )
+                self.end_now()
+            self.ranks[rank.number] = rank
+
+    def _read(self) -> None:
+        lost = []
+        links = {rank.connection: rank for rank in self.ranks.values() if not rank.connection.closed}
+        for link in connection.wait(list(links), 0) if links else []:
+            assert isinstance(link, connection.Connection)
+            rank = links[link]
+            try:
+                for message in rank.said():
+                    self._take(rank, message)
+            except (EOFError, OSError, ValueError):
+                link.close()
+                lost.append(rank)
+        if lost and self._lost is None:
+            # who went first, without being ended from outside: only then does mpirun end the others
+            self._lost = [rank for rank in lost if not rank.terminated]
+            self.open = False
+            self._kill_at = self._kill_at or time.monotonic() + GRACE_S
+
+    def _take(self, rank: Rank, message: dict[str, Any]) -> None:
+        if message["say"] == "terminated":
+            rank.terminated = True
+            return
+        if message["say"] == "output":
+            if (group := self.groups.get(message["number"])) is not None:  # else it is from what a run has left behind
+                group.member.wrote(message["stream"], message["data"].encode("latin-1"))
+            return
+        group = self.groups[message["number"]]
+        if group.is_over(rank, message["failed"]):
+            del self.groups[message["number"]]
+            group.member.ended(int(any(group.said.values())))
+
+    def _watch_failures(self) -> None:
+        """A run that has failed in some of its ranks only: the others wait for them, and nothing can free them.
+
+        So the world has to end; the runs beside it are asked to save where they are first.
+        """
+        failed = [group for group in self.groups.values() if group.failed_at is not None]
+        now, first = time.monotonic(), min((group.failed_at or 0.0 for group in failed), default=0.0)
+        if not any("badly" in group.said.values() for group in failed):
+            first += OTHERS_S
+        if self._kill_at is not None or not failed or now < first:
+            return
+        self.open = False
+        beside = [number for number, group in self.groups.items() if group.failed_at is None]
+        if not beside or now > first + SAVE_S:
+            self.end_now()
+        elif not self._saving:
+            self._saving = True
+            for number in beside:
+                self._order(number, "stop")
+
+    def _begin(self) -> None:
+        while self.waiting:
+            member = self.waiting[0]
+            free = [rank for rank in self.ranks.values() if rank.run is None]
+            free.sort(key=lambda rank: (not rank.warm, rank.number))
+            wanted = member.task.workers
+            if len(free) < wanted or (self.groups and (member.suspect or self._has_suspect())):
+                return
+            self._numbers += 1
+            chosen = sorted(free[:wanted], key=lambda rank: rank.number)
+            for rank in chosen:
+                rank.run, rank.warm = self._numbers, True
+            self.groups[self._numbers] = Group(self.waiting.pop(0), chosen)
+            run = {"directory": str(Path(member.task.directory).absolute()), "attempt": str(member.directory)}
+            order = {**run, "ranks": [rank.number for rank in chosen], **member.place()}
+            self._order(self._numbers, "train", member.descriptors(), **order)
+            member.handed_over()
+
+    def _has_suspect(self) -> bool:
+        return any(group.member.suspect for group in self.groups.values())
+
+    def _order(self, number: int, what: str, descriptors: Sequence[int] = (), **more: Any) -> None:
+        for rank in self.groups[number].ranks:
+            rank.tell({"do": what, "number": number, **more}, descriptors)
+
+    def send(self, member: Member, number: signal.Signals) -> None:
+        """Send a signal to the ranks that train a run."""
+        for group in self.groups.values():
+            for rank in group.ranks if group.member is member else []:
+                rank.send(number)
+
+    def stop(self, member: Member) -> bool:
+        """Have a run saved and ended; False where it has not begun, and is then forgotten."""
+        for number, group in self.groups.items():
+            if group.member is member:
+                self._order(number, "stop")
+                return True
+        if member in self.waiting:
+            self.waiting.remove(member)
+        return False
+
+    def concerns(self, member: Member) -> bool:
+        """Whether it can be asked of this run that something happens: it is trained, or the world comes up for it."""
+        return not self.ranks or any(group.member is member for group in self.groups.values())
+
+    def give_up(self, member: Member) -> None:
+        """End the world for the sake of a run that does not end when it is asked to."""
+        self._given_up |= {number for number, group in self.groups.items() if group.member is member}
+        if self._kill_at is None:
+            self.end_now()
+
+    def finish(self) -> None:
+        """Let the ranks, which have nothing to do, end."""
+        self.open = False
+        for rank in self.ranks.values():
+            rank.tell({"do": "end"})
+        if len(self.ranks) < self.size:  # it has not even begun
+            self.end_now()
+        elif self._kill_at is None:
+            self._kill_at = time.monotonic() + GRACE_S
+
+    def end_now(self) -> None:
+        """Have mpirun end all ranks at once; by force where it does not."""
+        self.open = False
+        self._lost = self._lost or []
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        self._kill_at = min(self._kill_at or float("inf"), time.monotonic() + GRACE_S)
+
+    def close(self) -> None:
+        """End the world; returns when nothing of it is left."""
+        if not self.gone and self._kill_at is None:
+            self.end_now()
+        while not self.gone:
+            if signals.hurried():
+                self.process.kill()
+            self.poll()
+            time.sleep(0.01)
+
+    def _went_down(self, code: int) -> None:
+        """All that was under way comes to an end: as failed where it is to blame, else to begin again."""
+        self.gone, self.open = True, False
+        elsewhere = code < 0 or (self._nursery is not None and self._nursery.killed)  # mpirun was first, or what forks
+        self._tidy()
+        if self.allocation is not None and self.groups and self._lost != []:  # else it was us who ended it
+            self.lost_nodes = self.allocation.lost_nodes()
+        failed = {number for number, group in self.groups.items() if group.failed_at is not None}
+        died = set() if elsewhere else {rank.run for rank in self._lost or [] if rank.run in self.groups}
+        guilty = failed | self._given_up or (died if len(died) == 1 else set())  # of several, one ended the others
+        members = {number: group.member for number, group in self.groups.items()}
+        self.groups.clear()
+        for number, member in members.items():
+            member.fell(self, number in guilty if guilty else None, code)
+        if self.waiting and not self._numbers:  # it has trained nothing: the first in the line is told of it
+            self.waiting.pop(0).fell(self, True, code)
+
+    def _tidy(self) -> None:
+        """Leave nothing of the world."""
+        if self._door is not None:
+            self._door.close()
+        if self._nursery is not None:
+            self._nursery.forget(self._scratch)
+        for rank in self.ranks.values():
+            rank.connection.close()
+        kill_processes_of(self.directory.absolute(), WORLD_VARIABLE)
+        if self._capture is not None:
+            self._capture.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""Jobs that SLURM is to end while their launcher looks after others: scancel hangs where slurmctld does not answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+
+from sweep.executors.slurm.queue import environment, is_gone, refusal
+
+PATIENCE_S = 60.0  # with one scancel
+MOST = 500  # jobs of one
+
+
+class Endings:
+    """Has jobs ended in the background, by one scancel after the other, until SLURM has taken that in.
+
+    Args:
+        again_s: between two tries, where SLURM does not answer.
+    """
+
+    def __init__(self, again_s: float) -> None:
+        self.again_s = again_s
+        self._told = False  # that SLURM does not do it
+        self._due: dict[str, float] = {}  # jobs, and when SLURM is to be asked; by time.monotonic()
+        self._asked: list[str] = []  # that the scancel is about
+        self._scancel: subprocess.Popen[str] | None = None
+        self._until = 0.0
+
+    def ask(self, ids: Iterable[str]) -> None:
+        """Have these jobs ended, or with ids of arrays all of their tasks."""
+        for id in ids:
+            self._due.setdefault(id, 0.0)
+        self.poll()
+
+    def poll(self) -> bool:
+        """Go on with it; whether SLURM has just taken something in. May be called at any rate."""
+        done = self._scancel is not None and self._is_over(self._scancel)
+        now = time.monotonic()
+        due = [id for id, at in self._due.items() if at <= now][:MOST]
+        if self._scancel is None and due:
+            try:
+                self._scancel = subprocess.Popen(
+                    ["scancel", *due],
+                    env=environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                )
+            except OSError as error:
+                self._put_off(due, f"scancel: {error.strerror}")
+            else:
+                self._asked, self._until = due, now + PATIENCE_S
+        return done
+
+    def _is_over(self, scancel: subprocess.Popen[str]) -> bool:
+        """Whether SLURM has taken in what it was asked for last."""
+        code = scancel.poll()
+        if code is None and time.monotonic() < self._until:
+            return False
+        self._scancel = None
+        with scancel:
+            if code is None:
+                scancel.kill()
+                refused: str | None = f"scancel did not answer for {PATIENCE_S:.0f} s"
+            else:
+                said = scancel.stderr.read() if scancel.stderr is not None else ""
+                refused = refusal("scancel", code, said) if code else None
+        if refused is not None and not is_gone(refused):
+            self._put_off(self._asked, refused)
+            return False
+        self._told = False
+        for id in self._asked:
+            self._due.pop(id, None)
+        return True
+
+    def _put_off(self, ids: Iterable[str], why: str) -> None:
+        self._due.update(dict.fromkeys(ids, time.monotonic() + self.again_s))
+        if not self._told:
+            self._told = True
+            print(f"SLURM does not end jobs ({why}); it is asked again every {self.again_s:g} s", file=sys.stderr)

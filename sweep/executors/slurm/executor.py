@@ -1,0 +1,333 @@
+"""Runs as jobs of SLURM, on submitit's executor interface: submitted, watched through their files, adopted by others.
+
+The job itself writes the state of its run (sweep/executors/slurm_job/single_run.py). This side looks at the times of
+these files, and asks SLURM
+only for those that have none to tell: that wait, or that have fallen silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError
+from sweep.attempts.mpirun import MpiRun
+from sweep.directory import run_layout
+from sweep.directory.run_state import settle_abandoned
+from sweep.directory.scheduler_job import note_waiting
+from sweep.executors.base import RunExecutor, RunJob
+from sweep.executors.slurm import queue
+from sweep.executors.slurm.batch import grouped, place_of, submit
+from sweep.executors.slurm.cancellation import Endings
+from sweep.executors.slurm.job import SlurmJob
+from sweep.executors.slurm.queue import Listed, SlurmSilent
+from sweep.executors.slurm.shares import beside_others, shared_out, take_out_all
+from sweep.executors.slurm.submitted_jobs import Jobs
+from sweep.system.processes import GRACE_S
+
+LOOK_S = 0.5  # between two looks at the files
+GONE_S = 3.0  # a job's last words may take so long to be seen here
+SILENT = 3.0  # beats of a job that may fail to come before SLURM is asked
+MOST_RARE = 10  # times poll_s, while nothing changes
+ENDING_S = 90.0  # SLURM's KillWait and an epilog
+
+
+class SlurmRunExecutor(RunExecutor):
+    """Job arrays of SLURM.
+
+    Args:
+        folder: of the sweep; batches and the jobs' own output go to its folder slurm/.
+        poll_s: between two questions to SLURM, at least.
+        packed: a job serves many runs (shares.py).
+    """
+
+    job_class = SlurmJob
+    can_leave = True
+    cluster = "slurm"
+
+    def __init__(self, folder: str | Path, poll_s: float = 30.0, *, packed: bool = False) -> None:
+        queue.require()
+        super().__init__(folder)
+        self.poll_s, self.packed = poll_s, packed
+        self.jobs: list[SlurmJob] = []
+        self._arrays: set[str] = set()  # submitted here, so that all their tasks are among our jobs
+        self.trouble: str | None = None
+        """What SLURM said instead of an answer, while it gives none."""
+        self._endings = Endings(poll_s)
+        self._known = Jobs()  # as of the beginning, for what is found there
+        self._look_at = self._ask_at = 0.0
+        self._pause = poll_s
+        self._noticed: dict[str, tuple[str, str | None]] = {}
+
+    @classmethod
+    def name(cls) -> str:
+        return "slurm_runs"
+
+    @property
+    def active(self) -> bool:
+        return any(not job.ended for job in self.jobs)
+
+    # what is there when we come
+
+    def settle(self, run: Run) -> None:
+        if run_layout.is_complete(run):
+            return
+        attempts = run.state()["attempts"]
+        if place_of(run) is None or (
+            attempts and attempts[-1].get("job") is None and run.status() == run_directory.RUNNING
+        ):
+            settle_abandoned(run)  # a launcher's own
+            return
+        try:
+            if self._known.alive(run) is None:
+                self._known.settle(run)
+        except SlurmSilent as silent:
+            raise UsageError(
+                f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to learn what became of the jobs of "
+                f"this sweep"
+            ) from None
+
+    # submission
+
+    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+        if not tasks:  # nothing that would put off the next question
+            return []
+        jobs: dict[str, SlurmJob] = {}
+        submitted: list[str] = []
+        whose = ""  # what is being submitted is, where not all ask for the same
+        # SLURM may still be tidying up, or the job serves others: this is another try
+        over = {(job.mpi_run.directory, job.slurm_id) for job in self.jobs if job.ended}
+        try:
+            for task in tasks:
+                if (id := self._known.alive(task.run)) is not None and (task.directory, id) not in over:
+                    jobs[task.directory] = SlurmJob(self, task, id)
+                    self.jobs.append(jobs[task.directory])
+            new = [task for task in tasks if task.directory not in jobs]
+            share_out = functools.partial(shared_out, estimate=self.estimate, weigh=self.weigh)
+            limit = queue.array_limit() if new else 0
+            groups = list(grouped(new, limit, share_out if self.packed else None))
+            for request, shares in groups:
+                whose = f" for {shares[0][0].run.name}" if len(groups) > 1 else ""
+                batch = submit(self.folder, request, shares, packed=self.packed)
+                submitted.append(str(batch.id))
+                for index, task in ((index, task) for index, share in enumerate(shares) for task in share):
+                    jobs[task.directory] = SlurmJob(self, task, f"{batch.id}_{index}")
+        except BaseException as error:
+            self._take_back(submitted)
+            if isinstance(error, Exception):  # not an interruption: what was there goes on
+                adopted = list(jobs.values())
+                self.jobs = [job for job in self.jobs if job not in adopted]
+            if isinstance(error, SlurmSilent):
+                raise UsageError(f"hydra/launcher=slurm: {error}{whose}; nothing was submitted") from None
+            raise
+        self._known.forget()
+        self._arrays |= set(submitted)
+        self.jobs += [jobs[task.directory] for task in new]
+        self._look_at, self._pause = 0.0, self.poll_s
+        self._ask_at = time.monotonic() + self.poll_s
+        self._notice()
+        return [jobs[task.directory] for task in tasks]
+
+    @staticmethod
+    def _take_back(ids: Sequence[str]) -> None:
+        with contextlib.suppress(SlurmSilent):
+            if ids:
+                queue.cancel(ids)
+
+    def leave(self) -> None:
+        """Let the jobs go on by themselves; whoever opens the sweep next adopts them."""
+        self.jobs = []
+        self._notice()
+
+    def _notice(self) -> None:
+        """Have other shells know what waits for SLURM."""
+        waiting = [job for job in self.jobs if job.status == run_directory.PENDING]
+        noticed = {job.mpi_run.run.name: (job.slurm_id, job.why) for job in waiting}
+        if noticed != self._noticed:
+            self._noticed = noticed
+            note_waiting(self.folder, noticed)
+
+    # watching
+
+    def poll(self) -> None:
+        now = time.monotonic()
+        if self._endings.poll():
+            self._ask_at = min(self._ask_at, now + GONE_S)
+        if now < self._look_at:
+            return
+        waiting = [job for job in self.jobs if not job.ended]
+        self._look_at = now + max(LOOK_S, len(waiting) / 1000)
+        for job in waiting:
+            self._look(job, now)
+        if now >= self._ask_at and self._silent(waiting, now):
+            self._ask([job for job in waiting if not job.ended])
+        self._notice()
+
+    def _silent(self, jobs: Sequence[SlurmJob], now: float) -> list[SlurmJob]:
+        """What no file tells of: jobs that wait, are to end, or have fallen silent.
+
+        A job of many runs is heard by any of them.
+        """
+        last = now - SILENT * self.poll_s
+        running = [job for job in jobs if job.status == run_directory.RUNNING and job.cancel_reason is None]
+        heard = {job.slurm_id for job in running if job.heard >= last}
+        return [job for job in jobs if not job.ended and job.slurm_id not in heard]
+
+    def _look(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
+        """Read a run's state where it has changed since the last look."""
+        run = job.mpi_run.run
+        try:
+            stat = run.path(run_directory.STATE).stat()
+        except OSError:
+            return
+        stamp = (stat.st_mtime_ns, stat.st_ino)
+        if stamp == job.stamp and not force:
+            return
+        if stamp != job.stamp:
+            job.stamp, job.heard = stamp, now
+        state = run.state()
+        last = state["attempts"][-1] if state["attempts"] else {}
+        status, mine = state["status"], last.get("job") == job.slurm_id
+        job.shared_cores = mine and state.get("shared_cores") is True
+        if status == run_directory.RUNNING and mine:
+            number = last.get("number")
+            if job.number not in (None, number):  # sent away and back between two looks
+                self._sent_away(job, state["attempts"][-2].get("reason") if len(state["attempts"]) > 1 else None)
+            job.status, job.left, job.number, job.told = run_directory.RUNNING, None, number, False
+        elif status == run_directory.CANCELLED and self.packed and place_of(run) is None:  # taken out of its job
+            job.status, job.reason = status, state.get("reason")
+        elif status in (run_directory.PREEMPTED, run_directory.CANCELLED) and mine:
+            # SLURM may have queued it again; only SLURM knows
+            job.status, job.left, job.number = run_directory.PENDING, (status, state.get("reason")), last.get("number")
+            self._ask_at = min(self._ask_at, now + GONE_S)
+        elif status not in (
+            run_directory.PENDING,
+            run_directory.RUNNING,
+            run_directory.PREEMPTED,
+            run_directory.CANCELLED,
+        ):
+            job.status, job.reason, job.cause = status, state.get("reason"), last.get("cause")
+
+    def _ask(self, jobs: Sequence[SlurmJob]) -> None:
+        """Ask SLURM how these jobs stand; without an answer nothing is concluded."""
+        now = time.monotonic()
+        try:
+            listed = queue.jobs()
+            self.trouble = None
+        except SlurmSilent as silent:
+            self.trouble = str(silent)
+            self._ask_at = now + self.poll_s
+            return
+        before = [(job.status, job.waits_for, job.gone_since) for job in jobs]
+        gone = [job for job in jobs if not (job.slurm_id in listed and listed[job.slurm_id].alive)]
+        for job in jobs:
+            if job not in gone:
+                self._stands(job, listed[job.slurm_id])
+        for job in gone:
+            job.gone_since = job.gone_since or now
+            self._look(job, now, force=True)
+        over = [job for job in gone if not job.ended and (job.left or now - (job.gone_since or now) >= GONE_S)]
+        forgotten = [job.slurm_id for job in over if job.slurm_id not in listed]
+        words = {**(queue.history(forgotten) if forgotten else {}), **listed}
+        for job in over:
+            job.conclude(words.get(job.slurm_id))
+        changed = before != [(job.status, job.waits_for, job.gone_since) for job in jobs]
+        self._pause = self.poll_s if changed else min(2 * self._pause, MOST_RARE * self.poll_s)
+        waits = any(not job.ended and (job.gone_since is not None or job.is_ending) for job in jobs)
+        self._ask_at = time.monotonic() + (min(GONE_S, self.poll_s) if waits else self._pause)
+
+    def _stands(self, job: SlurmJob, listed: Listed) -> None:
+        job.gone_since = None
+        job.heard = time.monotonic()
+        waits = listed.state != "SUSPENDED" and listed.waits_for is not None
+        job.why = listed.waits_for
+        job.waits_for = f"SLURM ({job.why})" if waits else None
+        if (
+            waits and job.status == run_directory.RUNNING
+        ):  # SLURM has queued it again: a node failed, or it was preempted
+            job.status = run_directory.PENDING
+            self._sent_away(job, "SLURM ended it")
+        elif waits and job.left is not None:
+            self._sent_away(job, job.left[1])
+
+    def _sent_away(self, job: SlurmJob, reason: str | None) -> None:
+        """Have it told, once, that a job was sent away and is queued again."""
+        if not job.told:
+            job.told = True
+            self.news.append((job, job.number, f"{reason or 'sent away'}; queued again"))
+
+    # what the user asks for
+
+    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+        within_s = grace_s + ENDING_S if grace_s > 0 else 0.0
+        try:
+            asked = self._meant(jobs, reason, within_s)
+            queue.cancel(self._fewest([job.slurm_id for job in asked]))
+            if asked and within_s:
+                self._wait_for_end(asked, time.monotonic() + within_s)
+        except SlurmSilent as silent:
+            whole = [job for job in jobs if isinstance(job, SlurmJob) and place_of(job.mpi_run.run) is not None]
+            asked = [job for job in whole if not job.ended]
+            print(
+                f"SLURM does not answer ({silent}): jobs may go on. To end them:\n"
+                f"  scancel {' '.join(self._fewest([job.slurm_id for job in asked]))}",
+                file=sys.stderr,
+            )
+        self._notice()
+
+    def ask_to_end(self, jobs: Sequence[RunJob], reason: str) -> None:
+        self._endings.ask(self._fewest([job.slurm_id for job in self._meant(jobs, reason, 0.0)]))
+
+    def _meant(self, jobs: Sequence[RunJob], reason: str, within_s: float) -> list[SlurmJob]:
+        """Those of these jobs that SLURM is to end; a run whose job others need is taken out of it, `within_s`."""
+        asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
+        for job in asked:
+            job.cancel_reason = reason
+        out = set(beside_others([job.mpi_run.run for job in asked]))
+        take_out_all(out, reason, within_s)
+        for job in asked:
+            if job.mpi_run.run in out:
+                self._look(job, time.monotonic(), force=True)
+        return [job for job in asked if job.mpi_run.run not in out]
+
+    def _fewest(self, ids: Sequence[str]) -> list[str]:
+        """These jobs; where they are all of an array that has not ended, the array."""
+        arrays: dict[str, list[str]] = {}
+        for id in dict.fromkeys(ids):
+            arrays.setdefault(id.partition("_")[0], []).append(id)
+        others = {job.slurm_id.partition("_")[0] for job in self.jobs if not job.ended and job.slurm_id not in ids}
+        whole = self._arrays - others
+        return [word for array, members in arrays.items() for word in ([array] if array in whole else members)]
+
+    def _wait_for_end(self, jobs: Sequence[SlurmJob], deadline: float) -> None:
+        pause = 0.2
+        left = list(jobs)
+        while left and time.monotonic() < deadline:
+            listed = queue.jobs()
+            for job in list(left):
+                known = listed.get(job.slurm_id)
+                if known is None or not known.alive:
+                    self._look(job, time.monotonic(), force=True)
+                    if not job.ended:
+                        job.conclude(known)
+                    left.remove(job)
+            if left:
+                time.sleep(pause)
+                pause = min(2.0, 1.5 * pause)
+
+    def preempt_all(self) -> None:
+        for job in self.jobs:
+            if not job.ended:
+                self._look(job, time.monotonic())  # what has begun since `poll` looked has something to save
+        running = [job for job in self.jobs if job.status == run_directory.RUNNING]
+        self.cancel([job for job in self.jobs if job.status == run_directory.PENDING], "SIGUSR1 came before its turn")
+        with contextlib.suppress(SlurmSilent):
+            queue.signal_scripts(list(dict.fromkeys(job.slurm_id for job in running)), "USR1")
+
+    def cancel_all(self, reason: str) -> None:
+        self.cancel(self.jobs, reason)

@@ -1,0 +1,201 @@
+"""What SLURM knows of jobs, asked through its own commands: rarely, all in one question, and silence is no answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.attempts import failures
+from sweep.system.job_environment import inside_mpi
+
+ENDED = {
+    "BOOT_FAIL": (run_directory.FAILED, failures.LOST, "its nodes did not boot"),
+    "CANCELLED": (run_directory.CANCELLED, None, "cancelled in SLURM"),
+    "COMPLETED": (run_directory.FAILED, failures.UNKNOWN, "its job ended without a result"),
+    "DEADLINE": (run_directory.TIMEOUT, failures.TIME, "its deadline in SLURM passed"),
+    "FAILED": (run_directory.FAILED, failures.UNKNOWN, "its job ended before it could say why"),
+    "NODE_FAIL": (run_directory.FAILED, failures.LOST, "a node failed"),
+    "OUT_OF_MEMORY": (run_directory.FAILED, failures.MEMORY, "SLURM killed it for want of memory"),
+    "PREEMPTED": (run_directory.FAILED, failures.LOST, "SLURM preempted it and did not queue it again"),
+    "REVOKED": (run_directory.FAILED, failures.LOST, "revoked by SLURM"),
+    "TIMEOUT": (run_directory.TIMEOUT, failures.TIME, "SLURM killed it at its time limit"),
+}
+"""Status, cause and reason of a run by the state in which its job has ended without telling; all others are alive."""
+
+GONE = (run_directory.FAILED, failures.LOST, "SLURM does not know its job any more, and it has left no result")
+
+_ALLOCATIONS = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMIX_", "PMI_", "PRTE_", "OMPI_", "SUBMITIT_")
+_KEPT = ("SLURM_CONF", "OMPI_ALLOW_RUN_AS_ROOT")
+_DEFAULTS = ("account", "partition", "qos", "reservation", "constraint")  # that a user may have set for sbatch
+_SHOWN = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")  # defaults of users, which would change what is answered
+
+
+class SlurmSilent(Exception):
+    """SLURM did not answer, or refused; `str()` is what it said, in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """A job as squeue lists it; of an array, one of its tasks."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in ENDED
+
+    @property
+    def waits_for(self) -> str | None:
+        """Why it does not run, in SLURM's words; None where it does."""
+        if self.state in ("RUNNING", "COMPLETING"):
+            return None
+        return self.state.lower() if self.reason in ("None", "") else f"{self.state.lower()}: {self.reason}"
+
+
+def left_out(environment: Mapping[str, str], asked: Collection[str] = ()) -> list[str]:
+    """The variables that a command of SLURM must not see: of an allocation around us, and of how things are shown.
+
+    SBATCH_ACCOUNT and the like stay, unless we are in an allocation: they are a user's own. But sbatch would take them
+    instead of what a script has `asked` for.
+    """
+    kept = _KEPT if inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
+    if "SLURM_JOB_ID" not in environment:
+        kept = (*kept, *(f"SBATCH_{option.upper()}" for option in _DEFAULTS if option not in asked))
+    return [name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)]
+
+
+def environment(asked: Collection[str] = ()) -> dict[str, str]:
+    """Ours, as far as commands of SLURM may see it; `asked` are options in the script for sbatch."""
+    hidden = set(left_out(os.environ, asked))
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def refusal(program: str, exit_code: int, said: str) -> str:
+    """Why a command of SLURM has failed, in one line, by what it said."""
+    lines = [re.sub(r"^\w+: (error: )?", "", line.strip()) for line in said.splitlines()]
+    said = "; ".join(line for line in lines if line and not line.startswith("Try "))
+    return f"{program}: {said}" if said else f"{program} exited with {exit_code}"
+
+
+def is_gone(refused: str) -> bool:
+    """Whether scancel was refused because a job has ended already."""
+    return "nvalid job id" in refused or "already" in refused
+
+
+def call(*command: str, timeout: float = 60, asked: Collection[str] = ()) -> str:
+    """The output of one of SLURM's commands.
+
+    Args:
+        asked: options in the script for sbatch.
+
+    Raises:
+        SlurmSilent: it is not there, failed, or said nothing for `timeout` seconds.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env=environment(asked),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmSilent(f"{command[0]} did not answer for {timeout:.0f} s") from None
+    except OSError as error:
+        raise SlurmSilent(f"{command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise SlurmSilent(refusal(command[0], done.returncode, done.stderr))
+    return done.stdout
+
+
+def require() -> None:
+    """Raises UsageError where this is not a machine from which jobs can be submitted."""
+    for program in ("sbatch", "squeue", "scancel", "scontrol"):
+        if shutil.which(program) is None:
+            raise UsageError(
+                f"hydra/launcher=slurm: there is no {program} on PATH; valid is a machine from which jobs can be "
+                f"submitted, or hydra/launcher=local"
+            )
+
+
+def jobs() -> dict[str, Listed]:
+    """All jobs of this user that SLURM still knows, by id, such as 123_4: one question, whatever their number.
+
+    Raises:
+        SlurmSilent: there was no answer.
+    """
+    lines = call("squeue", "-h", "-a", "-r", "-t", "all", "-u", str(os.getuid()), "-o", "%i|%j|%T|%r").splitlines()
+    found = [Listed(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
+    return {listed.id: listed for listed in found}
+
+
+def history(ids: Sequence[str]) -> dict[str, Listed]:
+    """What accounting has of jobs that squeue has forgotten; empty where there is no accounting."""
+    try:
+        lines = call("sacct", "-n", "-X", "-P", "-j", ",".join(ids), "-o", "JobID,JobName,State").splitlines()
+    except SlurmSilent:
+        return {}
+    found = {}
+    for line in lines:
+        if line.count("|") >= 2:
+            id, name, state = line.split("|")[:3]
+            found[id] = Listed(id, name, state.split(" ")[0].rstrip("+"), "")  # CANCELLED by 1000
+    return found
+
+
+def cancel(ids: Sequence[str]) -> None:
+    """Have jobs ended, or with ids of arrays all of their tasks. That some are gone already is no error.
+
+    Raises:
+        SlurmSilent: there was no answer.
+    """
+    for start in range(0, len(ids), 500):
+        _signal(ids[start : start + 500])
+
+
+def cancel_named(name: str) -> None:
+    """Have the jobs of a name ended, where there are any.
+
+    Raises:
+        SlurmSilent: there was no answer.
+    """
+    call("scancel", f"--name={name}")
+
+
+def signal_scripts(ids: Sequence[str], signal: str) -> None:
+    """Send a signal to what runs as the scripts of jobs, not to their steps.
+
+    Raises:
+        SlurmSilent: there was no answer.
+    """
+    for start in range(0, len(ids), 500):
+        _signal(ids[start : start + 500], f"--signal={signal}", "--batch")
+
+
+def _signal(ids: Sequence[str], *how: str) -> None:
+    try:
+        call("scancel", *how, *ids)
+    except SlurmSilent as silent:
+        if not is_gone(str(silent)):
+            raise
+
+
+def array_limit() -> int:
+    """How many tasks an array may have: MaxArraySize is what the index stays below.
+
+    Raises:
+        SlurmSilent: there was no answer.
+    """
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", call("scontrol", "show", "config"), re.MULTILINE)
+    return max(1, int(found.group(1))) if found else 1001

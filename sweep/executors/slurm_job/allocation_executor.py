@@ -1,0 +1,111 @@
+"""Many runs in one MPI world, on what an allocation of SLURM has: nobody else wants its cores, so nothing is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gradsweep.run_directory import Run
+from sweep.attempts.mpirun import MpiRun
+from sweep.executors.backlog import Amounts, Entry, fits
+from sweep.executors.local import SlotJob
+from sweep.executors.packed.executor import PackedExecutor
+from sweep.executors.packed.world import World
+from sweep.executors.slots import Lease, Slots
+from sweep.settings.slurm_launcher import SlurmOptions, options_of
+from sweep.system.slurm_allocation import Allocation
+
+
+class OwnSlots(Slots):
+    """Cores by number, where they have any that we know; else places for ranks, from 0 up."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.cores = allocation.cores or list(range(allocation.cpus))
+        self.gpus = []  # all runs see those of the allocation
+        self.total, self.share_cores, self.sweep = len(self.cores), False, allocation.job
+        self._shared = allocation.shared
+        self.available = (self.total, 0)
+        self._leases = []
+
+    @property
+    def leased(self) -> list[int]:
+        return sorted(core for lease in self._leases for core in lease.cores)
+
+    def lease(self, cores: int, gpus: int = 0, *, first: bool = True, run: str = "") -> Lease | None:
+        taken = set(self.leased)
+        free = [core for core in self.cores if core not in taken]
+        if cores > len(free):
+            return None
+        self._leases.append(Lease(tuple(free[:cores]), is_shared=self._shared))
+        self.available = (len(free) - cores, 0)
+        return self._leases[-1]
+
+    def release(self, lease: Lease) -> None:
+        self._leases.remove(lease)
+        self.available = (self.total - len(self.leased), 0)
+
+    def give_up(self) -> None:
+        pass
+
+    def others(self) -> list[str]:
+        return []
+
+    def is_disturbed(self, lease: Lease) -> bool:
+        return False
+
+
+class AllocatedExecutor(PackedExecutor):
+    """Trains runs one after the other, and as many side by side as the launcher's options say.
+
+    Args:
+        folder: for what belongs to no run: of the allocation, in the sweep's directory.
+        claim: asked right before a run begins: True where it may, False where it is not (any more) to be computed here,
+            None where this is not known yet.
+        released: told of a run that has come to its end here.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        allocation: Allocation,
+        options: SlurmOptions,
+        claim: Callable[[Run], bool | None],
+        released: Callable[[SlotJob], None],
+    ) -> None:
+        super().__init__(folder, max_parallel=options.side_by_side, slots=OwnSlots(allocation))
+        self.allocation, self._claim, self._released = allocation, claim, released
+
+    @classmethod
+    def name(cls) -> str:
+        return "allocated"
+
+    def wants(self, task: MpiRun) -> Amounts:
+        """A run has all cores of its tasks, also those beyond its threads (hydra.launcher.cpus)."""
+        options = options_of(task.launcher)
+        assert isinstance(options, SlurmOptions)
+        cores, gpus, places = super().wants(task)
+        return max(cores, min(self.slots.total, task.workers * (options.cpus or 1))), gpus, places
+
+    def _new_world(self, task: MpiRun, size: int, directory: Path) -> World:
+        return World(task, size, directory, self.allocation.cores, {}, allocation=self.allocation)
+
+    def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
+        if fits(entry.wants, (*self.slots.available, self._free_places())):
+            mine = self._claim(entry.item.mpi_run.run)
+            if mine is None:
+                return False
+            if not mine:
+                self.forget([entry.item])
+                return True
+        return super()._try(entry, first=first)
+
+    def forget(self, jobs: list[SlotJob] | None = None) -> None:
+        """Take runs (all) that have not begun out of the queue, as if they had never been there."""
+        for entry in self.backlog:
+            if jobs is None or entry.item in jobs:
+                self.backlog.remove(entry)
+                self._changes += 1
+
+    def _ended(self, job: SlotJob, status: str, reason: str | None, cause: str | None = None) -> None:
+        super()._ended(job, status, reason, cause)
+        self._released(job)

@@ -1,0 +1,169 @@
+"""Probes: what a grid's points would train on is measured, one point after the other, and nothing is trained.
+
+A probe has the directory of a run, config.yaml and state.json with it, but in probes/ and without a sweep.yaml: what
+looks at sweeps and their runs does not see it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError, bad_value
+from gradsweep.source_tree import ROOT
+from gradsweep.text import plural
+from sweep.attempts.build_task import Tasks
+from sweep.attempts.mpirun import MpiRun
+from sweep.console import flags
+from sweep.console.console import Manner, manner
+from sweep.console.messages import say
+from sweep.directory import run_layout
+from sweep.directory.sweep_directory import Sweep
+from sweep.executors.base import POLL_S, RunExecutor
+from sweep.provenance import record
+from sweep.settings.launcher import options_of
+from sweep.system import signals
+from sweep.system.job_environment import python_environment
+
+if TYPE_CHECKING:
+    from sweep.config.idle_options import Idle
+    from sweep.planning.points import Points
+
+MODULE = "trainers.training.probe"
+LOG_LINES = 10
+
+
+def execute(
+    configs: Sequence[Mapping[str, Any]],
+    overrides: Sequence[Mapping[str, str]],
+    directory: Path,
+    resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
+    *,
+    idle: Idle | None = None,
+    fresh: bool,
+    whole: bool = True,
+) -> list[Run | None]:
+    """Measure for each point what training would have; as `sweep.launch.execute`, of which it takes the place.
+
+    Raises:
+        UsageError: a point cannot be probed; nothing was started.
+        Interrupted: by a signal; everything that was started has been ended.
+        SystemExit: a probe has failed; that has been said.
+    """
+    points = _checked(configs, overrides, resolve, whole)
+    seconds, how = flags.probe_seconds(), manner(points.settings)
+    sweep = Sweep(directory, fresh=fresh)
+    try:
+        if any(
+            (sweep.directory / name).exists()
+            for name in (run_directory.SWEEP, run_directory.RUNS, run_directory.PROBES)
+        ):
+            raise bad_value("hydra.sweep.dir", directory, "a directory without a sweep or probes")
+        described = record.describe(points.mpi.program())
+        runs = run_layout.lay_out(
+            sweep.directory, run_layout.points_of(points.configs, points.overrides), run_directory.PROBES
+        )
+        wanted = dict(zip(runs, points.configs, strict=True))  # equal points are one
+        tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=described)
+        executor = options_of(points.configs[0]["launcher"]).executor(sweep.directory, points.settings)
+        about = f"about {seconds:g} s" if len(wanted) == 1 else f"about {seconds:g} s each, one after the other"
+        say(how.chatter(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
+        failed = 0
+        for run, config in wanted.items():
+            task = dataclasses.replace(
+                tasks(run, config), module=[MODULE, f"{seconds:g}"], workers=config["workers"], gpus=0
+            )
+            failed += not _probe(executor, task, how)
+    except (UsageError, signals.Interrupted) as ended:
+        if not (isinstance(ended, signals.Interrupted) and ended.told):  # nothing was started
+            sweep.forget()
+        raise
+    finally:
+        sweep.close()
+    if failed:
+        raise SystemExit(1)
+    return [None] * len(configs)
+
+
+def _checked(
+    configs: Sequence[Mapping[str, Any]],
+    overrides: Sequence[Mapping[str, str]],
+    resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
+    whole: bool,
+) -> Points:
+    """The points of a grid, see `sweep.points.check`.
+
+    Raises:
+        UsageError: one cannot be probed.
+    """
+    from sweep.planning.points import check  # with Hydra
+
+    if not whole:
+        raise bad_value("hydra/sweeper", "one that goes by results", "grid, where the network is probed")
+    points = check(configs, overrides, resolve)
+    settings = points.settings
+    if settings.resume is not None:
+        raise bad_value("sweep.resume", settings.resume, "null, where the network is probed")
+    for key, valid in (("dry_run", False), ("wait", True), ("pack", False)):
+        if getattr(settings, key) is not valid:
+            raise bad_value(
+                f"sweep.{key}", str(not valid).lower(), f"{str(valid).lower()}, where the network is probed"
+            )
+    for config in points.configs:
+        if config["workers"] < 2:
+            raise bad_value("workers", config["workers"], "an integer from 2 up: a network is between two")
+    return points
+
+
+def _probe(executor: RunExecutor, task: MpiRun, how: Manner) -> bool:
+    """Take a probe to its end and show what it has found; returns whether it has found anything."""
+    try:
+        with signals.deferred():
+            (job,) = executor.submit_runs([task])
+            while not job.ended:
+                signals.check()
+                executor.poll()
+                time.sleep(POLL_S)
+    except signals.Interrupted as interrupted:
+        interrupted.told = True
+        say(how.essential(), "\ninterrupted; the probe has been ended", "yellow")
+        raise
+    finally:
+        executor.cancel_all("interrupted")
+    run = task.run
+    if job.status == run_directory.DONE:
+        return show(run.path(run_directory.NETWORK), how)
+    say(how.essential(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
+    for number in run.attempt_numbers()[-1:]:
+        for line in run_directory.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
+            say(how.essential(), f"  | {line}", "dim")
+    return False
+
+
+def show(path: Path, how: Manner) -> bool:
+    """Have a probe's network.json drawn beside it, and its tables printed; returns whether that could be done."""
+    command = [sys.executable, "-m", "reports", "network", os.path.relpath(path)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL if how.terse else None,
+        env={**os.environ, **python_environment()},
+        check=False,
+        start_new_session=True,  # Ctrl-C comes to us
+    )
+    if how.terse:
+        say(how.essential(), os.path.relpath(path))
+    return not done.returncode
+
+
+def command(seconds: float, overrides: Sequence[str]) -> list[str]:
+    """The command that probes: Hydra composes what it is about."""
+    program = ROOT / "multirun.py"
+    return [sys.executable, str(program), f"{flags.PROBE}={seconds:g}", "-m", *overrides]

@@ -1,0 +1,56 @@
+"""Submit and leave (sweep.wait=false): SLURM's jobs need nobody who waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gradsweep.run_directory import Run
+from sweep.attempts.build_task import Tasks, weight
+from sweep.console.console import manner
+from sweep.console.events import Events
+from sweep.console.messages import say_left
+from sweep.directory import run_layout
+from sweep.directory.run_state import take_in
+from sweep.directory.sweep_directory import add_to_description
+from sweep.planning import reuse
+from sweep.planning.estimate import Estimator
+from sweep.provenance.calibration import calibrate
+from sweep.settings.sweep import settings_of
+
+if TYPE_CHECKING:
+    from sweep.directory.sweep_directory import Sweep
+    from sweep.settings.slurm_launcher import SlurmOptions
+
+
+def leave(options: SlurmOptions, sweep: Sweep, runs: Sequence[Run]) -> None:
+    """Submit what is missing of the runs of an open sweep, where no job of theirs is left, and say how to follow it.
+
+    Raises:
+        UsageError: SLURM refuses or does not answer.
+    """
+    configs = {run: run_layout.load_config(run) for run in run_layout.unfinished(runs)}
+    settings, _ = settings_of(next(iter(configs.values())))
+    tasks, how = Tasks(sweep.directory, keep_code=settings.snapshot), manner(settings)
+    if settings.reuse:
+        for run in reuse.take_and_tell(sweep.directory, configs, tasks.version, how.chatter()):
+            del configs[run]
+    if configs:
+        add_to_description(sweep.directory, calibration=calibrate())
+    executor = options.executor(sweep.directory, settings)
+    executor.weigh = lambda task: weight(configs[task.run])
+    if len(configs) > 1:  # with sweep.pack they are shared out
+        estimator = Estimator(sweep.directory)
+        executor.estimate = lambda task: estimator.seconds(configs[task.run])
+    for run in configs:
+        take_in(run)
+    todo = run_layout.missing(configs, executor.settle)
+    jobs = executor.submit_runs([tasks(run, configs[run]) for run in todo])
+    executor.leave()
+    Events(sweep.directory, echo=how.json).left("slurm", len(set(runs)), len(jobs), pid=None)
+    say_left(
+        sweep.directory,
+        f"{len(jobs)} of {len(set(runs))} runs are with SLURM, which goes on without this command",
+        {"watch": "how far it is", "cancel": "end it", "resume": "what failed, again"},
+        how,
+    )

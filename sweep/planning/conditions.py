@@ -1,0 +1,290 @@
+"""Conditions on the config of a point, for sweep.exclude and sweep.include: "workers > 4 and compressor == svd".
+
+The syntax is Python's, of which a few kinds of nodes are understood and walked; nothing is ever evaluated by Python.
+
+    workers, model.depth            the value of a key; a group (compressor) stands for the name of its member
+    4, 0.5, "text", [2, 4], true, null
+    svd, bf16                       a word that is no key is text, where it is compared with a text or a group
+    == != < <= > >= in, not in      may be chained: 2 <= workers < 8
+    and, or, not, + - * / // %
+
+A comparison with a key that a point does not have (compressor.levels, of a compressor without levels), or whether null
+is more or less than something, is false.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from gradsweep.config_keys import look_up, paths
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.run_directory import LISTED_BY, UsageError
+
+LONGEST = 1000
+
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, many: one in many,
+    ast.NotIn: lambda one, many: one not in many,
+}
+_COMPUTED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_WORDS = {"true": True, "false": False, "null": None}
+_UNDERSTOOD = "comparisons of keys with values, and, or, not, in, + - * / // %"
+
+
+class _Missing:
+    """The value of a key that a config does not have."""
+
+
+MISSING = _Missing()
+
+
+class Condition:
+    """One expression.
+
+    Args:
+        setting: the key it was given to, for errors.
+        text: the expression.
+        configs: of all points, some of which have each key that is named.
+        members: names of the members of each group.
+
+    Raises:
+        UsageError: it is no expression, or names a key that no point has; the line says at which column.
+    """
+
+    def __init__(
+        self, setting: str, text: str, configs: Sequence[Mapping[str, Any]], members: Mapping[str, Collection[str]]
+    ) -> None:
+        self.setting, self.text, self.members = setting, text, members
+        self._text = text.strip()
+        self._known: dict[str, list[Any]] = {}  # values of keys among the points
+        self._configs = configs
+        try:
+            if len(text) > LONGEST:
+                raise UsageError(f"{setting}: an expression of {len(text)} characters; valid is up to {LONGEST}")
+            tree = ast.parse(self._text, mode="eval")
+            self._test = self._truth(tree.body)
+        except SyntaxError as error:
+            raise UsageError(
+                f"{setting}={text!r}: column {error.offset or len(self._text) + 1}: {error.msg}; valid is {_UNDERSTOOD}"
+            ) from error
+        except (ValueError, RecursionError, MemoryError) as error:  # a null byte, or nested too deeply
+            raise UsageError(f"{setting}={text!r}: {error or 'nested too deeply'}; valid is {_UNDERSTOOD}") from error
+        del self._configs, self._known
+
+    def holds(self, config: Mapping[str, Any]) -> bool:
+        """Whether it is true of a config.
+
+        Raises:
+            UsageError: it compares or computes what has no order, or is no number.
+        """
+        value = self._test(config)
+        return value is True
+
+    def _wrong(self, node: ast.AST, what: str) -> UsageError:
+        start = len(self._text.encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore")) + 1
+        return UsageError(f"{self.setting}={self.text!r}: column {start}: {what}")
+
+    def _truth(self, node: ast.expr) -> Callable[[Mapping[str, Any]], Any]:
+        """What is true, false, or MISSING, which counts as false."""
+        if isinstance(node, ast.BoolOp):
+            parts = [self._truth(each) for each in node.values]
+            combine = all if isinstance(node.op, ast.And) else any
+            return lambda config: combine(part(config) is True for part in parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self._truth(node.operand)
+            return lambda config: inner(config) is not True
+        if isinstance(node, ast.Compare):
+            return self._comparison(node)
+        value = self._value(node)
+
+        def truth(config: Mapping[str, Any]) -> Any:
+            found = value(config)
+            if found is not MISSING and not isinstance(found, bool):
+                raise self._wrong(
+                    node, f"{found!r} is neither true nor false; valid is to compare it, as in workers > 4"
+                )
+            return found
+
+        return truth
+
+    def _comparison(self, node: ast.Compare) -> Callable[[Mapping[str, Any]], bool]:
+        operands = [node.left, *node.comparators]
+        keys = [path for operand in operands if (path := self._path(operand)) and self._values_of(path)]
+        values = [self._value(operand, beside=keys) for operand in operands]
+        tests = []
+        for operation in node.ops:
+            tests.append(_COMPARED.get(type(operation)))
+        for operation, right, test in zip(node.ops, node.comparators, tests, strict=True):
+            if test is None:
+                raise self._wrong(node, "`is` is not understood; valid is ==")
+            if isinstance(operation, (ast.In, ast.NotIn)) and not isinstance(right, (ast.List, ast.Tuple, ast.Set)):
+                path = self._path(right)
+                if not path or not any(isinstance(value, list) for value in self._values_of(path)):
+                    raise self._wrong(right, "is no list; valid behind `in` is a list, such as [2, 4]")
+
+        def compare(config: Mapping[str, Any]) -> bool:
+            found = [value(config) for value in values]
+            if any(value is MISSING for value in found):
+                return False
+            for operation, test, one, other in zip(node.ops, tests, found, found[1:], strict=False):
+                assert test is not None
+                if isinstance(operation, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) and (one is None or other is None):
+                    return False
+                try:
+                    if not test(one, other):
+                        return False
+                except TypeError:
+                    raise self._wrong(node, f"{one!r} and {other!r} cannot be compared so") from None
+            return True
+
+        return compare
+
+    def _value(self, node: ast.expr, beside: Sequence[str] = ()) -> Callable[[Mapping[str, Any]], Any]:
+        """What an operand stands for; `beside` are the keys that it is compared with."""
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            items = [self._value(item, beside) for item in node.elts]
+            return lambda config: [item(config) for item in items]
+        if isinstance(node, ast.Constant):
+            if not isinstance(node.value, (str, int, float, bool, type(None))):
+                raise self._wrong(
+                    node, f"{node.value!r} is not understood; valid is a number, a text, true, false, null"
+                )
+            if isinstance(node.value, str):
+                self._check_member(node, node.value, beside)
+            return lambda config: node.value
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            signed = operator.neg if isinstance(node.op, ast.USub) else operator.pos
+            return self._computed(node, signed, self._value(node.operand))
+        if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+            sides = self._value(node.left), self._value(node.right)
+            return self._computed(node, _COMPUTED[type(node.op)], *sides)
+        if isinstance(node, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
+            return self._truth(node)
+        path = self._path(node)
+        if path is None:
+            raise self._wrong(node, f"{type(node).__name__} is not understood; valid is {_UNDERSTOOD}")
+        if path in _WORDS:
+            return lambda config: _WORDS[path]
+        if any(isinstance(value, Mapping) for value in self._values_of(path)):
+            raise self._wrong(
+                node, f"{path} is a section; valid is one of its keys, such as {path}.{self._first_key(path)}"
+            )
+        if not self._values_of(path):
+            if not any(isinstance(value, str) for key in beside for value in self._values_of(key)):
+                raise self._unknown(node, path)
+            self._check_member(node, path, beside)
+            return lambda config: path
+        return lambda config: _meant(config, path)
+
+    def _computed(
+        self, node: ast.expr, operation: Callable[..., Any], *sides: Callable[[Mapping[str, Any]], Any]
+    ) -> Callable[[Mapping[str, Any]], Any]:
+        def compute(config: Mapping[str, Any]) -> Any:
+            numbers = [side(config) for side in sides]
+            if any(number is MISSING for number in numbers):
+                return MISSING
+            for number in numbers:
+                if isinstance(number, bool) or not isinstance(number, (int, float)):
+                    raise self._wrong(node, f"{number!r} is no number; valid is to compute with numbers")
+            try:
+                return operation(*numbers)
+            except (ZeroDivisionError, OverflowError) as error:
+                raise self._wrong(node, str(error)) from None
+
+        return compute
+
+    def _path(self, node: ast.expr) -> str | None:
+        """The dotted name that a node is; None where it is something else."""
+        if isinstance(node, ast.Name):
+            return node.id
+        if isinstance(node, ast.Attribute):
+            parent = self._path(node.value)
+            return None if parent is None else f"{parent}.{node.attr}"
+        return None
+
+    def _values_of(self, path: str) -> list[Any]:
+        """The values of a key among the points."""
+        if path not in self._known:
+            found = (_meant(config, path) for config in self._configs)
+            self._known[path] = list({repr(value): value for value in found if value is not MISSING}.values())
+        return self._known[path]
+
+    def _first_key(self, path: str) -> str:
+        return next((str(key) for config in self._configs for key in _section(config, path)), "...")
+
+    def _check_member(self, node: ast.AST, word: str, beside: Sequence[str]) -> None:
+        for key in beside:
+            known = list(self.members.get(key, ()))
+            if known and word not in known:
+                valid = f"{did_you_mean(word, known)}valid is {one_of(sorted(known), LISTED_BY)}"
+                raise self._wrong(node, f"{word} is no name of a {key}; {valid}")
+
+    def _unknown(self, node: ast.AST, path: str) -> UsageError:
+        parent, _, name = path.rpartition(".")
+        while parent and not self._values_of(parent):
+            parent, _, name = parent.rpartition(".")
+        sections = [_section(config, parent) for config in self._configs]
+        known = list(dict.fromkeys(str(key) for section in sections for key in section))
+        if not known:
+            return self._wrong(node, f"{path}: unknown key; valid is {parent} itself, which is no section")
+        inside = f" of {parent}" if parent else ""
+        whole = [f"{parent}.{key}" for key in known] if parent else list(dict.fromkeys(chain(*map(paths, sections))))
+        meant = did_you_mean(path, whole)
+        return self._wrong(node, f"{path}: unknown key; {meant}valid{inside} is {one_of(known, LISTED_BY, 'keys')}")
+
+
+def _section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    section = look_up(config, path) if path else config
+    return section if isinstance(section, Mapping) else {}
+
+
+def _meant(config: Mapping[str, Any], path: str) -> Any:
+    """What an expression means by a path: of a group, the name of its member."""
+    value = look_up(config, path, MISSING)
+    return value["name"] if isinstance(value, Mapping) and "name" in value else value
+
+
+class Choice:
+    """Which points of a grid `sweep.include` and `sweep.exclude` leave in it.
+
+    A point stays if any of the expressions of `include` holds, or there are none, and none of `exclude` does.
+
+    Raises:
+        UsageError: an expression is wrong.
+    """
+
+    def __init__(
+        self,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        configs: Sequence[Mapping[str, Any]],
+        members: Mapping[str, Collection[str]],
+    ) -> None:
+        self.include = [Condition("sweep.include", text, configs, members) for text in include]
+        self.exclude = [Condition("sweep.exclude", text, configs, members) for text in exclude]
+
+    def why_not(self, config: Mapping[str, Any]) -> str | None:
+        """The setting that takes this point out, in words; None where it stays."""
+        for each in self.exclude:
+            if each.holds(config):
+                return f"sweep.exclude: {each.text}"
+        if self.include and not any([each.holds(config) for each in self.include]):
+            return "sweep.include: " + " or ".join(each.text for each in self.include)
+        return None

@@ -1,0 +1,302 @@
+"""sweep.dry_run: what a command would do, without doing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gradsweep import run_directory, sweep_locations
+from gradsweep.run_directory import Run
+from gradsweep.text import duration, plural
+from sweep.attempts.build_task import weight
+from sweep.console import events
+from sweep.console.messages import say
+from sweep.console.step_counter import counted
+from sweep.directory import run_layout
+from sweep.executors.backlog import rank
+from sweep.planning import invalid_points, packing_forecast, reuse
+from sweep.planning.cost import LEAST, SURE, Cost, Wanted
+from sweep.planning.estimate import Estimate, Estimator
+from sweep.planning.points import Points
+from sweep.provenance import code_snapshot, record
+from sweep.system import cores
+
+STANDINGS = RUN, COMPLETE, REUSED, DUPLICATE, TAKEN_OUT, IMPOSSIBLE = (
+    "run", "complete", "reused", "duplicate", "taken out", "impossible",
+)  # fmt: skip
+
+
+AT_ONCE = 1000  # lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One point, in the order in which points start; what is not run comes behind."""
+
+    number: int | None
+    """Its place in the order; None for what is not run."""
+
+    standing: str
+    name: str
+    """Of the run's directory; of a point that is taken out, its values."""
+
+    config: Mapping[str, Any] | None
+    directory: Path | None
+    """Of the run; None for a point that is taken out."""
+
+    why: str = ""
+    estimate: Estimate | None = None
+
+    @property
+    def workers(self) -> int:
+        return run_directory.ranks(self.config) if self.config else 0
+
+    @property
+    def cores(self) -> int:
+        return self.workers * int(self.config["threads_per_worker"]) if self.config else 0
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs that it asks for; None where the machine decides (device=auto)."""
+        if not self.config or self.config["device"] == "cpu":
+            return 0
+        if self.config["gpus"]:
+            return len(set(self.config["gpus"][: self.config["workers"]]))
+        if self.config["device"] == "auto":
+            return None
+        return min(self.config["workers"], self.config["gpus_per_node"] or self.config["workers"])
+
+    @property
+    def nodes(self) -> int:
+        """Of SLURM."""
+        nodes = self.options.get("nodes")
+        return nodes if isinstance(nodes, int) else 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it tells its launcher."""
+        return {key: value for key, value in (self.config or {}).get("launcher", {}).items() if key != "cluster"}
+
+
+def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
+    """What would become of each point of a grid."""
+    places = run_layout.place(directory, run_layout.points_of(points.configs, points.overrides))
+    found = reusable(points, directory, [each.signature for each in places])
+    first: dict[str, int] = {}
+    todo: list[Row] = []
+    others: list[Row] = []
+    repeated: list[run_layout.Place] = []
+    for entry in counted("points estimated", places):
+        name, config, place = entry.run.name, entry.point.config, entry.run.directory
+        if entry.known and run_layout.is_complete(entry.run):
+            others.append(Row(None, COMPLETE, name, config, place, f"{entry.run.status()} in this sweep"))
+        elif entry.signature in found:
+            earlier = os.path.relpath(found[entry.signature].directory)
+            others.append(Row(None, REUSED, name, config, place, f"from {earlier}"))
+        elif entry.signature in first:
+            repeated.append(entry)
+        else:
+            first[entry.signature] = len(todo)
+            todo.append(Row(len(todo), RUN, name, config, place, "", estimator.estimate(config)))
+    if points.configs[0]["launcher"]["cluster"] == "local":  # SLURM has an order of its own
+        share = _cores_to_share(points.configs[0])
+        todo.sort(key=lambda row: _rank(row, share))
+    places_of = {row.number: number for number, row in enumerate(todo, 1)}
+    todo = [dataclasses.replace(row, number=number) for number, row in enumerate(todo, 1)]
+    for entry in repeated:
+        why = f"the same as {places_of[first[entry.signature]]}"
+        others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
+    for each in _named(points):
+        standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
+        others.append(Row(None, standing, run_layout.readable_name(each.overrides), None, None, each.why))
+    return [*todo, *others]
+
+
+def _rank(row: Row, share: int) -> tuple[Any, ...]:
+    """Its place in the queue of this machine, of which the sweep has so many cores, see sweep/executors/backlog.py."""
+    assert row.config is not None
+    seconds = None if row.estimate is None else row.estimate.seconds
+    return rank(min(row.cores, share), seconds, weight(row.config))
+
+
+def _cores_to_share(config: Mapping[str, Any] | None) -> int:
+    """How many cores of this machine a sweep may have at a time."""
+    return cores.chosen((config or {}).get("launcher", {}).get("cores"))[1]
+
+
+def reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:
+    """The finished runs of earlier sweeps that sweep.reuse would take over, by signature."""
+    if not points.settings.reuse:
+        return {}
+    about = record.machine() | {"mpi": record.mpi(points.mpi.program())}
+    wanted = {
+        signature: reuse.expected(config, about) for signature, config in zip(signatures, points.configs, strict=True)
+    }
+    return reuse.finished(directory, wanted, code_snapshot.current().version)
+
+
+def _named(points: Points) -> list[invalid_points.TakenOut]:
+    """The points that are taken out, with those of their overrides that tell them from each other."""
+    every = [*points.overrides, *(each.overrides for each in points.taken_out)]
+    swept = run_layout.swept_keys(every)
+    return [
+        dataclasses.replace(each, overrides={key: each.overrides[key] for key in swept if key in each.overrides})
+        for each in points.taken_out
+    ]
+
+
+def estimated(points: Points, directory: Path) -> tuple[list[Row], Cost]:
+    """What would become of each point, and what all that is to be run takes."""
+    found = rows(points, directory, Estimator(directory))
+    launcher = points.configs[0]["launcher"]
+    machine = _cores_to_share(points.configs[0]) if launcher["cluster"] == "local" else None
+    wanted = [Wanted(row.cores, row.nodes, row.estimate) for row in _runs(found)]
+    return found, Cost.of(wanted, machine, points.settings.max_parallel)
+
+
+def _packed(points: Points, found: Sequence[Row]) -> list[packing_forecast.Pack] | None:
+    """What the runs are trained in together; None where each is started by itself."""
+    if not points.settings.pack:
+        return None
+    return packing_forecast.packs(_runs(found), points.settings, points.mpi)
+
+
+def _runs(found: Sequence[Row]) -> list[Row]:
+    return [row for row in found if row.standing == RUN]
+
+
+def tell(points: Points, directory: Path) -> None:
+    """Print what a sweep would do for machines: a line a point, one for all (docs/events.md). Starts nothing."""
+    found, cost = estimated(points, directory)
+    packed = _packed(points, found)
+    for row in found:
+        likely = row.estimate
+        events.tell(
+            events.POINT,
+            number=row.number,
+            standing=row.standing.replace(" ", "_"),
+            run=row.name,
+            directory=None if row.directory is None else str(row.directory.absolute()),
+            workers=row.workers or None,
+            cores=row.cores or None,
+            gpus=row.gpus if row.config else None,
+            options=row.options,
+            why=row.why or None,
+            seconds=None if likely is None else round(likely.seconds, 3),
+            likeness=None if likely is None else likely.likeness,
+            scaled=None if likely is None else likely.scaled,
+            least=None if likely is None else likely.least,
+            rests_on=None if likely is None else likely.runs,
+        )
+    events.tell(
+        events.DRY_RUN_ENDED,
+        directory=str(directory.absolute()),
+        launcher=points.configs[0]["launcher"]["cluster"],
+        points=len(found),
+        counts=_counts(found),
+        unknown=cost.unknown,
+        seconds=cost.wall_s,
+        least=cost.least,
+        run_seconds=cost.run_s,
+        core_hours=cost.core_hours,
+        node_hours=cost.node_hours,
+        packed=None if packed is None else [dataclasses.asdict(pack) for pack in packed],
+    )
+
+
+def _counts(found: Sequence[Row]) -> dict[str, int]:
+    counts = {each: sum(row.standing == each for row in found) for each in STANDINGS}
+    return {each.replace(" ", "_"): count for each, count in counts.items() if count}
+
+
+def show(points: Points, directory: Path, console: Console) -> None:
+    """Print what a sweep would do. Writes nothing and starts nothing."""
+    found, cost = estimated(points, directory)
+    counts = _counts(found)
+    skipped = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if word != RUN]
+    say(
+        console,
+        f"{os.path.relpath(directory)}: {plural(len(found), 'point')}, {plural(counts.get(RUN, 0), 'run')} to do"
+        + (f" ({', '.join(skipped)})" if skipped else "")
+        + f", launcher {points.configs[0]['launcher']['cluster']}; nothing is written or started (sweep.dry_run)",
+    )
+    same, columns = _columns([row for row in found if row.standing != IMPOSSIBLE])
+    if same:
+        say(console, "for every run: " + ", ".join(same))
+    if console.is_terminal:
+        table = Table(show_edge=False)
+        for heading, cells in columns.items():
+            table.add_column(heading, justify="right" if _is_number(cells) else "left", overflow="fold")
+        for row in zip(*columns.values(), strict=True):
+            table.add_row(*[escape(cell) for cell in row])
+        console.print(table)
+    else:
+        widths = [max(map(len, [heading, *cells])) for heading, cells in columns.items()]
+        rows = ([*columns], *map(list, zip(*columns.values(), strict=True)))
+        lines = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in rows]
+        for first in range(0, len(lines), AT_ONCE):  # a call for each would take longer than all the rest
+            say(console, "\n".join(lines[first : first + AT_ONCE]))
+    for line in invalid_points.lines([each for each in points.taken_out if each.impossible], len(found)):
+        say(console, line)
+    packed, alone = _packed(points, found), packing_forecast.alone(_runs(found))
+    if packed or (alone and packed is not None):
+        say(console, packing_forecast.line(packed, points.configs[0]["launcher"]["cluster"], alone))
+    for line in cost.lines(sweep_locations.roots_of(directory)):
+        say(console, line)
+
+
+def _columns(found: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:
+    """What all runs have alike, in words, and the columns of the table."""
+    asked: dict[str, list[str]] = {
+        "workers": [_word(row.workers) for row in found],
+        "cores": [_word(row.cores) for row in found],
+        "GPUs": [_word(row.gpus) for row in found],
+    }
+    for option in dict.fromkeys(key for row in found for key in row.options):
+        name = f"launcher.{option}" if option in asked else option  # cores: to share out, not those of a run
+        asked[name] = [_word(row.options.get(option)) for row in found]
+    runs = [index for index, row in enumerate(found) if row.config]
+    same = []
+    columns = {
+        "#": ["" if row.number is None else str(row.number) for row in found],
+        "run": [row.name for row in found],
+    }
+    for name, cells in asked.items():
+        values = {cells[index] for index in runs}
+        if values == {""} or (name == "GPUs" and values <= {"0", ""}):
+            continue
+        if len(values) == 1:
+            same.append(f"{name} {values.pop()}")
+        else:
+            columns[name] = [cell if row.config else "" for row, cell in zip(found, cells, strict=True)]
+    columns["time"] = [_estimated(row) for row in found]
+    if any(row.standing != RUN for row in found):
+        columns["skipped"] = [row.why for row in found]
+    return same, columns
+
+
+def _word(value: Any) -> str:
+    if value is None or value == [] or value == {}:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_number(cells: Sequence[str]) -> bool:
+    return all(cell.isdigit() for cell in cells if cell) and any(cells)
+
+
+def _estimated(row: Row) -> str:
+    if row.standing != RUN:
+        return ""
+    if row.estimate is None:
+        return "unknown"
+    sure = row.estimate.likeness == SURE and not row.estimate.scaled
+    return (LEAST if row.estimate.least else "" if sure else "~") + duration(row.estimate.seconds)

@@ -1,0 +1,258 @@
+"""How long a run may take, from those that are finished: nothing is measured for it, and nothing written."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradsweep import files, run_directory, sweep_locations, yaml_files
+from gradsweep.config_keys import look_up
+from gradsweep.run_directory import Run
+from sweep.system import cores
+
+MOST = 1000  # finished runs that are looked at, the latest
+FAR = 2.0
+"""Times as many workers to a core as in any finished run: from there on what they cost each other is not known."""
+
+# What decides the time of a step, from the closest likeness to the loosest. Group names stand for a whole section,
+# names with a dot for one key of it.
+LIKENESS = {
+    "the same": (
+        *("model", "dataset", "workers", "threads_per_worker", "compressor", "memory", "exchange", "algorithm"),
+        *("optimizer.name", "batch", "phases", "precision", "device", "channels_last", "compile", "batch_norm"),
+        *("kernels", "policy", "launcher.cluster", "sweep.pack"),  # a packed run has no start of its own
+    ),
+    "alike": (
+        *("model", "dataset", "workers", "batch", "phases", "precision", "device", "compressor.name", "exchange.name"),
+        "sweep.pack",
+    ),
+    "similar": ("model", "dataset", "device"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Crew:
+    """How much of a run's work is done at the same time."""
+
+    ranks: int
+    hands: float
+    """Ranks that compute at the same time: all on GPUs; else as many as have cores."""
+
+    @property
+    def crowd(self) -> float:
+        """Ranks to a core, or whatever one of them needs to compute."""
+        return self.ranks / self.hands
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], cores: int | None, device: str = "cpu") -> Crew:
+        """Of a run with a resolved config on so many cores; None: as many as it likes.
+
+        Args:
+            device: that device=auto comes to.
+        """
+        ranks, threads = int(config["workers"]), int(config["threads_per_worker"])
+        asked = config.get("device", "auto")
+        if cores is None or (device if asked == "auto" else asked) != "cpu":
+            return cls(ranks, ranks)
+        return cls(ranks, min(ranks, max(1, cores) / threads))
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """What a finished run tells of the time of others. Times in seconds."""
+
+    keys: tuple[str, ...]  # what it has in common with others, by LIKENESS
+    workers: int
+    crew: Crew | None  # None: nothing tells on how many cores it was
+    whole: bool  # not cut short by max_steps: its epochs are full
+    step_s: float
+    epoch_s: float  # training and evaluation
+    overhead_s: float  # start, data, end
+    device: str = "cpu"
+
+    def scaled(self, crew: Crew, shared: bool, own: Crew | None = None) -> Finished:
+        """What it tells of a run with another number of ranks, or on other cores, which do the same work.
+
+        Args:
+            shared: a step's samples are shared out to the ranks, instead of so many for each.
+            own: its crew where nothing tells.
+        """
+        own = self.crew or own or crew
+        work, crowd = own.hands / crew.hands, crew.crowd / own.crowd
+        return dataclasses.replace(
+            self,
+            step_s=self.step_s * (work if shared else crowd),
+            epoch_s=self.epoch_s * work,
+            overhead_s=self.overhead_s * crowd,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """The likely duration of a run."""
+
+    seconds: float
+    runs: int
+    """On so many finished runs it rests."""
+
+    likeness: str
+    """How like the runs are: one of LIKENESS."""
+
+    scaled: bool = False
+    """They have another number of workers, or of cores; their times are scaled by how many work at the same time."""
+
+    least: bool = False
+    """Far more of its workers share a core than of theirs, which costs more than scaling knows of."""
+
+
+class Estimator:
+    """Knows the finished runs of a sweep and of those beside it and below output/ (places.py).
+
+    Reads them when it is first asked.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._chosen: dict[str, int] = {}  # by hydra.launcher.cores
+
+    @functools.cached_property
+    def finished(self) -> list[Finished]:
+        """The latest finished runs."""
+        sweeps = [*sweep_locations.sweeps_below(*sweep_locations.roots_of(self.directory)), self.directory]
+        found = (
+            path
+            for sweep in sweeps
+            for path in sweep_locations.files(sweep, f"{run_directory.RUNS}/*/{run_directory.RESULT}")
+        )
+        unique = {Path(os.path.realpath(path)) for path in found if files.is_regular(path)}
+        latest = sorted(unique, key=_modified, reverse=True)[:MOST]
+        return [one for path in latest if (one := _read(Run(path.parent))) is not None]
+
+    @functools.cached_property
+    def _like(self) -> dict[tuple[int, str], list[Finished]]:
+        found: dict[tuple[int, str], list[Finished]] = {}
+        for one in self.finished:
+            for level, key in enumerate(one.keys):
+                found.setdefault((level, key), []).append(one)
+        return found
+
+    def estimate(self, config: Mapping[str, Any]) -> Estimate | None:
+        """From the finished runs that are most like this one; None where none has its model and data, or only such as
+        max_steps has cut short, which tell nothing of whole epochs.
+
+        Of other numbers of workers, the nearest of which something is known count, scaled; so do those on other cores.
+        """
+        if not self.finished:
+            return None
+        workers = int(config["workers"])
+        for level, (likeness, key) in enumerate(zip(LIKENESS, _keys(config), strict=True)):
+            like = self._like.get((level, key), [])
+            whole = [one for one in like if one.whole]
+            nearest = _nearest(like, workers)
+            for found in ([one for one in nearest if one.whole], nearest, _nearest(whole, workers)):
+                told = [self._for(config, one) for one in found]
+                seconds = _duration(config, [one for one, _ in told])
+                if seconds is not None:
+                    scaled = any(one.workers != workers or change != 1 for one, change in told)
+                    return Estimate(seconds, len(found), likeness, scaled, min(change for _, change in told) > FAR)
+        return None
+
+    def _for(self, config: Mapping[str, Any], one: Finished) -> tuple[Finished, float]:
+        """What a finished run tells of this one, and how many times as many ranks this one has to a core."""
+        cores = self._cores(config["launcher"])
+        crew = Crew.of(config, cores, one.device)
+        own = one.crew or Crew.of({**config, "workers": one.workers}, cores, one.device)
+        return one.scaled(crew, look_up(config, "batch.per") == "global", own), crew.crowd / own.crowd
+
+    def _cores(self, launcher: Mapping[str, Any]) -> int | None:
+        """The cores that a run will have at most; None: a scheduler gives it what it asks for."""
+        if launcher.get("cluster") != "local":
+            return None
+        given = json.dumps(launcher.get("cores"))
+        if given not in self._chosen:
+            self._chosen[given] = cores.chosen(launcher.get("cores"))[1]
+        return self._chosen[given]
+
+    def seconds(self, config: Mapping[str, Any]) -> float | None:
+        """The likely duration of a run with this resolved config, from start to end; None where nothing is known."""
+        found = self.estimate(config)
+        return None if found is None else found.seconds
+
+
+def _duration(config: Mapping[str, Any], found: Sequence[Finished]) -> float | None:
+    if not found:
+        return None
+    overhead = statistics.median(one.overhead_s for one in found)
+    whole = [one.epoch_s for one in found if one.whole]
+    full = config["epochs"] * statistics.median(whole) if whole else math.inf
+    cut = math.inf
+    if config["max_steps"] is not None:
+        cut = config["max_steps"] * statistics.median(one.step_s for one in found)
+    shorter = min(full, cut)
+    return overhead + shorter if math.isfinite(shorter) else None
+
+
+def _nearest(found: Sequence[Finished], workers: int) -> list[Finished]:
+    """Those with the number of workers that is nearest, by its ratio."""
+    distances = [abs(math.log(one.workers / workers)) for one in found]
+    return [one for one, distance in zip(found, distances, strict=True) if distance == min(distances)]
+
+
+def _keys(config: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(json.dumps([look_up(config, key) for key in keys], sort_keys=True) for keys in LIKENESS.values())
+
+
+def _read(run: Run) -> Finished | None:
+    """What a run tells; None where its files do not say enough, whatever became of them."""
+    try:
+        result = run.result() or {}
+        config = yaml_files.read_sections(run.path(run_directory.CONFIG))
+        steps, epochs, train_s = int(result["steps"]), int(result["epochs"]), float(result["time_s"])
+        busy_s = train_s + float(result.get("evaluate_s") or 0.0)
+        if result.get("status") != run_directory.DONE or steps < 1 or not math.isfinite(busy_s):
+            return None
+        device, used = "cpu" if result.get("device", "cpu") == "cpu" else "cuda", _used(run)
+        here = config["launcher"]["cluster"] == "local"
+        return Finished(
+            _keys(config),
+            int(config["workers"]),
+            None if here and used is None else Crew.of(config, used if here else None, device),
+            config["max_steps"] is None and epochs > 0,
+            train_s / steps,
+            busy_s / max(1, epochs),
+            max(0.0, _wall_s(run) - busy_s),
+            device,
+        )
+    except Exception:  # an estimate must not end a sweep, and a stranger's files may hold anything
+        return None
+
+
+def _used(run: Run) -> int | None:
+    """On how many cores of a machine a run has been; None where nothing tells."""
+    attempts = run.state()["attempts"]
+    held = attempts[-1].get("cores") if attempts else None
+    return len(held) if isinstance(held, list) and held else None
+
+
+def _wall_s(run: Run) -> float:
+    """From start to end of a run that took one attempt; 0 where it took several, or does not tell."""
+    attempts = run.state()["attempts"]
+    if len(attempts) != 1 or not attempts[0].get("started") or not attempts[0].get("ended"):
+        return 0.0
+    begun, ended = (datetime.datetime.fromisoformat(attempts[0][key]) for key in ("started", "ended"))
+    return (ended - begun).total_seconds()
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,126 @@
+"""Finished runs of earlier sweeps, taken over instead of computed again.
+
+A run is taken where it is the same run, made by the same code with the same packages on the same kind of machine: its
+throughput stands in the same table as that of its new neighbours. What it was made on, its own attempts have recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gradsweep import run_directory, sweep_locations
+from gradsweep.files import is_regular
+from gradsweep.run_directory import SIGNATURE_DIGITS, Run, write_json
+from sweep.console.messages import say
+from sweep.directory import completeness, run_layout
+from sweep.directory.sweep_directory import described
+from sweep.settings.launcher import options_of
+
+PROGRAMS = ("packages", "python", "mpi")
+MACHINE = ("cpu", "gpus")
+FILES = (run_directory.STEPS, run_directory.EPOCHS, run_directory.LOCAL_MODELS, run_directory.RESULT)
+
+Expected = Mapping[str, Any]
+"""What the record of an attempt must say, by its keys."""
+
+
+def expected(config: Mapping[str, Any], about: Mapping[str, Any]) -> Expected:
+    """What an attempt at the run of `config` would record, if it began now, as far as that is known before.
+
+    On which node of a cluster it will be is not known: there it must have been asked for in the same way.
+
+    Args:
+        about: packages, machine and MPI here, as sweep.yaml has them.
+    """
+    options = options_of(config["launcher"])
+    alike = {key: about.get(key) for key in (*PROGRAMS, *(MACHINE if options.HERE else ()))}
+    return alike if options.HERE else {**alike, "launcher": options.where()}
+
+
+def take_finished(directory: Path, configs: Mapping[Run, Mapping[str, Any]], version: str) -> list[Run]:
+    """Copy the results of those runs that a sweep beside this one has finished; returns them.
+
+    Args:
+        directory: of this sweep.
+        configs: of the runs.
+        version: of the code, as sweep/provenance/code_snapshot.py has it.
+    """
+    wanted = {str(run.state()["signature"]): run for run in configs if not run_layout.is_complete(run)}
+    about = described(directory)
+    asked = {signature: expected(configs[run], about) for signature, run in wanted.items()}
+    found = finished(directory, asked, version)
+    for signature, earlier in found.items():
+        _take(earlier, wanted[signature])
+    return [wanted[signature] for signature in found]
+
+
+def take_and_tell(directory: Path, configs: Mapping[Run, Mapping[str, Any]], version: str, out: Console) -> list[Run]:
+    """`take_finished`, and say how many there were."""
+    taken = take_finished(directory, configs, version)
+    say(out, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
+    return taken
+
+
+def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> dict[str, Run]:
+    """The finished runs that a sweep in `directory` may take over, by signature.
+
+    They are looked for in the sweeps beside it and below output/ (places.py), of several in the latest.
+
+    Args:
+        wanted: by signature, what the attempts that made the run must have recorded.
+    """
+    left = dict(wanted)
+    beginnings = {signature[:SIGNATURE_DIGITS] for signature in wanted}
+    found: dict[str, Run] = {}
+    for sweep in sweep_locations.latest_first(sweep_locations.sweeps_below(*sweep_locations.roots_of(directory))):
+        if not left:
+            break
+        if os.path.abspath(sweep) == os.path.abspath(directory):
+            continue
+        for earlier in run_directory.runs_of(sweep):
+            if earlier.signature[:SIGNATURE_DIGITS] not in beginnings:  # by its name: most are none of ours
+                continue
+            state = earlier.state()
+            signature = str(state.get("signature"))
+            made_by = state["attempts"][-1].get("code_version") if state["attempts"] else None
+            if signature not in left or made_by != version or not run_layout.is_complete(earlier):
+                continue
+            if _made_as(earlier, left[signature]) and _is_copyable(earlier) and completeness.is_whole(earlier):
+                del left[signature]
+                found[signature] = earlier
+    return found
+
+
+def _made_as(run: Run, expected: Expected) -> bool:
+    """Whether all attempts whose steps are in the run's figures have recorded what is expected, of all their nodes."""
+    records = [node for record in run.records() for node in run_directory.nodes_of(record)]
+    return bool(records) and all(record.get(key) == value for record in records for key, value in expected.items())
+
+
+def _is_copyable(run: Run) -> bool:
+    """Whether all that would be copied is regular files: in a shared directory anything may stand in their place."""
+    paths = [path for name in FILES if os.path.lexists(path := run.path(name))]
+    return all(
+        map(is_regular, [*paths, *(run.attempt(number) / run_directory.PROVENANCE for number in run.contributors())])
+    )
+
+
+def _take(earlier: Run, run: Run) -> None:
+    """Copy the result; the state, which makes the run complete, last."""
+    for name in FILES:
+        if earlier.path(name).exists():
+            with tempfile.NamedTemporaryFile(dir=run.directory, prefix=f".{name}.", delete=False) as temporary:
+                pass
+            shutil.copy2(earlier.path(name), temporary.name)
+            Path(temporary.name).replace(run.path(name))
+    for number in earlier.contributors():  # what it was made on is the run's own, wherever it lies
+        run.attempt(number).mkdir(exist_ok=True)
+        shutil.copy2(earlier.attempt(number) / run_directory.PROVENANCE, run.attempt(number) / run_directory.PROVENANCE)
+    write_json(run.path(run_directory.STATE), {**earlier.state(), "reused_from": str(earlier.directory)})

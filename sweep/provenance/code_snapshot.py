@@ -1,0 +1,237 @@
+"""The code that runs is the code that was submitted: a copy that all runs of a sweep start from.
+
+A run may wait for hours. What is edited meanwhile must not change it, so ranks import a copy of our packages as they
+were when the sweep was started: tracked files with their uncommitted changes, and new files that git does not ignore.
+
+Copies are named by the hash of their content and kept beside the sweeps, so that sweeps of the same code share one. It
+has the compiled kernels with it (numba keeps them beside their source): a copy of its own for each sweep would have
+to compile all of them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import math
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from gradsweep import file_lock, sweep_locations
+from gradsweep.run_directory import UsageError
+from gradsweep.source_tree import ROOT
+from sweep.provenance import file_owners, snapshot_integrity
+from sweep.provenance.snapshot_integrity import CACHE
+
+ROOMS = ("gradsweep", "compressors", "trainers", "sweep", "reports")
+"""What a run loads, and the program that reports on it."""
+COMPUTING = (
+    "compressors/",
+    "trainers/",
+    "gradsweep/run_directory.py",
+    "gradsweep/files.py",
+    "gradsweep/parameters.py",
+    "gradsweep/timed_steps.py",
+    "gradsweep/yaml_files.py",
+    "sweep/emulation/",
+)
+"""What a result depends on, by the beginnings of paths."""
+STORE = ".code"  # beside the dates of sweeps
+DIGITS = 16  # of 64 of the hash, in a copy's name
+_HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of renameat2
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """The files of our packages at a moment."""
+
+    root: Path
+    files: tuple[str, ...]
+    digest: str
+    """SHA-256 over names and content of all files, in hex."""
+    version: str
+    """Likewise of those that a result depends on: a run of the same version and signature gives the same numbers."""
+
+
+def read(root: Path = ROOT) -> Code:
+    """The code in `root` as it is now."""
+    files = sorted(set(_listed(root)))  # in the midst of a merge git lists some twice
+    hashes = snapshot_integrity.content_hash(root, files)
+    computing = [(name, content) for name, content in hashes.items() if name.startswith(COMPUTING)]
+    return Code(root, tuple(files), snapshot_integrity.digest(hashes.items()), snapshot_integrity.digest(computing))
+
+
+@functools.cache
+def current() -> Code:
+    """The code that this process is made of, as it was when this was asked first."""
+    return read()
+
+
+def _listed(root: Path) -> Iterable[str]:
+    """Names of the files in ROOMS, without what git ignores where this is a checkout."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *ROOMS]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        if (root / ".git").exists():
+            done = subprocess.run(command, cwd=root, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+            listed = (os.fsdecode(name) for name in done.stdout.split(b"\0") if name)
+            return [name for name in listed if (root / name).is_file()]
+    return [
+        path.relative_to(root).as_posix()
+        for room in ROOMS
+        for path in (root / room).rglob("*")
+        if path.is_file() and CACHE not in path.parts
+    ]
+
+
+def store_for(sweep: Path) -> Path:
+    """Where copies for a sweep are kept: beside all dates where it is output/<date>/<time>, else within it."""
+    return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
+
+
+def take(code: Code, store: Path) -> Path:
+    """The directory in `store` with a copy of `code`; made where it is not there yet, or is damaged.
+
+    Raises:
+        UsageError: it cannot be written, belongs to a stranger, or the code changes while it is copied.
+    """
+    copy = store / code.digest[:DIGITS]
+    try:
+        if store.is_symlink():  # it may lead to where others can write
+            raise UsageError(f"{store}: a symbolic link, which is not followed; valid is to remove it")
+        store.mkdir(parents=True, exist_ok=True)
+        guarded = _close(store)
+        with file_lock.take(store / ".lock", wait_s=math.inf):  # of two sweeps that begin at once, one copies
+            if not os.path.lexists(copy):
+                _copy(code, copy, guarded)
+            elif (wrong := snapshot_integrity.flaw(copy, copy.name, guarded=guarded)) is not None:
+                aside = _copy(code, copy, guarded)
+                print(f"{os.path.relpath(copy)}: {wrong}; laid out anew, and kept as {aside}", file=sys.stderr)
+    except OSError as error:
+        raise UsageError(
+            f"sweep.snapshot=true: {error.filename2 or error.filename or store}: {error.strerror}; valid is a "
+            f"directory that can be written, or sweep.snapshot=false, which runs the code as it is when a run begins"
+        ) from error
+    return copy
+
+
+def unfit(code: str | None) -> str | None:
+    """Why an attempt cannot start from `code`: it is a copy that has changed, and cannot be mended; else None."""
+    if code is None or (copy := Path(code)).parent.name != STORE:
+        return None
+    if (wrong := snapshot_integrity.flaw(copy, copy.name, guarded=False)) is None:  # whose it is, `take` has looked at
+        return None
+    if copy.name == current().digest[:DIGITS]:
+        with contextlib.suppress(UsageError):  # the checkout has been changed, too
+            take(current(), copy.parent)
+            return None
+    return f"{copy}: {wrong}; a resume starts from the checkout as it is then"
+
+
+def _close(store: Path) -> bool:
+    """See that nobody else can put anything into `store`; returns whether its file system can keep that so.
+
+    Raises:
+        UsageError: it belongs to a user who is not trusted.
+    """
+    if (found := file_owners.stranger([store])) is not None:
+        raise UsageError(
+            f"sweep.snapshot=true: {os.path.relpath(store)} belongs to {file_owners.user(found[1])}, who could change "
+            f"what runs; valid is hydra.sweep.dir= a directory of your own, sweep.snapshot=false, or --trust where you "
+            f"trust that user"
+        )
+    if store.stat().st_uid != os.geteuid():
+        return True
+    _withdraw_writing(store)
+    return not store.stat().st_mode & snapshot_integrity.OTHERS_WRITE
+
+
+def _withdraw_writing(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & snapshot_integrity.OTHERS_WRITE:
+        path.chmod(mode & ~snapshot_integrity.OTHERS_WRITE)
+
+
+def _earlier(store: Path, guarded: bool) -> Path | None:
+    """The latest copy of other code that is whole: what was compiled there is as good as its code."""
+    copies = [path for path in store.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    for path in sorted(copies, key=lambda path: path.stat().st_mtime, reverse=True):
+        with contextlib.suppress(UsageError):
+            if snapshot_integrity.flaw(path, path.name, guarded=guarded) is None:
+                return path
+    return None
+
+
+def _copy(code: Code, copy: Path, guarded: bool) -> str | None:
+    """Lay out a copy; returns where what had its name before is now."""
+    earlier = _earlier(copy.parent, guarded)
+    partial = Path(tempfile.mkdtemp(dir=copy.parent, prefix=f".{copy.name}."))
+    try:
+        os.chmod(partial, 0o755)
+        for name in code.files:
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(code.root / name, partial / name)  # with its time: compiled files know their source by it
+            _withdraw_writing(partial / name)
+        if read(partial).digest != code.digest:
+            raise UsageError("sweep.snapshot=true: the code was changed while it was copied; start the sweep again")
+        for path in [path for path in partial.rglob("*") if path.is_dir()]:
+            _withdraw_writing(path)
+        for folder in {Path(name).parent for name in code.files}:
+            (partial / folder / CACHE).mkdir(mode=0o700)  # nothing else tells what is put there later
+            for source in filter(None, (code.root, earlier)):
+                _bring_compiled(source / folder / CACHE, partial / folder / CACHE)
+        return _put(partial, copy)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _put(partial: Path, copy: Path) -> str | None:
+    """Give a new copy its name; returns where the one of that name is now, from which runs may be loading."""
+    if not os.path.lexists(copy):
+        partial.rename(copy)
+        return None
+    aside = partial.with_name(f"{partial.name}.damaged")
+    if _exchange(partial, copy):
+        partial.rename(aside)
+    else:
+        copy.rename(aside)
+        partial.rename(copy)
+    return os.path.relpath(aside)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Have two paths swap names in an instant, where the system and the file system can."""
+    try:
+        done = ctypes.CDLL(None).renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
+    except (OSError, AttributeError):
+        return False
+    return bool(done == 0)
+
+
+def _bring_compiled(source: Path, target: Path) -> None:
+    """Link what Python and numba have compiled: both check time and size of the source, and replace whole files."""
+    with contextlib.suppress(OSError):  # it is compiled again where this fails
+        for path in source.iterdir():
+            if not (target / path.name).exists():
+                _link(path, target / path.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    found = source.lstat()
+    if (
+        stat.S_ISREG(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & snapshot_integrity.OTHERS_WRITE
+    ):
+        with contextlib.suppress(OSError):  # another file system
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
+    _withdraw_writing(target)

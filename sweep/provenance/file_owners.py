@@ -1,0 +1,63 @@
+"""Whose files a command is about to go by: what another user has written may run whatever that user likes, as us."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable
+from pathlib import Path
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run, UsageError
+from sweep.console import flags
+
+ROOT = 0  # may change what we run anyway
+
+
+def is_trusted(owner: int) -> bool:
+    """Whether files of a user may decide what runs: our own, root's, and with --trust anybody's."""
+    return owner in (ROOT, os.geteuid()) or flags.typed(flags.TRUST)
+
+
+def stranger(paths: Iterable[Path]) -> tuple[Path, int] | None:
+    """The first of the paths that belongs to somebody who is not trusted, and to whom; of a link both ends count."""
+    for path in paths:
+        for look in (os.lstat, os.stat):
+            try:
+                owner = look(path).st_uid
+            except OSError:
+                continue  # it is not there; whoever reads it says so
+            if not is_trusted(owner):
+                return path, owner
+    return None
+
+
+def user(number: int) -> str:
+    """A user's name and number for people."""
+    try:
+        return f"{pwd.getpwuid(number).pw_name} (uid {number})"
+    except KeyError:
+        return f"uid {number}"
+
+
+def refuse_strangers(sweep: Path, runs: Iterable[Run] = ()) -> None:
+    """See that a sweep which is to be gone on with has been written by who goes on with it, or by somebody trusted.
+
+    Args:
+        runs: of the sweep, whose files decide what is started.
+
+    Raises:
+        UsageError: it was not.
+    """
+    paths = [sweep, *(sweep / name for name in (run_directory.SWEEP, run_directory.RUNS, run_directory.PROBES))]
+    for run in runs:
+        paths += [
+            run.directory,
+            *(run.path(name) for name in (run_directory.CONFIG, run_directory.STATE, run_directory.CHECKPOINT)),
+        ]
+    if (found := stranger(paths)) is not None:
+        path, owner = found
+        raise UsageError(
+            f"{os.path.relpath(path)}: belongs to {user(owner)}, and to go on with this sweep runs, as you, what its "
+            f"files say; valid is a sweep of your own, or --trust where you trust whoever has written it"
+        )

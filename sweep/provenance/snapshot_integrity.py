@@ -1,0 +1,87 @@
+"""Whether a copy of the code is still what it was made of, down to the last file, and nobody else could change it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gradsweep.run_directory import UsageError
+from sweep.provenance import file_owners
+
+CACHE = "__pycache__"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
+
+File = tuple[str, int, int, int, int]
+"""Name, size, times of change of content and of anything (which nobody can set), number."""
+
+
+def content_hash(root: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of each file, in hex."""
+    return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names}
+
+
+def digest(hashes: Iterable[tuple[str, str]]) -> str:
+    """SHA-256 over names and content of files, in hex."""
+    whole = hashlib.sha256()
+    for name, content in hashes:
+        whole.update(f"{name}\0{content}\n".encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()
+
+
+def flaw(copy: Path, beginning: str, *, guarded: bool) -> str | None:
+    """What is wrong with a copy, in words; None: it is whole.
+
+    What Python and numba have compiled in it cannot be held against anything. It is taken for theirs where nobody else
+    could have written it.
+
+    Args:
+        beginning: of the digest of its code.
+        guarded: it also matters whose the files are, and who may write to them.
+
+    Raises:
+        UsageError: something in it belongs to a user who is not trusted.
+    """
+    files: list[File] = []
+    try:
+        for path, found, closed in _entries(copy):
+            name = os.path.relpath(path, copy)
+            if guarded and not file_owners.is_trusted(found.st_uid):
+                raise UsageError(
+                    f"sweep.snapshot=true: {os.path.relpath(path)} belongs to {file_owners.user(found.st_uid)}, who "
+                    f"could change what runs; valid is to move {os.path.relpath(copy)} away, as it is laid out again, "
+                    f"or --trust where you trust that user"
+                )
+            if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+                return f"{name} is neither a file nor a directory"
+            if guarded and found.st_mode & OTHERS_WRITE and not closed:
+                return f"other users could write to {name}"
+            if stat.S_ISREG(found.st_mode) and path.parent.name != CACHE:
+                files.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+        if not _digest(copy, tuple(sorted(files))).startswith(beginning):
+            return "its files are not the ones that it was made of"
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+@functools.lru_cache(maxsize=4)
+def _digest(copy: Path, files: tuple[File, ...]) -> str:
+    """Of the files' content, which is read once as long as nothing tells of a change."""
+    return digest(content_hash(copy, [file[0] for file in files]).items())
+
+
+def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
+    """Everything in a tree, itself first, links not followed: path, state, and whether only its owner gets there."""
+    left = [(root, os.lstat(root), False)]
+    while left:
+        path, found, closed = left.pop()
+        yield path, found, closed
+        if stat.S_ISDIR(found.st_mode):
+            closed = closed or not found.st_mode & OTHERS_ENTER
+            with os.scandir(path) as entries:
+                left += [(Path(entry.path), entry.stat(follow_symlinks=False), closed) for entry in entries]

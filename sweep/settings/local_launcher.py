@@ -1,0 +1,164 @@
+"""The options of `hydra/launcher=local`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gradsweep import run_directory
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import UsageError, bad_value
+from sweep.emulation import emulated
+from sweep.settings.sweep import MpiSettings
+from sweep.system import cores, gpus
+
+if TYPE_CHECKING:
+    from gradsweep.run_directory import Run
+    from sweep.directory.sweep_directory import Sweep
+    from sweep.executors.base import RunExecutor
+    from sweep.executors.local import SlotExecutor
+    from sweep.settings.sweep import SweepSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalOptions:
+    """`hydra/launcher=local`: slots on this machine.
+
+    Attributes:
+        cores: to share out: numbers of cores, or how many at a time; None: all that this process may use.
+        gpus: to share out, as CUDA_VISIBLE_DEVICES names them; None: those in that variable, else what nvidia-smi sees.
+        gpus_per_worker: that a run has for itself; None: see `sweep.system.gpus.wanted`.
+
+    Raises:
+        UsageError: a value that this machine does not have.
+    """
+
+    cores: int | list[int] | str | None = None
+    gpus: list[int | str] | None = None
+    gpus_per_worker: int | None = None
+
+    ONE: ClassVar[tuple[str, ...]] = ("cores", "gpus")
+    """Options that all points of a sweep have alike."""
+    HERE: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        cores.chosen(self.cores)
+        each = self.gpus_per_worker
+        if each is not None and (not isinstance(each, int) or isinstance(each, bool) or each < 0):
+            raise bad_value("hydra.launcher.gpus_per_worker", each, "an integer from 0 up or null")
+        if self.gpus is None:
+            return
+        names = [str(name) for name in self.gpus] if isinstance(self.gpus, list) else [""]
+        inherited = gpus.inherited()
+        allowed = [name for name in names if gpus.is_name(name) and (inherited is None or name in inherited)]
+        if len(set(allowed)) < len(names):
+            valid = "null or a list of numbers or UUIDs of GPUs, each once"
+            if inherited is not None:
+                valid += f", out of CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
+            raise bad_value("hydra.launcher.gpus", self.gpus, valid)
+
+    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
+        """Hold the options against a run; one that is too large for this machine's cores is oversubscribed.
+
+        Raises:
+            UsageError: there are not so many GPUs, no place for what a packed sweep needs, or the network cannot be
+                emulated.
+        """
+        self.gpus_of(config)
+        if (network := emulated(config)) is not None:
+            from sweep.emulation.capability_check import check
+
+            most = cores.chosen(self.cores)[1]
+            check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).program(), most)
+        if settings.pack:
+            from sweep.executors.packed.rank_connection import check_place
+
+            check_place()
+
+    def where(self) -> dict[str, Any]:
+        """What says where a run is computed: here."""
+        return {"cluster": "local"}
+
+    def gpu_names(self) -> list[str]:
+        """The GPUs to share out."""
+        if self.gpus is not None:
+            return [str(name) for name in self.gpus]
+        inherited = gpus.inherited()
+        return list(gpus.installed()) if inherited is None else inherited
+
+    def gpus_of(self, config: Mapping[str, Any]) -> int:
+        """GPUs that a run gets for itself.
+
+        Raises:
+            UsageError: more than there are.
+        """
+        if config.get("device", "cpu") == "cpu":
+            return 0  # nvidia-smi, which may take seconds, need not be asked
+        there = self.gpu_names()
+        wanted = gpus.wanted(config, self.gpus_per_worker, len(there))
+        if wanted > len(there):
+            key = "null" if self.gpus_per_worker is None else self.gpus_per_worker
+            raise UsageError(
+                f"hydra.launcher.gpus_per_worker={key}: workers={config['workers']} want {wanted} GPUs of "
+                f"{len(there)} ({','.join(there) or 'none was found'}); valid is fewer workers, or gpus_per_node="
+                f"{max(1, len(there))} for ranks that share GPUs, or 0 for GPUs that are not shared out"
+            )
+        return wanted
+
+    def executor(self, directory: Path, settings: SweepSettings) -> RunExecutor:
+        """What runs the points of a sweep."""
+        kind: type[SlotExecutor]
+        if settings.pack:
+            from sweep.executors.packed.executor import PackedExecutor as kind
+        else:
+            from sweep.executors.local import SlotExecutor as kind
+        which, most = cores.chosen(self.cores)
+        return kind(
+            directory,
+            which,
+            settings.max_parallel,
+            gpus=self.gpu_names,
+            most=most,
+            share_cores=settings.share_cores,
+        )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> LocalOptions:
+        """The options in a config's section `launcher`, without `cluster`.
+
+        Raises:
+            UsageError: an unknown key, or a value out of range.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in given:
+            if key not in known:
+                valid = f"one of the keys {', '.join(['cluster', *known])}"
+                raise bad_value(f"hydra.launcher.{key}", given[key], valid, did_you_mean(key, known))
+        return cls(**given)
+
+    def leave(self, sweep: Sweep, runs: Sequence[Run]) -> None:
+        """Have these runs computed without this process (sweep.wait=false) and say how to follow them."""
+        from sweep.launch.detached import leave
+
+        leave(sweep, runs)
+
+    @classmethod
+    def known_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
+        """Which of these jobs (`id` of job.json) wait, for what, or run (None); None where it cannot be found out."""
+        return {}
+
+    @classmethod
+    def unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
+        """The jobs of those runs whose job.json has no `id`, as their launcher died too early, that got one."""
+        return {}
+
+    @classmethod
+    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
+        """End the jobs of runs; returns when they are gone, or nothing more can be done.
+
+        Raises:
+            UsageError: the scheduler does not answer or refuses.
+        """

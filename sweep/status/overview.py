@@ -1,0 +1,294 @@
+"""How all runs of a sweep stand, from the files that they have left: quick enough for ten thousand.
+
+What is torn or missing is told as what it is. Nothing is written. Reads a file again only where it has changed.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradsweep import files, planned_runs, run_directory
+from gradsweep import timed_steps as timed
+from gradsweep.run_directory import Run
+from gradsweep.sweep_lock import holder
+from sweep.directory import scheduler_job
+from sweep.directory.scheduler_job import COMPLETING, Job
+
+MISSING = "missing"  # is recorded, but its directory is not there
+LOST = "lost"  # says that it is running, while nobody works on it
+ASK_EVERY_S = 30.0  # a scheduler
+ASK_SOON_S = 2.0  # where it has not decided yet what becomes of a job
+SENT_AWAY = (run_directory.PREEMPTED, run_directory.CANCELLED)
+"""How runs stand whose job a scheduler has ended: it may have queued the job again, which it alone can tell."""
+
+
+@dataclasses.dataclass
+class View:
+    """One run, as far as its files tell; what they do not tell is None."""
+
+    name: str
+    status: str = run_directory.PENDING  # of names.STATUSES, or LOST
+    reason: str | None = None
+    attempts: int = 0
+    epoch: float | None = None
+    epochs: int | None = None
+    progress: float | None = None  # share of the steps, 0 to 1
+    accuracy: float | None = None
+    iterations_per_second: float | None = None
+    timed_steps: int | None = None  # of the throughput of a run that has ended (`timed.steps`)
+    time_s: float | None = None  # of the latest attempt, so far
+    queued: bool = False  # preempted or cancelled, and a scheduler still has its job: queued again, or about to be gone
+    left_out: bool = False  # cancelled, and not to be resumed unless it is named
+    job: str | None = None  # of a scheduler
+    waits_for: str | None = None  # why that job does not run, in the scheduler's words, or that it has ended
+    signature: str | None = None
+    damaged: list[str] = dataclasses.field(default_factory=list)  # files that are missing or unreadable, and how
+
+    @property
+    def ended(self) -> bool:
+        return not self.queued and self.status not in (run_directory.PENDING, run_directory.RUNNING, LOST)
+
+
+class Overview:
+    """The runs of a sweep; `refresh` brings them up to date.
+
+    Args:
+        directory: of the sweep.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.holder: dict[str, Any] | None = None
+        self.views: dict[str, View] = {}  # by name of the run, sorted
+        self.strangers: list[str] = []  # directories beside the runs that have no config
+        self._recorded: tuple[tuple[int, ...] | None, dict[str, str]] = (None, {})  # names by signature
+        self._known: dict[str, tuple[tuple[int, ...] | None, View]] = {}
+        self._alive: tuple[float, frozenset[Job], dict[Job, str | None]] = (0.0, frozenset(), {})
+
+    def refresh(self) -> None:
+        self.holder = holder(self.directory)
+        views, self.strangers = {}, []
+        above = f"{self.directory}/{run_directory.RUNS}/"
+        try:
+            found = sorted(os.listdir(above))
+        except OSError:
+            found = []
+        for name in found:
+            if os.path.exists(f"{above}{name}/{run_directory.CONFIG}"):
+                views[name] = self._view(above, name)
+            elif os.path.isdir(above + name):
+                self.strangers.append(name)
+        for name in self._missing(views):
+            views[name] = View(name, MISSING, planned_runs.GONE)
+        self.views = dict(sorted(views.items()))
+        self._find_lost()
+        self._show_waiting()
+
+    @property
+    def active(self) -> bool:
+        """Whether anybody works on the sweep, as of the last `refresh`."""
+        return self.holder is not None or bool(self._alive[2])
+
+    def counts(self) -> dict[str, int]:
+        """How many runs have which status, in the order of names.STATUSES."""
+        counted = collections.Counter(view.status for view in self.views.values())
+        return {status: counted[status] for status in (*run_directory.STATUSES, LOST, MISSING) if counted[status]}
+
+    def _missing(self, views: Mapping[str, View]) -> list[str]:
+        """The names of the recorded runs that are not there, also by no other name."""
+        changed = _stamp(f"{self.directory}/{planned_runs.FILE}")
+        if changed != self._recorded[0]:
+            self._recorded = (
+                changed,
+                {each.signature: each.name for each in planned_runs.read(self.directory).values()},
+            )
+        absent = {signature: name for signature, name in self._recorded[1].items() if name not in views}
+        there = {view.signature for view in views.values()} if absent else set()
+        return [name for signature, name in absent.items() if signature not in there]
+
+    def _view(self, above: str, name: str) -> View:
+        changed = _stamp(f"{above}{name}/{run_directory.STATE}")
+        before, view = self._known.get(name, (None, None))
+        if view is None or before != changed or view.status in (run_directory.RUNNING, LOST) or view.damaged:
+            view = look(above, name)
+            self._known[name] = (changed, view)
+        return view
+
+    def _find_lost(self) -> None:
+        """Find out whose launcher has gone; a scheduler is asked for the runs that it alone can tell of."""
+        asked: dict[str, Job] = {}
+        unclear = [view for view in self.views.values() if view.status == run_directory.RUNNING]
+        if self.holder is None:
+            unclear += [view for view in self.views.values() if view.status == run_directory.PENDING]
+        for view in unclear:
+            if (job := self._job_of(view)) is not None:
+                asked[view.name] = job
+                view.job = job[1]
+        sent_away = [view for view in self.views.values() if view.status in SENT_AWAY and not view.left_out]
+        again = {view.name: job for view in sent_away if (job := self._job_of(view)) is not None}
+        when, which, alive = self._alive
+        both = frozenset([*asked.values(), *again.values()])
+        if not both:
+            alive = {}
+        elif which != both or time.monotonic() - when > self._pause(again.values()):
+            alive = scheduler_job.known(asked.values()) if self.holder is None else dict.fromkeys(asked.values())
+            alive |= scheduler_job.known(again.values(), believed=False)
+            when = time.monotonic()
+        self._alive = (when, both, alive)
+        for view in unclear:
+            view.waits_for = alive.get(asked[view.name], "ended") if view.name in asked else None
+            if view.status == run_directory.RUNNING and asked.get(view.name) not in alive and not self._driven(view):
+                view.status, view.time_s = LOST, None
+        for view in sent_away:
+            view.queued = again.get(view.name) in alive
+            view.job = again[view.name][1] if view.queued else None
+            view.waits_for = alive[again[view.name]] if view.queued else None
+
+    def _pause(self, ended: Iterable[Job]) -> float:
+        """Seconds between two questions about jobs, of which some have been ended."""
+        alive = self._alive[2]
+        return ASK_SOON_S if any(alive.get(job) == COMPLETING for job in ended) else ASK_EVERY_S
+
+    def _show_waiting(self) -> None:
+        """What the launcher knows of jobs that wait: it asks their scheduler, so nobody else need do so."""
+        noted = {} if self.holder is None else scheduler_job.waiting(self.directory, self.holder)
+        for view in self.views.values():
+            if self.holder is not None and view.status == run_directory.PENDING:
+                view.job, view.waits_for = noted.get(view.name, (None, None))
+
+    def _job_of(self, view: View) -> Job | None:
+        return scheduler_job.job_of(Run(self.directory / run_directory.RUNS / view.name))
+
+    def _driven(self, view: View) -> bool:
+        """Whether the holder is who runs it: an earlier launcher may have left it behind."""
+        if self.holder is None:
+            return False
+        attempts = Run(self.directory / run_directory.RUNS / view.name).state()["attempts"]
+        latest = attempts[-1] if attempts else {}
+        if str(latest.get("started", "")) >= str(self.holder.get("since", "")):
+            return True
+        if latest.get("host") != socket.gethostname():
+            return False
+        return isinstance(latest.get("pid"), int) and os.path.exists(f"/proc/{latest['pid']}")
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def look(above: str, name: str) -> View:
+    """Read what a run has left; `above` is the directory of its directory, with a slash.
+
+    Strings and descriptors, because Path objects and text files cost more than all that is read.
+    """
+    view, run = View(name), f"{above}{name}/"
+    state = _object(run, run_directory.STATE, view, needed=True) or {}
+    status = state.get("status")
+    result = _object(run, run_directory.RESULT, view, needed=status in run_directory.RESULTS)
+    if state:
+        view.status = str(status) if status in run_directory.STATUSES else run_directory.PENDING
+    elif result is not None:
+        view.status = str(result["status"]) if result.get("status") in run_directory.STATUSES else run_directory.DONE
+    view.signature = state["signature"] if isinstance(state.get("signature"), str) else None
+    view.reason = None if state.get("reason") is None else str(state["reason"])
+    view.left_out = view.status == run_directory.CANCELLED and bool(state.get("left_out"))
+    attempts = state.get("attempts")
+    attempts = [each for each in attempts if isinstance(each, dict)] if isinstance(attempts, list) else []
+    view.attempts = len(attempts)
+    if attempts:
+        view.time_s = _seconds(attempts[-1])
+    if result is not None:
+        view.epoch, view.epochs = _number(result.get("epochs")), _whole(result.get("epochs"))
+        view.accuracy = _number(result.get("accuracy"))
+        view.iterations_per_second = _number(result.get("iterations_per_second"))
+        view.timed_steps = timed.steps(result)
+        view.progress = 1.0 if view.status == run_directory.DONE else None
+    elif attempts:
+        _read_rows(run, view)
+    return view
+
+
+def _object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
+    """A JSON object of the run; a file that should be there and is none is noted."""
+    try:
+        found = json.loads(files.read_bytes(run + name))
+    except FileNotFoundError:
+        if needed:
+            view.damaged.append(f"{name}: missing")
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        found, why = None, getattr(error, "strerror", None) or "damaged"
+    else:
+        why = "damaged"
+    if not isinstance(found, dict):
+        view.damaged.append(f"{name}: {why}")
+        return None
+    return found
+
+
+def _read_rows(run: str, view: View) -> None:
+    """How far a run is that has no result, from the last lines of what it appends to."""
+    try:
+        step, epoch = (
+            run_directory.last_row(Path(run + run_directory.STEPS)),
+            run_directory.last_row(Path(run + run_directory.EPOCHS)),
+        )
+        config = files.read_bytes(run + run_directory.CONFIG).decode("utf-8", "replace") if step else ""
+    except OSError as error:
+        view.damaged.append(f"{os.path.basename(str(error.filename))}: {error.strerror}")
+        return
+    view.epochs = _setting(config, "epochs")
+    view.epoch, view.accuracy = _of(step, "epoch"), _of(epoch, "test_accuracy")
+    steps, time_s = _of(step, "step"), _of(step, "time_s")
+    view.iterations_per_second = steps / time_s if steps and time_s else None
+    finished, in_epochs = _of(epoch, "epoch"), _of(epoch, "step")
+    most = _setting(config, "max_steps")
+    planned = in_epochs / finished * view.epochs if in_epochs and finished and view.epochs else None
+    if most is not None and (planned is None or most < planned):
+        planned = most
+    view.progress = min(1.0, steps / planned) if steps and planned else None
+
+
+def _setting(config: str, key: str) -> int | None:
+    """A number at the top of a config.yaml that Gradsweep has written, without reading all of it."""
+    found = re.search(rf"^{key}: (\d+)$", config, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _of(row: Mapping[str, str] | None, column: str) -> float | None:
+    try:
+        return float(row[column]) if row is not None else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _seconds(attempt: Mapping[str, Any]) -> float | None:
+    """How long an attempt has taken, or takes so far. A clock that was put back makes it 0."""
+    try:
+        started = datetime.datetime.fromisoformat(str(attempt["started"]))
+        ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or run_directory.now()))
+        return max(0.0, (ended - started).total_seconds())
+    except (KeyError, TypeError, ValueError):  # nothing that is a time, or only one with a zone
+        return None

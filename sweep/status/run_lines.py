@@ -1,0 +1,74 @@
+"""Runs as lines of text, for `status` and `watch`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from gradsweep import timed_steps
+from gradsweep.text import aligned, duration, number, one_line, plural, who
+from sweep.directory.scheduler_job import COMPLETING
+from sweep.status.overview import Overview, View
+
+HEADINGS = ("run", "status", "attempts", "epoch", "accuracy", "it/s", "time", "")
+RIGHT = (2, 3, 4, 5, 6)
+
+
+def table(views: Iterable[View]) -> list[str]:
+    """A line with headings, and one for each run."""
+    return aligned([HEADINGS, *(_cells(view) for view in views)], RIGHT)
+
+
+def _cells(view: View) -> tuple[str, ...]:
+    epoch = ""
+    if view.epoch is not None:
+        epoch = f"{number(view.epoch, '.0f')}/{'?' if view.epochs is None else view.epochs}"
+        if view.progress is not None and not view.ended:
+            epoch = f"{view.progress:.0%} {epoch}"
+    return (
+        one_line(view.name),
+        view.status,
+        str(view.attempts),
+        epoch,
+        number(view.accuracy, ".4f"),
+        number(view.iterations_per_second, ".1f"),
+        duration(view.time_s),
+        remark(view),
+    )
+
+
+def sentence(view: View) -> str:
+    """One run without a table around it."""
+    words = [view.status, one_line(view.name)]
+    if view.accuracy is not None:
+        words.append(f"accuracy {number(view.accuracy, '.4f')}")
+    if view.iterations_per_second is not None:
+        words.append(f"{number(view.iterations_per_second, '.1f')} it/s")
+    words += [duration(view.time_s), f"({remark(view)})" if remark(view) else ""]
+    return "  ".join(filter(None, words))
+
+
+def remark(view: View) -> str:
+    """Why a run stands as it does."""
+    is_queued_again = view.queued and view.waits_for != COMPLETING
+    words = [view.reason or "", "queued again" if is_queued_again else "", *view.damaged]
+    if view.iterations_per_second is not None and (few := timed_steps.remark(view.timed_steps)):
+        words.append(f"it/s {few}")
+    if view.left_out:
+        words.append("resumed only if named")
+    if view.job is not None:
+        words.append(f"job {view.job}" + (f" ({view.waits_for})" if view.waits_for else ""))
+    return one_line("; ".join(filter(None, words)))
+
+
+def headline(overview: Overview) -> str:
+    """The directory, and how many runs have which status."""
+    counts = ", ".join(f"{count} {status}" for status, count in overview.counts().items())
+    return f"{os.path.relpath(overview.directory)}: {plural(len(overview.views), 'run')}" + (counts and f": {counts}")
+
+
+def holding(overview: Overview) -> str:
+    """Who runs the sweep."""
+    if overview.holder is not None:
+        return f"run by {who(overview.holder)} since {one_line(str(overview.holder.get('since')))}"
+    return "run by its scheduler's jobs" if overview.active else "nobody is running it"

@@ -1,0 +1,61 @@
+"""Which cores a sweep may share out: what this process may use, or the part of it that the user names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from itertools import groupby
+
+from gradsweep.run_directory import bad_value
+from sweep.system import cgroups
+
+_RANGE = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")
+_MOST = 1 << 16  # cores that a range may name
+
+
+def chosen(value: object) -> tuple[list[int], int]:
+    """The cores to share out and how many of them at the same time, from `hydra.launcher.cores`.
+
+    Args:
+        value: None: all, or as many at a time as a container's quota of CPU time is worth; a number: so many at a
+            time, whichever are free; a list of cores, or text such as `0-3,8`.
+
+    Raises:
+        UsageError: no such value, or cores that this process may not use.
+    """
+    usable = sorted(os.sched_getaffinity(0))
+    if value is None:
+        time = cgroups.cpus()
+        return usable, len(usable) if time is None else max(1, min(len(usable), int(time)))
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(usable):
+        return usable, value
+    named = _named(value)
+    if not named or len(set(named)) < len(named) or not set(named) <= set(usable):
+        valid = f"null, a number from 1 to {len(usable)}, or a list of cores out of {shown(usable)}, each once"
+        raise bad_value("hydra.launcher.cores", value, valid)
+    return sorted(named), len(named)
+
+
+def _named(value: object) -> list[int] | None:
+    if isinstance(value, list):
+        numbers = [each for each in value if isinstance(each, int) and not isinstance(each, bool)]
+        return numbers if len(numbers) == len(value) else None
+    if not isinstance(value, str):
+        return None
+    found: list[int] = []
+    for match in map(_RANGE.fullmatch, value.split(",")):
+        if match is None:
+            return None
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last - first >= _MOST:
+            return None
+        found += range(first, last + 1)
+    return found
+
+
+def shown(cores: Iterable[int]) -> str:
+    """Numbers for people, as taskset takes them: 0-3,8."""
+    groups = (list(group) for _, group in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0]))
+    runs = ((group[0][1], group[-1][1]) for group in groups)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

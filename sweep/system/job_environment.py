@@ -1,0 +1,55 @@
+"""The environment of an MPI job: nothing of an MPI job or an allocation around us, and our own packages in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from gradsweep.source_tree import ROOT
+
+_INHERITED = (
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "PMI_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "SLURM_",
+    "SLURMD_",
+    "SRUN_",
+    "SBATCH_",
+    "SUBMITIT_",
+)
+_KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
+
+
+def inside_mpi(environment: Mapping[str, str]) -> bool:
+    """Whether this is the environment of an MPI rank."""
+    return any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
+
+
+def clean_environment(environment: Mapping[str, str], *, allocated: bool = False) -> dict[str, str]:
+    """`environment` without what an MPI job or a SLURM allocation around us has left in it.
+
+    An mpirun that believes to be inside another one, or inside an allocation, binds its ranks to the
+    wrong cores or refuses to start. The user's own OMPI_MCA_ settings stay, unless an mpirun set them.
+
+    Args:
+        allocated: the job is to run in the SLURM allocation around us: mpirun and srun must know of it.
+    """
+    kept = _KEPT if inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
+    if allocated:
+        kept = (*kept, "SLURM_", "SLURMD_", "SRUN_")
+    return {
+        name: value for name, value in environment.items() if not name.startswith(_INHERITED) or name.startswith(kept)
+    }
+
+
+def python_environment(code: str | None = None) -> dict[str, str]:
+    """What lets our programs find our packages from any working directory, and not the files that lie there.
+
+    Args:
+        code: directory of the packages; None: of those that run here.
+    """
+    packages = [code or str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}

@@ -1,0 +1,79 @@
+"""Starts the program that writes the logs of an attempt (capture.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradsweep.run_directory import ATTEMPT_VARIABLE
+from sweep.system import log_capture
+
+OUTPUT_VARIABLE = "GRADSWEEP_OUTPUT"
+"""Mark of the program in its environment: the attempt whose logs it writes. It is no part of it, but outlives it."""
+PIPE_BYTES = 1 << 20
+PATIENCE_S = 5.0
+
+
+class Capture:
+    """The running program; to be closed when the attempt is over, for its last words to be in the files.
+
+    Args:
+        attempt: directory of the attempt.
+        names: of its log files.
+        limit: bytes of each file.
+        scratch: a directory that goes when the attempt has gone, also where nobody else is left to remove it.
+        cores: to run on: the attempt's own, so that a flood of output is at the cost of the run that makes it.
+
+    Raises:
+        OSError: the files cannot be made or the program cannot be started.
+    """
+
+    def __init__(self, attempt: Path, names: Sequence[str], limit: int, scratch: str, cores: Sequence[int]) -> None:
+        self.inputs: list[int] = []  # for the processes of the attempt to write to, in the order of `names`
+        theirs: list[int] = []
+        try:
+            for name in names:
+                out, into = os.pipe()
+                theirs.append(out)
+                self.inputs.append(into)
+                with contextlib.suppress(OSError):  # a limit of the system's: smaller will do
+                    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+                theirs.append(os.open(attempt / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666))
+            environment = {name: value for name, value in os.environ.items() if name != ATTEMPT_VARIABLE}
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", log_capture.__file__, str(limit), scratch, *map(str, theirs)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**environment, OUTPUT_VARIABLE: str(attempt)},
+                cwd="/",
+                pass_fds=theirs,
+                start_new_session=True,
+            )
+        except BaseException:
+            self.close_inputs()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(self.process.pid, cores)
+
+    def close_inputs(self) -> None:
+        """To be called when those who write have the descriptors: the program ends when nobody has them any more."""
+        while self.inputs:
+            os.close(self.inputs.pop())
+
+    def close(self) -> None:
+        """Wait until all that was written is in the files. Somebody who hides from us may still have them open."""
+        self.close_inputs()
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,55 @@
+"""The processes of an attempt: found by a mark in their environment, whoever is their parent by now."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradsweep.run_directory import ATTEMPT_VARIABLE
+
+WORLD_VARIABLE = "GRADSWEEP_WORLD"
+"""Mark of what belongs to an MPI world of many runs: its directory, as ATTEMPT_VARIABLE has that of an attempt."""
+
+PR_SET_PDEATHSIG = 1
+GRACE_S = 5.0
+
+
+def processes_of(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
+    """The processes of this user that were started for an attempt (or a world), whoever is their parent by now."""
+    needle = f"{mark}={directory}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # ended meanwhile, or another user's
+    return found
+
+
+def kill_processes_of(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
+    """End whatever an attempt (or a world) has left running; returns when it is gone, so that its cores are free."""
+    deadline = time.monotonic() + GRACE_S
+    while (left := processes_of(directory, mark)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def in_child(cores: Sequence[int], parent: int) -> None:
+    """In the child, before it becomes mpirun: take the leased cores, where any are, and end when the launcher does.
+
+    mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/__main__.py).
+    """
+    if cores:
+        os.sched_setaffinity(0, cores)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,194 @@
+"""`consensus_stepsize=tune`: which stepsize brings vectors closest to their mean.
+
+As in the code of Koloskova, Lin, Stich and Jaggi, "Decentralized deep learning with arbitrary communication
+compression", ICLR 2020: 20 values from 0.001 to 1, as far apart as in a geometric series; 1000 iterations of averaging
+consensus each, on normally distributed vectors; the best has the least ||X - mean||^2 + ||X - estimates||^2. What has
+fallen behind is given up before, which leaves a sixth of the work: the answer is the best of the 20, or beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from compressors import Compressor
+from compressors.base import element_count
+from compressors.kernels import backend
+from gradsweep.parameters import InvalidParameter
+from gradsweep.run_directory import bad_value
+from trainers.consensus.simulate import DIVERGED, SCHEMES, Channel, start_vectors
+from trainers.topology import Mixing
+
+STEPSIZES = tuple(float(f"{10 ** (-3 + 3 * place / 19):.4g}") for place in range(20))
+"""The candidates."""
+ROUNDS = ((25, 10), (50, 7), (100, 5), (200, 4), (400, 2), (1000, 1))
+"""After so many iterations, so many candidates are left."""
+CONVERGED = 1e-8
+"""A part of the start; far below it, float32 has nothing more to say, and whoever comes there first is the best."""
+_DIMENSIONS = (2000, 4000, 8000)
+
+
+class Comm(Protocol):
+    """What is wanted of an MPI communicator."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def allgather(self, sendobj: Any) -> list[Any]: ...
+
+
+class _Candidate:
+    """A consensus with one stepsize, as far as it has come."""
+
+    def __init__(
+        self, scheme: str, start: torch.Tensor, mixing: Mixing, channel: Channel, stepsize: float, limit: int
+    ) -> None:
+        self._gossip = SCHEMES[scheme](start, mixing, channel, stepsize)
+        self._mean, self._limit, self._step = start.mean(0), limit, 0
+        self._start = self._distance()
+        self.score = self._scored()
+        """||X - mean||^2 + ||X - estimates||^2, as a part of what the first of these was at the start."""
+        self.standing = (limit, 0.0)
+        """The iterations until it had converged, or the most there are, and ln(score) where it will be after these, if
+        it goes on as since the last round: one that is near its end is not preferred to one that has begun slowly.
+        The smaller the better."""
+
+    def advance(self, iterations: int) -> None:
+        """Go on to iteration `iterations`, unless it has come to an end before."""
+        before, begun = self.score, self._step
+        while self._step < iterations:
+            self._step += 1
+            try:
+                self._gossip.step(self._step)
+            except FloatingPointError:  # a compressor that refuses what is no number
+                return self._end(self._limit, math.inf)
+            self.score = self._scored()
+            if not self.score <= DIVERGED:
+                return self._end(self._limit, math.inf)
+            if self.score <= CONVERGED:
+                return self._end(self._step, self.score)
+        if iterations > begun:
+            slope = math.log(self.score / before) / (iterations - begun)
+            self.standing = (self._limit, math.log(self.score) + slope * (self._limit - iterations))
+
+    def _end(self, iterations: int, score: float) -> None:
+        self.score, self._step = score, self._limit
+        self.standing = (iterations, math.log(max(score, 1e-300)))
+
+    def _scored(self) -> float:
+        return (self._distance() + self._gossip.estimate_error()) / self._start
+
+    def _distance(self) -> float:
+        return float((self._gossip.x - self._mean).square().sum())
+
+
+def tuned(
+    comm: Comm | None,
+    mixing: Mixing,
+    compressor: Compressor,
+    shapes: Sequence[Sequence[int]],
+    seed: int,
+    scheme: str = "choco",
+) -> float:
+    """The best of STEPSIZES; the same on all ranks, which share the work, and whatever their number.
+
+    Args:
+        comm: ranks that all call this, each with the same; None: this process alone.
+        mixing: of as many workers as the run has; how many ranks there are does not matter.
+        shapes: of the run's units.
+        seed: of the vectors and of the compressor's random numbers.
+        scheme: `choco` or `deep_squeeze`.
+
+    Raises:
+        UsageError: with none of them vectors come closer to their mean.
+    """
+    if mixing.workers == 1:
+        return 1.0  # in consensus with itself
+    rank, size = (0, 1) if comm is None else (comm.rank, comm.size)
+    shape = representative(compressor, shapes)
+    start = start_vectors(mixing.workers, element_count(shape), seed).float()
+    limit = ROUNDS[-1][0]
+    mine = {
+        place: _Candidate(
+            scheme, start, mixing, Channel(compressor, [shape], mixing.workers, seed), STEPSIZES[place], limit
+        )
+        for place in range(rank, len(STEPSIZES), size)
+    }
+    left = list(range(len(STEPSIZES)))
+    for iterations, count in ROUNDS:
+        standings = _advanced({place: mine[place] for place in left if place in mine}, iterations, comm)
+        left = sorted(left, key=lambda place: (standings[place], place))[:count]
+        if standings[left[0]][0] <= iterations:
+            break
+    if standings[left[0]][1] >= 0:
+        valid = f"a number: with compressor={compressor.name} none from {STEPSIZES[0]} to 1 leads to a consensus"
+        raise bad_value("algorithm.consensus_stepsize", "tune", valid)
+    return STEPSIZES[left[0]]
+
+
+def _advanced(mine: Mapping[int, _Candidate], iterations: int, comm: Comm | None) -> dict[int, tuple[int, float]]:
+    """Where all candidates of all ranks stand after iteration `iterations`, by place."""
+    with _kernels():
+        for candidate in mine.values():
+            candidate.advance(iterations)
+    here = {place: candidate.standing for place, candidate in mine.items()}
+    everywhere = [here] if comm is None else comm.allgather(here)
+    return {place: standing for part in everywhere for place, standing in part.items()}
+
+
+def _kernels() -> contextlib.AbstractContextManager[None]:
+    """The vectors are in main memory, also where a run's tensors are not, and its kernels could work on them only."""
+    try:
+        backend.chosen("sums", "cpu")
+    except InvalidParameter:
+        return backend.use("auto")
+    return contextlib.nullcontext()
+
+
+def representative(compressor: Compressor, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The shape of the vectors to search with, for a model that consists of `shapes`.
+
+    The unit that has the model's middle element, were units in the order of their sizes; smaller, where the compressor
+    promises as much for a smaller one, and never of more than 8000 elements or so.
+    """
+    ordered = sorted((tuple(shape) for shape in shapes if element_count(shape)), key=element_count)
+    if not ordered:
+        return (1,)
+    middle, before = sum(map(element_count, ordered)) / 2, 0
+    for shape in ordered:
+        before += element_count(shape)
+        if before >= middle:
+            break
+    wanted = _kept(compressor, shape)
+    for dimension in _DIMENSIONS:
+        smaller = _shrunk(shape, dimension, compressor.needs_matrix)
+        if _kept(compressor, smaller) <= 1.1 * wanted:
+            break
+    return smaller
+
+
+def _kept(compressor: Compressor, shape: Sequence[int]) -> float:
+    """How good the compressor is for `shape`: its delta, or that of Q / (1 + omega); 0 where nothing is promised."""
+    law = compressor.law(shape)
+    if law.delta is not None:
+        return law.delta
+    return 0.0 if law.omega is None else 1 / (1 + law.omega)
+
+
+def _shrunk(shape: tuple[int, ...], dimension: int, is_matrix: bool) -> tuple[int, ...]:
+    """About `dimension` elements where `shape` has more: a vector, or a matrix of about the same proportions."""
+    count = element_count(shape)
+    if not is_matrix or len(shape) < 2:
+        return (min(count, dimension),)
+    rows, columns = shape[0], count // shape[0]
+    if count > dimension:
+        rows = max(1, min(dimension, round(rows * math.sqrt(dimension / count))))
+        columns = max(1, dimension // rows)
+    return (rows, columns)

@@ -1,0 +1,108 @@
+"""Where a rank computes: the CPU, or one of its node's GPUs, which it may share with other ranks."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradsweep.run_directory import GPUS_VARIABLE, UsageError, bad_value
+from trainers.config.run_config import RunConfig
+from trainers.devices.stopwatch import Stopwatch
+from trainers.mpi import staging
+from trainers.options.networks import Emulated
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def gpu_of(config: RunConfig, rank: int, node_rank: int, visible: int) -> int:
+    """The number of the GPU that a rank works on.
+
+    An explicit list gives the GPU of each rank, as the `world` of ChocoSGD's launcher does (there, too, it may be
+    longer than there are ranks). Else the ranks of a node take its GPUs in turn; emulated hosts are one node.
+
+    Args:
+        rank: of all.
+        node_rank: among those on the same node.
+        visible: GPUs that torch sees on this node.
+
+    Raises:
+        UsageError: there is no GPU of that number.
+    """
+    if config.gpus:
+        number = config.gpus[rank]
+        if number >= visible:
+            raise bad_value("gpus", list(config.gpus), f"numbers below {visible}, the GPUs that torch sees here")
+        return number
+    per_node = visible if config.gpus_per_node is None else config.gpus_per_node
+    if per_node > visible:
+        raise bad_value("gpus_per_node", per_node, f"an integer from 1 to {visible}, the GPUs that torch sees here")
+    return (rank if isinstance(config.network, Emulated) else node_rank) % per_node
+
+
+def own_gpus(visible: int) -> list[int]:
+    """The GPUs that are the run's, of those that torch sees: all, but in a world of many runs
+    (trainers/packed/worker.py)."""
+    given = [int(number) for number in os.environ.get(GPUS_VARIABLE, "").split(",") if number]
+    return given or list(range(visible))
+
+
+def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
+    """This rank's device, made the current one; all ranks call it together. On the CPU it costs nothing.
+
+    Raises:
+        UsageError: the config asks for a GPU that is not there, or the ranks would train on different kinds of device.
+    """
+    if config.device == "cpu":
+        return torch.device("cpu")
+    available = torch.cuda.is_available()
+    if config.device == "auto":
+        from mpi4py import MPI
+
+        everywhere, somewhere = (comm.allreduce(available, operation) for operation in (MPI.LAND, MPI.LOR))
+        if everywhere != somewhere:
+            raise bad_value("device", "auto", "cpu or cuda where torch sees a GPU on some of the nodes only")
+    if not available:
+        if config.device == "cuda":
+            why = (
+                "was built without CUDA" if torch.version.cuda is None and torch.version.hip is None else "sees no GPU"
+            )
+            raise UsageError(f"device=cuda: this torch ({torch.__version__}) {why}; valid is cpu or auto")
+        return torch.device("cpu")
+    if config.kernels == "numba":
+        raise bad_value("kernels", "numba", "auto, triton or torch where training is on a GPU, or with device=cpu")
+    return _gpu(config, comm)
+
+
+def _gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
+    from mpi4py import MPI
+
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    own = own_gpus(torch.cuda.device_count())
+    device = torch.device("cuda", own[gpu_of(config, comm.rank, node.rank, len(own))])
+    node.Free()
+    torch.cuda.set_device(device)
+    staging.use(device, direct=staging.reads_gpus())
+    return device
+
+
+def stopwatch(device: torch.device) -> Stopwatch:
+    """One that knows how long the work on `device` takes, also where calls return before it is done."""
+    if device.type != "cuda":
+        return Stopwatch()
+    from trainers.devices.gpu_stopwatch import EventStopwatch
+
+    return EventStopwatch()
+
+
+def described(device: torch.device) -> dict[str, Any]:
+    """What result.json says about it."""
+    if device.type != "cuda":
+        return {"device": device.type}
+    return {
+        "device": "cuda",
+        "gpu": torch.cuda.get_device_name(device),
+        "messages": "sent from the GPU" if staging.direct() else "staged through main memory",
+    }

@@ -1,0 +1,94 @@
+"""Where the time of a step goes on a GPU, whose work is not done when the call that asks for it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+from trainers.devices.stopwatch import MEASURE, Stopwatch
+
+T = TypeVar("T")
+
+
+def _cuda_event() -> Any:
+    return torch.cuda.Event(enable_timing=True)
+
+
+class EventStopwatch(Stopwatch):
+    """Notes an event in the GPU's queue where a phase begins and ends; they are read when somebody asks for seconds.
+
+    What the host does meanwhile (MPI, data) counts, too, as the GPU comes to the end of a phase only after it. A phase
+    within a phase takes its time away from the outer one. Asking waits for the GPU, once a step.
+
+    Args:
+        event: makes one, with `record()`, `synchronize()` and `elapsed_time(later)` in milliseconds.
+    """
+
+    def __init__(self, event: Callable[[], Any] = _cuda_event) -> None:
+        self._make = event
+        self._spare: list[Any] = []
+        self._used: list[Any] = []  # in this step
+        self._open: list[tuple[str, Any]] = []
+        self._pieces: list[tuple[str, Any, Any]] = []
+        self._seconds: dict[str, float] = {}
+        self._begun = self._now()
+        super().__init__()
+
+    def _now(self) -> Any:
+        event = self._spare.pop() if self._spare else self._make()
+        self._used.append(event)
+        event.record()
+        return event
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase, of all that has ended in this step."""
+        if self._pieces:
+            self._pieces[-1][2].synchronize()
+        for phase, start, end in self._pieces:
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + start.elapsed_time(end) / 1e3
+        self._pieces.clear()
+        return self._seconds
+
+    @seconds.setter
+    def seconds(self, value: dict[str, float]) -> None:
+        self._seconds = value
+
+    def _begin(self) -> None:
+        """A new step: what was noted before is forgotten, and its events may be used again."""
+        self._pieces.clear()
+        self._seconds.clear()
+        self._spare, self._used = self._spare + self._used, []
+        self._begun = self._now()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = self._now()
+        if self._open:
+            self._pieces.append((*self._open[-1], start))
+        self._open.append((phase, start))
+        try:
+            yield
+        finally:
+            end = self._now()
+            self._pieces.append((*self._open.pop(), end))
+            if self._open:
+                self._open[-1] = (self._open[-1][0], end)
+
+    def steps(self, phase: str, items: Iterable[T]) -> Iterator[T]:
+        iterator = iter(items)
+        while True:
+            self._begin()
+            with self(phase):
+                item = next(iterator, None)
+            if item is None:
+                return
+            yield item
+
+    def step_seconds(self) -> float:
+        end = self._now()
+        end.synchronize()
+        return self._begun.elapsed_time(end) / 1e3 - self.seconds.get(MEASURE, 0.0)

@@ -1,0 +1,383 @@
+"""How payloads become the mean gradient on every worker.
+
+One step of an exchange: `begin`, then `submit` for each unit in the order in which backward
+completes them, then `finish`, after which every unit's gradient is the mean over the workers of what
+was submitted, decoded. `submit` adds what memory withheld and encodes straight into the outgoing
+message of a lane (trainers/lanes). With `overlap`, parts of a message leave while backward goes on;
+else they leave in `finish`. The numbers are the same to the bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from compressors import Compressor, Key
+from compressors.base import Cooperative
+from compressors.kernels import norms
+from compressors.memories.base import Memory
+from compressors.policy.policy import Selector
+from trainers.devices.stopwatch import MEASURE, Stopwatch
+from trainers.exchange.transport import Transport
+from trainers.gradients.flat import Unit
+from trainers.lanes.base import PART_BYTES, Lane, MessageLane, Parcel
+from trainers.lanes.courier import ThreadCourier
+from trainers.mpi import staging
+from trainers.mpi.message_sizes import aligned, allreduce_bytes
+from trainers.options import exchanges as options
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.lanes.server_link import Link
+    from trainers.topology import Mixing
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What one step put on the wire, for this worker.
+
+    `payload_bytes` is its message, everything included that the others need to decode it;
+    `sent_bytes` what it sent in all, by the collective's algorithm (see trainers/lanes).
+    `compression_error` is ||x - Q(x)|| / ||x|| over all units, None where it was not measured or all was dropped.
+    """
+
+    payload_bytes: float
+    sent_bytes: float
+    compression_error: float | None
+
+
+class Exchange:
+    """Takes every unit from gradient to mean gradient; `sums` and `gathers` say which lanes it has.
+
+    Args:
+        units: of the model, in the order of its parameters.
+        selector: which compressor is in force for which unit.
+        sums: payloads that the network can add are added by it (and cooperative methods do their rounds).
+        gathers: the others, or without `sums` all of them, go to every worker.
+        overlap: what has been submitted is sent while the rank goes on.
+        transport: what carries the messages; MPI where none is given. What workers agree on goes by MPI in any case.
+
+    Raises:
+        UsageError: `overlap` with an MPI library that cannot do that.
+    """
+
+    may_drop = False
+    """What was sent may not be taken, and stays in the memory then."""
+
+    may_lag = 0
+    """Steps that a worker may be behind the others."""
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        units: Sequence[Unit],
+        selector: Selector,
+        memory: Memory,
+        seed: int,
+        watch: Stopwatch,
+        *,
+        sums: bool,
+        gathers: bool,
+        overlap: bool = False,
+        transport: Transport | None = None,
+    ) -> None:
+        self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
+        self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
+        self.transport = Transport(comm, watch) if transport is None else transport
+        self.courier = self.transport.courier(overlap)
+        self._lanes: dict[Any, Lane] = {}
+        self._unposted: dict[Lane, int] = {}  # bytes that what was added since the last part may take
+        self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, where a compressor wants to know
+
+    @property
+    def takes_early(self) -> bool:
+        """Units are wanted as soon as backward has completed them: something is won by it, and nothing is missing."""
+        return isinstance(self.courier, ThreadCourier) and not self.memory.needs_norm
+
+    def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
+        """Replace every unit's gradient by the mean over the workers of its compressed form."""
+        self.begin(step, epoch=epoch, lr=lr, measure=measure)
+        for unit in reversed(self.units):
+            self.submit(unit)
+        return self.finish()
+
+    def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
+        """Start step `step` (from 1); with `measure`, the compression error is computed on the way."""
+        self._step, self._measure = step, measure
+        self._error = self._norm = 0.0
+        self._settled = False
+        self._unmoved: float | None = lr  # the step's rate, until movement has been noted
+        self._waiting: list[Parcel] = []
+        self._parcels: list[Parcel] = []
+        self._extra_bytes = self._extra_sent = 0.0
+        self.courier.is_early = False
+        with self.watch("encode"):
+            if self.selector.begin(step, epoch, lr):
+                self._reserve()
+            self.memory.begin(lr, self.comm.size, self._gradient_norm)
+        self._unposted.clear()
+        for lane in self._lanes.values():
+            lane.begin()
+
+    def _lane(self, compressor: Compressor) -> Lane:
+        if self.sums and isinstance(compressor, Cooperative):
+            key: Any = repr(compressor)
+        else:
+            key = compressor.sum_dtype if self.sums else None
+        if key is None and not self.gathers:
+            raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
+        if key not in self._lanes:
+            if key is None:
+                self._lanes[key] = self.transport.gathering(self.courier)
+            elif isinstance(compressor, Cooperative):
+                self._lanes[key] = self.transport.rounds(self.courier)
+            else:
+                self._lanes[key] = self.transport.summing(key, self.courier)
+            self._lanes[key].begin()
+        return self._lanes[key]
+
+    def _reserve(self) -> None:
+        """Room for the largest messages that the selected compressors can make."""
+        bounds: dict[Lane, int] = {}
+        for unit, compressor in zip(self.units, self.selector.selected, strict=True):
+            lane = self._lane(compressor)
+            if isinstance(lane, MessageLane):
+                bounds[lane] = bounds.get(lane, 0) + aligned(compressor.payload_bound(unit.gradient.shape))
+        for lane, bound in bounds.items():
+            assert isinstance(lane, MessageLane)
+            lane.reserve(bound)
+
+    def _note_movement(self) -> None:
+        """Once in a step that is taken: one that is left out after `begin` has moved nothing, as if not begun."""
+        if self._unmoved is None:
+            return
+        lr, self._unmoved = self._unmoved, None
+        for unit, compressor in zip(self.units, self.selector.selected, strict=True):
+            if not compressor.needs_movement:
+                continue
+            before = self._before.get(unit.index)
+            if before is None:
+                self._before[unit.index] = unit.values.clone()
+            else:
+                compressor.moved(unit.index, norms.squares(unit.values - before), lr)
+                before.copy_(unit.values)
+
+    def _gradient_norm(self) -> float:
+        """l2 norm of this worker's whole gradient."""
+        return math.sqrt(sum(norms.squares(unit.gradient) for unit in self.units))
+
+    def submit(self, unit: Unit) -> None:
+        """Encode the unit's gradient. Every worker submits in the same order."""
+        compressor = self.selector.selected[unit.index]
+        key = Key(self.seed, self.comm.rank, self._step, unit.index)
+        with self.watch("encode"):
+            self._note_movement()
+            exact = compressor.is_exact(unit.gradient.shape, key) and not self.may_drop
+            x = self.memory.compensate(unit.index, unit.gradient, exact)
+            parcel = Parcel(unit, compressor, key, x)
+            self._parcels.append(parcel)
+            if len(self._parcels) == len(self.units):
+                self.courier.is_early = False  # backward has come to its end: it has completed the last unit
+            if compressor.needs_agreement(key):
+                self._waiting.append(parcel)
+            else:
+                self._encode(parcel)
+
+    def _encode(self, parcel: Parcel) -> None:
+        lane = self._lane(parcel.compressor)
+        payload = lane.add(parcel)
+        if payload is None:
+            return
+        self._settle(parcel, payload)
+        self._unposted[lane] = self._unposted.get(lane, 0) + parcel.compressor.payload_bound(parcel.x.shape)
+        if self._unposted[lane] >= PART_BYTES:
+            self._unposted[lane] = 0
+            with self.watch("communicate"):
+                lane.post()
+
+    def _settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
+        """What a payload has carried is known: measure what it has not, and let memory keep that."""
+        self._settled = True
+        if self._measure:
+            with self.watch(MEASURE):
+                self._norm += float(parcel.x.double().square().sum())
+                rest = parcel.x.double()
+                parcel.compressor.decompress_add(payload, rest, parcel.key, -1.0)
+                self._error += float(rest.square().sum())
+        self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
+
+    def _agree(self) -> None:
+        """The workers agree on what some compressors must know alike before they encode."""
+        from mpi4py import MPI
+
+        with self.watch("encode"):
+            statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
+            largest = staging.on_host(torch.cat(statistics))
+        self.courier.count("agreement")
+        with self.watch("communicate"):
+            self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
+        self._extra_bytes += 4 * largest.numel()
+        self._extra_sent += allreduce_bytes(largest.numel(), 4, self.comm.size)
+        parts = largest.to(statistics[0].device).split([part.numel() for part in statistics])
+        with self.watch("encode"):
+            for parcel, part in zip(self._waiting, parts, strict=True):
+                parcel.compressor.agree(parcel.key, part)
+                self._encode(parcel)
+
+    def finish(self) -> Traffic:
+        """Complete the step: communicate, and decode the mean into every unit's gradient."""
+        if self._waiting:
+            self._agree()
+        lanes = [lane for lane in self._lanes.values() if lane.parcels]
+        with self.watch("communicate"):
+            for lane in lanes:
+                lane.post()
+        for lane in lanes:
+            for parcel, payload in lane.communicate():
+                with self.watch("encode"):
+                    self._settle(parcel, payload)
+        for lane in lanes:
+            lane.decode()
+        with self.watch("decode"):
+            for parcel in self._parcels:
+                parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.comm.size)
+                self.memory.finish(parcel.unit.index, parcel.unit.gradient)
+                self.selector.observe(parcel.unit.index, parcel.unit.gradient)
+        return Traffic(
+            sum(lane.payload_bytes for lane in lanes) + self._extra_bytes,
+            sum(lane.sent_bytes for lane in lanes) + self._extra_sent,
+            self._relative_error(),
+        )
+
+    def calls(self, steps: int) -> dict[str, dict[str, float]]:
+        """What result.json says of the calls of `steps` steps, all since the beginning: how many a step, by kind
+        (`Courier.calls`), and where messages can leave early, how many do. Nothing where no step was taken."""
+        if not steps:
+            return {}
+        found = {"collectives_per_step": self.courier.calls}
+        if isinstance(self.courier, ThreadCourier):
+            found["early_collectives_per_step"] = self.courier.early
+        return {
+            name: {kind: count / steps for kind, count in sorted(calls.items()) if count}
+            for name, calls in found.items()
+        }
+
+    def _relative_error(self) -> float | None:
+        """||x - Q(x)|| / ||x|| of the step, where it was measured."""
+        if not (self._measure and self._settled):
+            return None
+        return (self._error / self._norm) ** 0.5 if self._norm else 0.0
+
+    def close(self) -> None:
+        """After the last step: threads, and what connects the workers beside MPI, are taken down. All call it."""
+        self.courier.close()
+        self.transport.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of all that this worker remembers from step to step; call it between two steps.
+
+        Another exchange that is given it goes on as this one would: the same payloads to the bit, the same means.
+        Parameters, the optimizer's state and the number of the step are not part of it.
+        """
+        return {
+            "memory": repr(self.memory),
+            "kept": self.memory.state_dict(),
+            "selector": self.selector.state_dict(),
+            "before": {str(unit): values.clone() for unit, values in self._before.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave for the same units, policy, compressor and memory.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        keys = ("memory", "kept", "selector", "before")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of an exchange has the keys {', '.join(keys)}, but was given {given}")
+        if state["memory"] != repr(self.memory):
+            raise ValueError(f"the state is that of {state['memory']}, but the memory is {self.memory!r}")
+        self.selector.check_state(state["selector"])
+        dataclasses.replace(self.memory).load_state_dict(state["kept"])
+        before = self._checked(state["before"])
+        self.memory.load_state_dict(state["kept"])
+        self.selector.load_state_dict(state["selector"])
+        self._before = before
+
+    def _checked(self, before: Any) -> dict[int, torch.Tensor]:
+        """A copy of the parameters in a state, by unit."""
+        shapes = {str(unit.index): unit.values.shape for unit in self.units}
+        if not isinstance(before, Mapping) or not all(
+            unit in shapes and isinstance(values, torch.Tensor) and values.shape == shapes[unit]
+            for unit, values in before.items()
+        ):
+            raise ValueError("before in the state of an exchange holds something else than parameters of the units")
+        return {int(unit): values.clone() for unit, values in before.items()}
+
+
+class Parts(NamedTuple):
+    """What an exchange is made of, in the order of `Exchange`'s arguments."""
+
+    comm: MPI.Comm
+    units: Sequence[Unit]
+    selector: Selector
+    memory: Memory
+    seed: int
+    watch: Stopwatch
+
+
+def build(
+    config: options.Exchange,
+    comm: MPI.Comm,
+    units: Sequence[Unit],
+    selector: Selector,
+    memory: Memory,
+    seed: int,
+    watch: Stopwatch,
+    *,
+    link: Link | None = None,
+    mixing: Mixing | None = None,
+) -> Exchange:
+    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
+
+    Raises:
+        UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
+    `link` leads to the server where that is a rank of its own; `mixing` says who is whose neighbour, for gossip.
+    """
+    parts = Parts(comm, units, selector, memory, seed, watch)
+    if isinstance(config, options.Gossip):
+        from trainers.exchange.gossip import Gossip
+
+        assert mixing is not None
+        return Gossip(config, parts, mixing)
+    if isinstance(config, options.Hierarchical):
+        from trainers.exchange.hierarchical import hierarchical
+
+        return hierarchical(config, parts)
+    if isinstance(config, options.Sharded):
+        from trainers.exchange.unit_owners import sharded
+
+        return sharded(config, parts)
+    if isinstance(config, options.ParameterServer) and link is not None:
+        from trainers.exchange.dedicated_server import dedicated
+
+        return dedicated(config, parts, link)
+    if isinstance(config, options.ParameterServer):
+        from trainers.exchange.unit_owners import parameter_server
+
+        return parameter_server(config, parts)
+    assert isinstance(config, options.Overlapping)
+    sums = isinstance(config, (options.Allreduce, options.Mixed))
+    gathers = isinstance(config, (options.Allgather, options.Mixed))
+    transport = None
+    if config.transport == "torch":
+        from trainers.exchange.torch_transport import TorchTransport
+
+        transport = TorchTransport(comm, watch, units[0].gradient.device)
+    return Exchange(*parts, sums=sums, gathers=gathers, overlap=config.overlap, transport=transport)

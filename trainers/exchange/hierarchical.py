@@ -1,0 +1,134 @@
+"""The exchange that is dense inside a node and compressed between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from trainers.exchange.base import Exchange, Parts, Traffic
+from trainers.gradients.flat import Unit
+from trainers.mpi import message_sizes, staging
+from trainers.mpi.message_sizes import countable
+from trainers.options import exchanges as options
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+LEADER = 0
+
+
+class Hierarchical(Exchange):
+    """A node's gradients are summed in fp32 by its first worker, the leader; leaders exchange; the node gets the mean.
+
+    A leader's gradient is M / W times the sum over its node, for M nodes and W workers: the plain mean over the
+    leaders is then that over all workers, also where nodes have different numbers of them.
+
+    Memories and the state of compressors are the leaders', among whom a worker's number (`Key.worker`) is that of
+    its node. What the network can add is summed between leaders, the rest gathered, as with `mixed`.
+
+    `payload_bytes` is the leader's message, for all workers of its node. `sent_bytes` is all that a worker sends:
+    in a node every worker but the leader sends its gradient once, and the leader the mean to each of them (and 16
+    bytes about the message). That is the sum over the node; MPI may have the workers pass it on along a tree.
+
+    Args:
+        node: the workers of this node.
+        leaders: the first worker of every node; None on all others.
+    """
+
+    def __init__(self, parts: Parts, node: MPI.Comm, leaders: MPI.Comm | None) -> None:
+        from mpi4py import MPI
+
+        self.node, self.world = node, parts.comm
+        super().__init__(*parts._replace(comm=leaders or MPI.COMM_SELF), sums=True, gathers=True)
+        counted = np.array([leaders is not None], dtype=np.int64)
+        self.world.Allreduce(MPI.IN_PLACE, counted)
+        self.nodes = int(counted[0])
+        self.selector.workers = self.nodes
+        self.runs = contiguous(self.units)
+
+    def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
+        self._beginning = step, epoch, lr, measure
+        self._submitted: list[Unit] = []
+
+    def submit(self, unit: Unit) -> None:
+        self._submitted.append(unit)  # leaders need the sum of the whole node before they can encode
+
+    def finish(self) -> Traffic:
+        from mpi4py import MPI
+
+        with self.watch("communicate"):
+            inside = self._reduce()
+        figures = np.zeros(2)
+        sent = 0.0
+        if self.node.rank == LEADER:
+            step, epoch, lr, measure = self._beginning
+            super().begin(step, epoch=epoch, lr=lr, measure=measure)
+            for unit in self._submitted:
+                super().submit(unit)
+            traffic = super().finish()
+            error = np.nan if traffic.compression_error is None else traffic.compression_error
+            figures[:] = traffic.payload_bytes, error
+            sent = traffic.sent_bytes
+        with self.watch("communicate"):
+            self.courier.count("reduce", len(self.runs))
+            self.courier.count("bcast", len(self.runs) + 1)
+            for run in self.runs:
+                host = staging.on_host(run)
+                self.node.Bcast([host.numpy(), MPI.FLOAT], LEADER)
+                run.copy_(host)
+            self.node.Bcast(figures, LEADER)
+        if self.node.rank == LEADER:
+            sent += (self.node.size - 1) * (inside + figures.nbytes)
+        else:
+            sent += inside
+        return Traffic(float(figures[0]), sent, None if np.isnan(figures[1]) else float(figures[1]))
+
+    def _reduce(self) -> int:
+        """Sum the node's gradients in its leader; returns the bytes of one gradient."""
+        from mpi4py import MPI
+
+        inside = 0
+        for run in self.runs:
+            countable(run.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of a node")
+            host = staging.on_host(run)
+            if self.node.rank == LEADER:
+                self.node.Reduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT], MPI.SUM, LEADER)
+                run.copy_(host).mul_(self.nodes / self.world.size)
+            else:
+                self.node.Reduce([host.numpy(), MPI.FLOAT], None, MPI.SUM, LEADER)
+            inside += run.nbytes
+        return inside
+
+
+def contiguous(units: Sequence[Unit]) -> list[torch.Tensor]:
+    """The gradients of neighbouring units as flat runs of memory, as long as they can be: a collective for each."""
+    runs: list[torch.Tensor] = []
+    for unit in units:
+        gradient = unit.gradient.view(-1)
+        if runs and _follows(gradient, runs[-1]):
+            last = runs.pop()
+            gradient = last.as_strided((last.numel() + gradient.numel(),), (1,))
+        if gradient.numel():
+            runs.append(gradient)
+    return runs
+
+
+def _follows(gradient: torch.Tensor, run: torch.Tensor) -> bool:
+    is_next = gradient.storage_offset() == run.storage_offset() + run.numel()
+    return is_next and gradient.untyped_storage().data_ptr() == run.untyped_storage().data_ptr()
+
+
+def hierarchical(config: options.Hierarchical, parts: Parts) -> Hierarchical:
+    """Nodes are those of the network, or as many neighbouring ranks as the option says."""
+    from mpi4py import MPI
+
+    comm: Any = parts.comm
+    if config.workers_per_node is None:
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    else:
+        node = comm.Split(comm.rank // config.workers_per_node, comm.rank)
+    leaders = comm.Split(0 if node.rank == LEADER else MPI.UNDEFINED, comm.rank)
+    return Hierarchical(parts, node, leaders if node.rank == LEADER else None)

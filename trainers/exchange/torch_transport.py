@@ -1,0 +1,308 @@
+"""torch.distributed as transport: NCCL where workers train on GPUs, gloo where they train on CPUs.
+
+MPI starts the workers and carries what they agree on, checkpoints and records; here go the messages of lanes. The same
+lanes, parts and courier are used as with MPI, with other collectives: gathered messages are the same to the bit, sums
+are up to the order in which they are added. With NCCL messages lie on the GPU. Imported only where it is asked for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from gradsweep.run_directory import UsageError
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.transport import Transport
+from trainers.lanes.base import Parcel, Part
+from trainers.lanes.courier import Courier, ThreadCourier, Work
+from trainers.lanes.gathering import Gathered, GatherLane
+from trainers.lanes.rounds import RoundsLane
+from trainers.lanes.summing import SumLane
+from trainers.mpi.message_sizes import ring_bytes
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+PATIENCE = datetime.timedelta(minutes=30)
+"""After so long a collective gives up. Ranks that fail end the others by MPI, long before."""
+
+SIZE_BYTES = 8
+"""Of the message before a swapped payload that says how long it is."""
+
+
+class Group:
+    """The workers of a communicator, connected by torch.distributed, whose default process group they become.
+
+    Rank 0 opens a store on a free port of its host, which MPI tells the others: nothing is read from the environment,
+    and nothing is put there. Where the process group is there already, with the same workers, it is used.
+
+    Args:
+        device: of this worker; a GPU of its own, or the CPU.
+
+    Raises:
+        UsageError: this torch has no backend for the device, workers share a GPU, or they cannot connect.
+    """
+
+    def __init__(self, comm: MPI.Comm, device: torch.device) -> None:
+        self.comm, self.device, self.backend = comm, device, "gloo" if device.type == "cpu" else "nccl"
+        self.rank, self.size = comm.rank, comm.size
+        check_available(self.backend)
+        if device.type != "cpu":
+            _check_gpus(comm.allgather((socket.gethostname(), _name_of(device))))
+        if not dist.is_initialized():
+            self._connect()
+
+    def _connect(self) -> None:
+        from mpi4py import MPI
+
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        host = "127.0.0.1" if node.size == self.size else socket.gethostname()
+        node.Free()
+        store: dist.TCPStore | None = None
+        opened: tuple[str, int] | str = ""
+        try:
+            if self.rank == 0:
+                store = dist.TCPStore(host, 0, self.size, True, timeout=PATIENCE, wait_for_workers=False)
+                opened = host, store.port
+        except (RuntimeError, OSError) as error:
+            opened = _line(error)
+        opened = self.comm.bcast(opened)
+        if isinstance(opened, str):
+            raise UsageError(f"exchange.transport=torch: rank 0 cannot open a port: {opened}; valid is mpi")
+        try:
+            if store is None:
+                host, port = opened
+                store = dist.TCPStore(host, port, self.size, False, timeout=PATIENCE, wait_for_workers=False)
+            gpu = None if self.device.type == "cpu" else self.device
+            dist.init_process_group(
+                self.backend, store=store, rank=self.rank, world_size=self.size, timeout=PATIENCE, device_id=gpu
+            )
+            self.try_sum(torch.float32)  # NCCL's and gloo's first errors come with the first collective
+        except (RuntimeError, ValueError, OSError) as error:
+            raise UsageError(
+                f"exchange.transport=torch: {self.backend} cannot connect the workers: {_line(error)}; valid is mpi"
+            ) from error
+
+    def try_sum(self, dtype: torch.dtype) -> None:
+        """Add a number of every worker; all call it. RuntimeError where the backend cannot add that type."""
+        one = torch.ones(1, dtype=dtype, device=self.device)
+        dist.all_reduce(one)
+        one.cpu()  # an error of NCCL's is raised here, and not in some later call
+
+    def room(self, size: int) -> torch.Tensor:
+        """Memory for `size` bytes that the backend reads and writes."""
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def close(self) -> None:
+        """Disconnect; all call it."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.comm.Barrier()  # the store, which is rank 0's, outlives what others may ask of it
+
+
+def check_available(backend: str) -> None:
+    """Raise UsageError where this torch lacks torch.distributed or the backend."""
+    has = dist.is_available() and {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available}[backend]()
+    if not has:
+        raise UsageError(f"exchange.transport=torch: this torch ({torch.__version__}) has no {backend}; valid is mpi")
+
+
+def _name_of(device: torch.device) -> str:
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", device))
+
+
+def _check_gpus(places: Sequence[tuple[str, str]]) -> None:
+    """Refuse GPUs that several ranks work on. `places`: host and GPU of every rank."""
+    for rank, place in enumerate(places):
+        if (first := places.index(place)) < rank:
+            raise UsageError(
+                f"exchange.transport=torch: ranks {first} and {rank} share a GPU of {place[0]}, which NCCL does not "
+                f"take; valid is a GPU for each rank, or exchange.transport=mpi"
+            )
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class GroupCourier(ThreadCourier):
+    """Carries out collectives on a thread; those of a GPU in a queue (stream) of their own beside backward.
+
+    No other thread has collectives under way meanwhile: all workers start them in the same order, as NCCL wants.
+    """
+
+    def __init__(self, group: Group, watch: Stopwatch) -> None:
+        self._stream = None if group.device.type == "cpu" else torch.cuda.Stream(group.device)
+        super().__init__(group, watch)
+
+    def _own(self, comm: Any) -> Any:
+        return comm
+
+    def _free(self) -> None:
+        """The group is the rank's."""
+
+    def post(self, work: Work) -> None:
+        super().post(work if self._stream is None else self._beside(work, self._stream))
+
+    def _beside(self, work: Work, stream: torch.cuda.Stream) -> Work:
+        written = torch.cuda.Event()
+        written.record()  # by then the kernels that write the message have come to their end
+
+        def beside(group: Group) -> None:
+            with torch.cuda.stream(stream):
+                stream.wait_event(written)
+                work(group)
+
+        return beside
+
+    def complete(self) -> None:
+        super().complete()
+        if self._stream is not None:
+            with self.watch("communicate"):
+                torch.cuda.current_stream(self.comm.device).wait_stream(self._stream)
+
+
+class GroupSumLane(SumLane):
+    """The backend adds the payloads, in one collective a part: gloo in a ring; of NCCL a ring is assumed."""
+
+    def __init__(self, group: Group, watch: Stopwatch, dtype: str, courier: Courier) -> None:
+        self.group = group
+        super().__init__(group.comm, watch, dtype, courier)
+
+    def room(self, size: int) -> torch.Tensor:
+        return self.group.room(size)
+
+    def segments(self, part: Part) -> list[torch.Tensor]:
+        return [self.message[part.start : part.end]]
+
+    def add_up(self, comm: Group, segments: Sequence[torch.Tensor]) -> None:
+        for segment in segments:
+            if segment.numel():
+                dist.all_reduce(segment.view(self.dtype))
+
+    def bytes_of(self, count: int, itemsize: int) -> float:
+        return ring_bytes(count, itemsize, self.comm.size)
+
+
+class GroupGathered(Gathered):
+    """Messages of one length go through an allgather; of several lengths, through a broadcast from each worker.
+
+    So nothing is padded, and as many bytes are sent as with MPI.
+    """
+
+    def gather_sizes(self, comm: Group) -> None:
+        own = torch.from_numpy(self.own.view(np.int32)).to(comm.device)
+        everyone = torch.empty(self.sizes.size, dtype=torch.int32, device=comm.device)
+        _all_gather(everyone, own)
+        self.sizes = everyone.cpu().numpy().view(np.uint32).reshape(self.sizes.shape)
+
+    def move(self, comm: Group, message: torch.Tensor) -> None:
+        if self.fixed:
+            _all_gather(self.received[: self.starts[-1]], message)
+            return
+        self.message(comm.rank).copy_(message)
+        theirs = [(worker, self.message(worker)) for worker in range(comm.size)]
+        under_way = [dist.broadcast(one, worker, async_op=True) for worker, one in theirs if one.numel()]
+        for work in under_way:
+            work.wait()
+
+
+class GroupGatherLane(GatherLane):
+    """Every worker gets every message, by the backend."""
+
+    gathered = GroupGathered
+
+    def __init__(self, group: Group, watch: Stopwatch, courier: Courier) -> None:
+        self.group = group
+        super().__init__(group.comm, watch, courier)
+
+    def room(self, size: int) -> torch.Tensor:
+        return self.group.room(size)
+
+
+class GroupRoundsLane(RoundsLane):
+    """Sums and swaps by the backend. The length of a swapped payload travels before it, and is counted."""
+
+    def __init__(self, group: Group, watch: Stopwatch, courier: Courier) -> None:
+        self.group = group
+        super().__init__(group.comm, watch, courier)
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        self.courier.complete()  # only one thread starts collectives at a time
+        yield from super().communicate()
+
+    def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.numel():
+            dist.all_reduce(tensor)
+        self.payload_bytes += 4 * tensor.numel()
+        self.sent_bytes += ring_bytes(tensor.numel(), 4, self.comm.size)
+        return tensor
+
+    def _swap(self, partner: int | None, payload: torch.Tensor) -> torch.Tensor:
+        if partner is None:
+            return payload[:0]
+        device = self.group.device
+        own = torch.tensor([payload.numel()], dtype=torch.int64, device=device)
+        theirs = torch.empty_like(own)
+        _exchange(partner, own, theirs)
+        received = self.group.room(int(theirs))
+        _exchange(partner, payload.to(device).contiguous(), received)
+        self.payload_bytes += payload.numel() + SIZE_BYTES
+        self.sent_bytes += payload.numel() + SIZE_BYTES
+        return received
+
+
+def _exchange(partner: int, sent: torch.Tensor, received: torch.Tensor) -> None:
+    operations: list[tuple[Callable[..., Any], torch.Tensor]] = [(dist.isend, sent), (dist.irecv, received)]
+    wanted = [dist.P2POp(operation, one, partner) for operation, one in operations if one.numel()]
+    if wanted:
+        for work in dist.batch_isend_irecv(wanted):
+            work.wait()
+
+
+def _all_gather(received: torch.Tensor, sent: torch.Tensor) -> None:
+    """All workers' `sent`, of one length, behind each other into `received`."""
+    if sent.numel():
+        newer = getattr(dist, "all_gather_single", None)  # its name since torch 2.13
+        (newer or dist.all_gather_into_tensor)(received, sent)
+
+
+class TorchTransport(Transport):
+    """NCCL or gloo, after the device that the workers train on.
+
+    Raises:
+        UsageError: the workers cannot be connected by it.
+    """
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, device: torch.device) -> None:
+        super().__init__(comm, watch)
+        self.group = Group(comm, device)
+        messages = {} if device.type == "cpu" else {"messages": "sent from the GPU"}
+        self.described = {"transport": self.group.backend, **messages}
+
+    def courier(self, overlap: bool) -> Courier:
+        return GroupCourier(self.group, self.watch) if overlap else Courier(self.group, self.watch)
+
+    def summing(self, dtype: str, courier: Courier) -> SumLane:
+        try:
+            self.group.try_sum(getattr(torch, dtype))
+        except (RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"exchange.transport=torch: {self.group.backend} cannot add {dtype}: {_line(error)}; valid is mpi"
+            ) from error
+        return GroupSumLane(self.group, self.watch, dtype, courier)
+
+    def gathering(self, courier: Courier) -> GatherLane:
+        return GroupGatherLane(self.group, self.watch, courier)
+
+    def rounds(self, courier: Courier) -> RoundsLane:
+        return GroupRoundsLane(self.group, self.watch, courier)
+
+    def close(self) -> None:
+        self.group.close()

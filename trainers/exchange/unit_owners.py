@@ -1,0 +1,82 @@
+"""The exchanges whose units have owners: `sharded` and `parameter_server`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from compressors import Compressor
+from compressors.base import Cooperative
+from compressors.memories.base import Memory
+from compressors.memories.base import build as build_memory
+from trainers.exchange.base import Exchange, Parts
+from trainers.lanes.base import Lane
+from trainers.lanes.second import Second
+from trainers.lanes.serving import FURTHEST_BEHIND, ServerLane
+from trainers.lanes.sharding import ShardLane, shared_out
+from trainers.lanes.two_phase import TwoPhaseLane
+from trainers.options import exchanges as options
+
+
+class TwoPhase(Exchange):
+    """Every unit's payloads go to one worker, which compresses their mean again for all.
+
+    The compression error that is measured is that of the first phase, and so is what the policy sees of movement.
+    """
+
+    def __init__(self, parts: Parts, second: Second, lane: TwoPhaseLane) -> None:
+        super().__init__(*parts, sums=False, gathers=True)
+        self.may_drop = isinstance(lane, ServerLane) and lane.backup > 0
+        self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
+        self.second = second
+        self._lanes[None] = lane
+        lane.courier = self.courier  # which counts the lane's calls
+
+    def _lane(self, compressor: Compressor) -> Lane:
+        if isinstance(compressor, Cooperative):
+            raise ValueError(f"{compressor.name}: its mean takes rounds of its own, which no owner of a unit can do")
+        return self._lanes[None]
+
+    def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
+        self.second.begin(lr)
+        super().begin(step, epoch=epoch, lr=lr, measure=measure)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As of any exchange, and what this worker keeps of the means that it forms."""
+        return {**super().state_dict(), "second": self.second.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave for the same units, options and number of workers, on the same worker.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        if not isinstance(state, Mapping) or "second" not in state:
+            raise ValueError("the state is not that of an exchange with two phases: it has no key second")
+        self.second.check_state(state["second"])
+        super().load_state_dict({key: value for key, value in state.items() if key != "second"})
+        self.second.load_state_dict(state["second"])
+
+
+def second_memory(name: str, first: Memory) -> Memory:
+    """The memory of the second phase by its option; `auto` is one wherever the workers have one."""
+    if name == "auto":
+        name = first.name if first.name in ("none", "scaled_residual") else "residual"
+    return build_memory(name)
+
+
+def sharded(config: options.Sharded, parts: Parts) -> TwoPhase:
+    """Each worker owns a shard of the units."""
+    comm, units, selector, memory, _, watch = parts
+    kept = second_memory(config.second_memory, memory)
+    second = Second(len(units), again=config.second == "same", memory=kept)
+    owners = shared_out([unit.gradient.numel() for unit in units], comm.size)
+    return TwoPhase(parts, second, ShardLane(comm, watch, selector, second, owners))
+
+
+def parameter_server(config: options.ParameterServer, parts: Parts) -> TwoPhase:
+    """Rank 0 owns all units."""
+    comm, units, selector, memory, _, watch = parts
+    kept = second_memory(config.second_memory, memory)
+    second = Second(len(units), again=config.answer == "compressed", memory=kept)
+    return TwoPhase(parts, second, ServerLane(comm, watch, selector, second, backup=config.backup))

@@ -1,1 +1,0 @@
-"""Exchanges that are more than a choice of collectives; built by trainers/exchange.py."""

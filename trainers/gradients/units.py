@@ -1,0 +1,33 @@
+"""Into which units the gradient of a run is cut."""
+
+from __future__ import annotations
+
+from compressors.memories.base import NoMemory
+from trainers.config.run_config import RunConfig
+from trainers.gradients.flat import Flat, Unit
+from trainers.lanes.base import PART_BYTES
+from trainers.options import exchanges as options
+
+
+def cut(config: RunConfig, flat: Flat) -> list[Unit]:
+    """The units of `exchange.granularity`, in the order of the parameters.
+
+    Where layers make no difference to the numbers, neighbouring ones are one unit, up to what leaves as one part
+    (`PART_BYTES`): every unit has its price, and the runs that the others are compared with should not pay it.
+    With `sharded`, the one vector of `model` is cut into a shard for each worker.
+    """
+    exchange = config.exchange
+    shards = config.workers if isinstance(exchange, options.Sharded) else 1
+    if exchange.granularity == "layer" and shards == 1 and _indifferent(config):
+        return flat.units("bucket", PART_BYTES / 2**20)
+    return flat.units(exchange.granularity, exchange.bucket_mib, shards)
+
+
+def _indifferent(config: RunConfig) -> bool:
+    """Nothing looks at single tensors, and payloads of tensors that are joined are the payloads, joined."""
+    possible = config.policy.possible(config.compressor)
+    return (
+        isinstance(config.memory, NoMemory)
+        and not config.policy.looks_at_tensors
+        and all(compressor.joins for compressor in possible)
+    )

@@ -1,0 +1,146 @@
+"""The lane of payloads that go to the neighbours only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from compressors import CorruptPayload
+from compressors.message import Message
+from trainers.devices.stopwatch import Stopwatch
+from trainers.lanes.base import MessageLane, Parcel
+from trainers.lanes.courier import Courier
+from trainers.lanes.gathering import payload_sizes
+from trainers.mpi import message_sizes, staging
+from trainers.mpi.message_sizes import ALIGNMENT, aligned, countable
+from trainers.topology import Mixing
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+TAG = 1
+
+
+class Letter(NamedTuple):
+    """A message that is here: how much its sender counts, and where in it the payload of each unit is, by unit."""
+
+    weight: float
+    message: Message
+    places: dict[int, tuple[int, int]]
+    """Where the payload begins, and how long it is, in bytes."""
+
+
+class NeighbourLane(MessageLane):
+    """A worker's message goes to each of its neighbours, by point-to-point messages that all are on their way at once.
+
+    It begins with `remarks`, a few float64 numbers, and, where the size of a payload depends on the data, with the
+    sizes (uint32 a unit); both count as part of the message. It leaves as a whole. A step: `at`, `begin`, `add`,
+    `leave`, `communicate`; from then on `others` are the letters of the neighbours, by their numbers. `own` is this
+    worker's, as far as it is written.
+    """
+
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, mixing: Mixing, courier: Courier | None = None) -> None:
+        super().__init__(comm, watch, courier)
+        self.mixing = mixing
+        self.remarks = torch.zeros(0, dtype=torch.float64)
+        self._rooms: list[torch.Tensor] = []
+        self._bound = self._head = self._table = 0
+        self._lengths: list[int] = []
+        self.own = Letter(1.0, Message(self.message), {})
+        self.others: list[Letter] = []
+        self._sources: dict[int, float] = {}
+        self._targets: list[int] = []
+        self._on_way = False
+
+    def at(self, step: int, units: int) -> None:
+        """The next message is that of `step`, and has at most so many units."""
+        rank = self.comm.rank
+        self._sources, self._targets = self.mixing.sources(rank, step), self.mixing.targets(rank, step)
+        self._head = self.remarks.nbytes + 4 * units
+
+    def begin(self) -> None:
+        super().begin()
+        self.used = self._head
+        self.own = Letter(1.0, Message(self.message), {})
+
+    def reserve(self, size: int) -> None:
+        self._bound = size + self._head
+        super().reserve(self._bound)
+
+    def leave(self) -> None:
+        """The message leaves for the neighbours, and theirs may come."""
+        fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
+        table = b"" if fixed else payload_sizes(self.sizes).tobytes()
+        head = self.remarks.numpy().tobytes() + table
+        start = self._head - len(head)
+        if head:
+            self.message[start : self._head] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+        self._table = len(table)
+        message = self.message[start : self.used]
+        countable(message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+        self._rooms += [self.room(0) for _ in range(len(self._sources) - len(self._rooms))]
+        for place in range(len(self._sources)):
+            if self._rooms[place].numel() < self._bound:
+                self._rooms[place] = self.room(self._bound)
+        self.payload_bytes = float(message.numel())
+        self.sent_bytes = float(len(self._targets) * message.numel())
+        self._on_way = True
+        self.courier.post(lambda comm: self._swap(comm, message))
+        self.courier.count("neighbours")
+
+    def _swap(self, comm: Any, message: torch.Tensor) -> None:
+        from mpi4py import MPI
+
+        incoming = [
+            comm.Irecv([staging.buffer(room), room.numel() // ALIGNMENT, MPI.INT32_T], source, TAG)
+            for source, room in zip(self._sources, self._rooms, strict=False)
+        ]
+        words = message.numel() // ALIGNMENT
+        outgoing = [comm.Isend([staging.buffer(message), words, MPI.INT32_T], other, TAG) for other in self._targets]
+        states = [MPI.Status() for _ in incoming]
+        MPI.Request.Waitall(incoming, states)
+        MPI.Request.Waitall(outgoing)
+        self._lengths = [ALIGNMENT * state.Get_count(MPI.INT32_T) for state in states]
+
+    def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
+        """All messages have come; nothing where none is on its way."""
+        if self._on_way:
+            self.courier.complete()
+            self._on_way = False
+            arrived = zip(self._sources.items(), self._rooms, self._lengths, strict=False)
+            self.others = [self._opened(*source, room[:length]) for source, room, length in arrived]
+        yield from ()
+
+    def _opened(self, sender: int, weight: float, message: torch.Tensor) -> Letter:
+        """The message of a neighbour, and how much that counts.
+
+        Raises:
+            CorruptPayload: it is shorter than what it says is in it.
+        """
+        start, lengths = self.remarks.nbytes + self._table, self.sizes
+        if self._table and start <= message.numel():
+            table = message[self.remarks.nbytes : start].cpu().numpy().tobytes()
+            lengths = np.frombuffer(table, dtype=np.uint32).tolist()
+        *starts, end = accumulate(map(aligned, lengths), initial=start)
+        if end != message.numel():
+            raise CorruptPayload(f"worker {sender}'s message has {message.numel()} bytes, and should have {end}")
+        units = (parcel.unit.index for parcel in self.parcels)
+        return Letter(weight, Message(message), dict(zip(units, zip(starts, lengths, strict=True), strict=True)))
+
+    def add(self, parcel: Parcel) -> torch.Tensor:
+        start = self.used
+        payload = super().add(parcel)
+        self.own.places[parcel.unit.index] = start, payload.numel()
+        return payload
+
+    def decode(self) -> None:
+        """Nothing: what becomes of the payloads is the algorithm's business."""
+
+    def remarks_of_others(self) -> list[tuple[float, torch.Tensor]]:
+        """The neighbours' remarks, each with its weight."""
+        heads = [one.message.tensor[: self.remarks.nbytes].cpu().clone().view(torch.float64) for one in self.others]
+        return [(one.weight, head) for one, head in zip(self.others, heads, strict=True)]

@@ -1,0 +1,387 @@
+"""The links between the hosts of a run, measured by MPI before its first step, and held against what they should be.
+
+What ranks get is measured: payload, by the MPI and beside the processes that training has (docs/networks.md).
+Loads no torch: whoever has a communicator can measure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradsweep import units
+from gradsweep.run_directory import FORMAT, STEERING_VARIABLE
+from trainers.config.run_config import name_of
+from trainers.options.networks import Emulated
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+TOLERANCE = 0.10
+"""Relative: what is farther from what it should be is marked."""
+
+PAYLOAD = 1448 / 1514
+"""Share of TCP's payload in a full Ethernet frame as Linux's tbf counts it: headers of Ethernet, IP and TCP are not."""
+
+ALL_BUSY, ONE_BUSY = 0.8, 0.9
+"""Share of the time of all cores together, or of the busiest, from which on the CPUs can be what others wait for."""
+
+TRIES = 3
+"""At the most: something else on the machine may have been in the way for a moment."""
+
+CORRECTIONS = 3
+"""Of the latency, at the most, before it is measured."""
+NEAR = 0.02
+"""Relative: what is as near to what it should be is not corrected."""
+PATIENCE_S = 10.0
+
+PING_BYTES = 8
+PINGS_S, FEWEST_PINGS, MOST_PINGS = 0.3, 5, 300
+
+STREAM_S = 0.3
+"""That a stream takes, and eight times the latency; in about CHUNKS chunks of SMALLEST to LARGEST bytes."""
+CHUNKS, SMALLEST, LARGEST = 64, 1 << 10, 1 << 20
+IN_FLIGHT = 64
+"""Chunks that are under way at once, at the most."""
+
+_GROWTH, _LARGEST_TRY, _LONG_ENOUGH_S = 4, 4 << 20, 0.05
+_TAG = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """What was measured; bandwidths in bit/s of payload.
+
+    Attributes:
+        latency_s: one way of a message of 8 bytes between the first two hosts, median.
+        bandwidth: from the first to the second host, while nothing else is sent.
+        ring_bandwidth: what the slowest host gets when each sends to the next and gets from the one before.
+        busy_cores: of the first host's machine meanwhile; None where the system does not tell.
+        busiest_core: the share of the time in which its busiest core worked.
+        cores: that machine's.
+    """
+
+    latency_s: float
+    bandwidth: float
+    ring_bandwidth: float
+    busy_cores: float | None
+    busiest_core: float | None
+    cores: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What a network should have, as `Links` counts it; None: it promises nothing."""
+
+    latency_s: float | None
+    bandwidth: float | None
+    ring_bandwidth: float | None
+
+
+def ends_of(hosts: Sequence[str]) -> list[int]:
+    """The ranks that are measured, by the hosts of all ranks: the first of each; of one host the first two it has."""
+    firsts = sorted({host: rank for rank, host in reversed(list(enumerate(hosts)))}.values())
+    return firsts if len(firsts) > 1 else list(range(len(hosts)))[:2]
+
+
+def measure(comm: MPI.Comm, correct: Callable[[float], bool] | None = None) -> tuple[int, Links | None]:
+    """The number of hosts and, known to rank 0, what their links carry; None of a single rank. All ranks call it.
+
+    Takes about a second; more below 100 kbit/s, or where a message takes more than 50 ms one way.
+
+    Args:
+        correct: is called by rank 0 with a latency in s, and says whether it has made it another one.
+    """
+    from mpi4py import MPI
+
+    hosts = comm.allgather(MPI.Get_processor_name())
+    ends = ends_of(hosts)
+    if len(ends) < 2:
+        return len(set(hosts)), None
+    first, second = ends[:2]
+    latency, plan = math.nan, (0, 0)
+    if comm.rank == first:
+        latency = _latency(comm, second)
+        for _ in range(CORRECTIONS):
+            if correct is None or not correct(latency):
+                break
+            latency = _latency(comm, second)
+        plan = _planned(_estimate(comm, second, latency), latency)
+        comm.Send(_bytes(0), second, _TAG)
+    elif comm.rank == second:
+        _answer(comm, first)
+    plan = _told(comm, plan)
+    bandwidth = None
+    if comm.rank in (first, second):
+        other = {first: (second, None), second: (None, first)}[comm.rank]
+        bandwidth = _stream(comm, *other, *plan)
+    bandwidths = _gathered(comm, bandwidth)
+    if comm.rank == first:
+        plan = _planned(bandwidths[second] / 8, latency)
+    plan = _told(comm, plan)
+    began = _core_times()
+    rate = None
+    if comm.rank in ends:
+        place = ends.index(comm.rank)
+        rate = _stream(comm, ends[(place + 1) % len(ends)], ends[place - 1], *plan)
+    rates = _gathered(comm, rate)
+    if comm.rank != first:
+        return len(set(hosts)), None
+    slowest = min(rates[end] for end in ends)
+    return len(set(hosts)), Links(latency, bandwidths[second], slowest, *_busy(began, _core_times()))
+
+
+def of_run(comm: MPI.Comm, network: Any, emulation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Measure, and where something is marked measure again; returns what network.json says, on rank 0 only.
+
+    The try with the fewest marks counts. All ranks call it.
+
+    Args:
+        network: options of the group `network`.
+        emulation: what emulation.json says, known to rank 0; None where nothing was emulated.
+    """
+    wanted = expected(network, 2, emulation)
+    found: list[dict[str, Any]] = []
+    while True:
+        hosts, links = measure(comm, lambda latency: corrected(latency, wanted.latency_s if wanted else None))
+        if comm.rank == 0:
+            found.append(described(network, hosts, links, emulation))
+        if comm.bcast(not found or not found[-1]["marks"] or len(found) == TRIES):
+            return {**min(found, key=lambda one: len(one["marks"])), "tries": len(found)} if found else None
+
+
+def corrected(latency: float, wanted: float | None) -> bool:
+    """Have an emulated latency corrected by what it was measured to be too long or too short; whether it was.
+
+    Only messages of MPI itself tell what they take: its work is more than that of the connection that sweep.emulation
+    has set the delay by. That is why what listens at STEERING_VARIABLE takes corrections.
+    """
+    path = os.environ.get(STEERING_VARIABLE)
+    if not path or not wanted or abs(latency / wanted - 1.0) <= NEAR:
+        return False
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:  # nobody need listen
+        link.settimeout(PATIENCE_S)
+        place = os.open(os.path.dirname(path), os.O_DIRECTORY)
+        try:
+            link.connect(f"/proc/self/fd/{place}/{os.path.basename(path)}")  # the path itself may be too long
+        finally:
+            os.close(place)
+        link.sendall(f"{latency - wanted!r}\n".encode())
+        return bool(link.recv(16))
+    return False
+
+
+def expected(network: Any, hosts: int, emulation: Mapping[str, Any] | None) -> Expected | None:
+    """What the links of a run should have by its options; None where these promise nothing.
+
+    A latency that could not be emulated, or of 0, is not expected, and no bandwidth where packets are lost: what TCP
+    makes of losses is its own.
+
+    Args:
+        network: options of the group `network`.
+        emulation: what emulation.json says.
+    """
+    if not isinstance(network, Emulated) or hosts < 2:
+        return None
+
+    def of(host: int, key: str) -> Any:
+        return network.hosts.get(host, {}).get(key, getattr(network, key))
+
+    latency = statistics.mean(units.seconds(of(host, "latency")) or 0.0 for host in (0, 1))
+    built = emulation or {"latency_s": latency}
+    if None in [part.get("latency_s") for part in (built, *built.get("own", {}).values())]:
+        latency = 0.0
+    rates = [PAYLOAD * (units.bits_per_second(of(host, "bandwidth")) or math.nan) for host in range(hosts)]
+    reliable = network.loss == 0.0
+    return Expected(latency or None, min(rates[:2]) if reliable else None, min(rates) if reliable else None)
+
+
+def marks(measured: Links, wanted: Expected | None, usable: float | None = None) -> list[str]:
+    """What is not as it should be: some of `latency`, `bandwidth`, and `cpu` where the CPUs were the limit.
+
+    Args:
+        usable: cores' time that the run may have, where that may be less than the machine's.
+    """
+    if wanted is None:
+        return []
+    found = []
+    if _is_off(measured.latency_s, wanted.latency_s):
+        found.append("latency")
+    pairs = ((measured.bandwidth, wanted.bandwidth), (measured.ring_bandwidth, wanted.ring_bandwidth))
+    if any(_is_off(*pair) for pair in pairs):
+        found.append("bandwidth")
+    cores = min(usable or math.inf, measured.cores or 1)
+    is_busy = measured.busy_cores is not None and (
+        measured.busy_cores >= ALL_BUSY * cores or (measured.busiest_core or 0.0) >= ONE_BUSY
+    )
+    if is_busy and any(_is_off(is_rate, rate) and is_rate < (rate or 0.0) for is_rate, rate in pairs):
+        found.append("cpu")
+    return found
+
+
+def _is_off(value: float, wanted: float | None) -> bool:
+    return wanted is not None and abs(value / wanted - 1.0) > TOLERANCE
+
+
+def described(network: Any, hosts: int, links: Links | None, emulation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The content of network.json.
+
+    Args:
+        network: options of the group `network`.
+        links: what `measure` has found; None where there was nothing to measure.
+        emulation: what emulation.json says; None where nothing was emulated.
+    """
+    wanted = expected(network, hosts, emulation)
+    return {
+        "format": FORMAT,
+        "network": {"name": name_of(network), **dataclasses.asdict(network)},
+        "emulation": emulation,
+        "hosts": hosts,
+        "measured": None if links is None else dataclasses.asdict(links),
+        "expected": None if wanted is None else dataclasses.asdict(wanted),
+        "marks": [] if links is None else marks(links, wanted, (emulation or {}).get("cores")),
+    }
+
+
+def _bytes(size: int) -> np.ndarray:
+    return np.zeros(size, np.uint8)
+
+
+def _quietly(comm: MPI.Comm) -> None:
+    """Wait for all ranks without using a core: those that are not measured would take it from those that are."""
+    waiting = comm.Ibarrier()
+    while not waiting.Test():
+        time.sleep(0.001)
+
+
+def _told(comm: MPI.Comm, plan: tuple[int, int]) -> tuple[int, int]:
+    """What rank 0 has planned, as soon as all are here."""
+    _quietly(comm)
+    found: tuple[int, int] = comm.bcast(plan)
+    return found
+
+
+def _gathered(comm: MPI.Comm, value: float | None) -> list[Any]:
+    _quietly(comm)
+    return comm.gather(value) or []
+
+
+def _ask(comm: MPI.Comm, peer: int, message: np.ndarray, answer: np.ndarray) -> float:
+    """Seconds from the begin of a message to the end of its answer."""
+    began = time.perf_counter()
+    comm.Send(message, peer, _TAG)
+    comm.Recv(answer, peer, _TAG)
+    return time.perf_counter() - began
+
+
+def _answer(comm: MPI.Comm, peer: int) -> None:
+    """Answer every message with a short one, until an empty one comes."""
+    from mpi4py import MPI
+
+    status, message, answer = MPI.Status(), _bytes(_LARGEST_TRY), _bytes(PING_BYTES)
+    while True:
+        comm.Recv(message, peer, _TAG, status)
+        if not status.Get_count(MPI.BYTE):
+            return
+        comm.Send(answer, peer, _TAG)
+
+
+def _latency(comm: MPI.Comm, peer: int) -> float:
+    """Half of what a short message and its answer take, median: a connection that is only made now does not count."""
+    ping, pong = _bytes(PING_BYTES), _bytes(PING_BYTES)
+    times: list[float] = []
+    until = time.perf_counter() + PINGS_S
+    while len(times) < FEWEST_PINGS or (len(times) < MOST_PINGS and time.perf_counter() < until):
+        times.append(_ask(comm, peer, ping, pong) / 2)
+    return statistics.median(times)
+
+
+def _estimate(comm: MPI.Comm, peer: int, latency: float) -> float:
+    """Bytes in a second, roughly: messages grow until one takes long enough, which also opens TCP's window."""
+    size, answer = SMALLEST, _bytes(PING_BYTES)
+    while True:
+        whole = _ask(comm, peer, _bytes(size), answer)
+        taken = max(whole - 2 * latency, whole / 10)  # a lucky one may take less than the median of small ones
+        if taken > _LONG_ENOUGH_S or size >= _LARGEST_TRY:
+            return size / max(taken, 1e-6)
+        size *= _GROWTH
+
+
+def _planned(rate: float, latency: float) -> tuple[int, int]:
+    """Bytes of a chunk and their number, to be sent one behind the other at `rate` in bytes a second.
+
+    So long that what is under way for the time of an answer, or was given away by a token bucket, is a small part.
+    """
+    total = rate * (STREAM_S + 8 * latency)
+    chunk = min(max(int(total / CHUNKS), SMALLEST), LARGEST)
+    return chunk, max(math.ceil(total / chunk), CHUNKS // 4)
+
+
+def _stream(comm: MPI.Comm, target: int | None, source: int | None, chunk: int, count: int) -> float | None:
+    """Send chunks to one rank while as many come from another; bit/s of these, or None where there is no `source`.
+
+    The first quarter is not counted: until then connections are made, windows open and buckets empty.
+    """
+    from mpi4py import MPI
+
+    window = min(max(count // 4, 1), IN_FLIGHT)
+    outgoing, rooms = _bytes(chunk), [_bytes(chunk) for _ in range(window if source is not None else 0)]
+    receives = [comm.Irecv(room, source, _TAG) for room in rooms] if source is not None else []
+    sends = [comm.Isend(outgoing, target, _TAG) for _ in range(window)] if target is not None else []
+    requests, received, to_send = [*receives, *sends], [], count - window
+    while (done := MPI.Request.Waitany(requests)) != MPI.UNDEFINED:
+        if source is not None and done < len(rooms):
+            received.append(time.perf_counter())
+            if len(received) + window <= count:
+                requests[done] = comm.Irecv(rooms[done], source, _TAG)
+        elif target is not None and to_send:
+            requests[done] = comm.Isend(outgoing, target, _TAG)
+            to_send -= 1
+    if source is None:
+        return None
+    return 8 * chunk * _rate(np.array(received[count // 4 :]))
+
+
+def _rate(times: np.ndarray) -> float:
+    """Arrivals in a second, as a line through all of them has it: single ones may have been looked at late."""
+    late = times - times.mean()
+    return float(late @ np.arange(len(times)) / max(late @ late, 1e-18))
+
+
+def _core_times() -> list[tuple[float, float]]:
+    """Busy and all ticks of every core of the machine since it was started; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        name, *ticks = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, idle, waiting, irq, softirq = map(float, ticks[:7])
+            busy = user + nice + system + irq + softirq
+            found.append((busy, busy + idle + waiting))
+    return found
+
+
+def _busy(
+    before: Sequence[tuple[float, float]], after: Sequence[tuple[float, float]]
+) -> tuple[float | None, float | None, int | None]:
+    """How many cores were busy, how much the busiest was, and how many there are."""
+    if not before or len(before) != len(after):
+        return None, None, None
+    shares = [
+        (busy - old_busy) / max(total - old_total, 1.0)
+        for (old_busy, old_total), (busy, total) in zip(before, after, strict=True)
+    ]
+    return sum(shares), max(shares), len(shares)

@@ -1,0 +1,110 @@
+"""What makes a process that trains many runs, one after the other, be to each as if it were new
+(trainers/packed/worker.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+BLOCK = 1 << 16
+LAST_WORDS_S = 1.0
+
+
+@contextlib.contextmanager
+def own_logs(descriptors: Sequence[int]) -> Iterator[None]:
+    """Within the block, what this process and its children print goes to the first two of `descriptors`.
+
+    They all are closed at its end: the rest are locks.
+    """
+    _flush()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    try:
+        for descriptor, log in zip((1, 2), descriptors[:2], strict=True):
+            os.dup2(log, descriptor)
+        yield
+    finally:
+        _flush()
+        for descriptor, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, descriptor)
+        for each in (*kept, *descriptors):
+            os.close(each)
+
+
+@contextlib.contextmanager
+def forwarded_logs(say: Callable[[int, bytes], None]) -> Iterator[None]:
+    """Within the block, what this process and its children print is given to `say`: 0 or 1, and bytes of the stream."""
+    pipes = [os.pipe() for _ in range(2)]
+    readers = [
+        threading.Thread(target=_forward, args=(pipe, stream, say), name="output", daemon=True)
+        for stream, (pipe, _) in enumerate(pipes)
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        with own_logs([into for _, into in pipes]):
+            yield
+    finally:
+        for reader in readers:
+            reader.join(LAST_WORDS_S)  # a child of ours may keep them open
+
+
+def _forward(pipe: int, stream: int, say: Callable[[int, bytes], None]) -> None:
+    while data := os.read(pipe, BLOCK):
+        say(stream, data)
+    os.close(pipe)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk is no reason to lose what has been computed
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+@contextlib.contextmanager
+def own_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within the block these variables are set; afterwards all are as before, and so is what warnings are shown."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        with warnings.catch_warnings():  # also has what was shown once be shown to the next run
+            yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+
+def tidy() -> None:
+    """Undo what a run has left in the process: choices, caches, memory.
+
+    Loaded kernels stay: not to load them again is what the world is for. Random numbers need nothing: every run seeds
+    torch's generator, which a new process seeds with anything, and has generators of its own for the rest.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:  # it came to nothing before
+        return
+    from compressors.kernels import backend
+    from trainers.mpi import staging
+
+    backend.choose("auto")
+    backend.used.clear()
+    staging.use(torch.device("cpu"), direct=False)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()  # of a run that failed
+    compiler = sys.modules.get("torch._dynamo")
+    if compiler is not None:
+        compiler.reset()
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc: what was freed goes back, so that a large run does not burden small ones
+        trim(0)

@@ -1,0 +1,221 @@
+"""`mpirun -n R python -m trainers.packed.worker POOL_DIR`: one rank of a world that trains many runs (docs/packing.md).
+
+POOL_DIR/control.json says where the launcher (sweep/executors/packed/world.py) listens. It sends orders as JSON: to
+train a run with
+some ranks of the world, to stop it, to end. A rank tells it that a run has ended here, or that something ends the rank.
+It waits without computing; it ends as soon as the launcher is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from functools import partial
+from multiprocessing.connection import Client, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers import __main__ as alone
+from trainers.mpi import stopping
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+CONTROL = "control.json"
+MESSAGE_BYTES = 1 << 20
+"""Of an order at most."""
+
+
+class Control:
+    """The connection to the launcher, read by a thread: an order to stop arrives while its run is trained.
+
+    Args:
+        directory: of control.json, which names the socket and the key that both sides prove to have.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._found = json.loads((directory / CONTROL).read_text())
+        self.threads: int = self._found["threads"]
+        self._sending = threading.Lock()
+        self._changing = threading.Lock()
+        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._current: int | None = None
+        self._to_stop: set[int] = set()
+        # mpirun sends SIGTERM to the ranks that are left when one has died: these say so, which tells who was first.
+        # The byte is written by the signal itself, also where the main thread does not come back from a collective.
+        self._woken, writing = socket.socketpair()
+        writing.setblocking(False)
+        self._writing = writing
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+
+    def begin(self, hello: dict[str, Any]) -> None:
+        """Connect to the launcher, tell it who this is, and listen."""
+        found = self._found
+        address = found["address"] if found["family"] == "AF_UNIX" else tuple(found["address"])  # host, port
+        self._connection = Client(address, found["family"], authkey=bytes.fromhex(found["key"]))
+        self.say(hello)
+        threading.Thread(target=self._read, name="control", daemon=True).start()
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a message; an end of the launcher is noticed by the thread."""
+        try:
+            with self._sending:
+                self._connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            pass
+
+    def wrote(self, number: int, stream: int, data: bytes) -> None:
+        """Say what run `number` has printed here."""
+        self.say({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
+
+    def next(self) -> dict[str, Any]:
+        """Wait for the next order to train or to end."""
+        return self._orders.get()
+
+    def train(self, number: int | None) -> None:
+        """From now on, an order to stop run `number` is a request to this process, also one that has come already."""
+        with self._changing:
+            self._current = number
+            stopping.forget()
+            if number in self._to_stop:
+                stopping.request()
+
+    def _read(self) -> None:
+        while True:
+            ready = wait([self._connection, self._woken])
+            if self._woken in ready and signal.SIGTERM in self._woken.recv(64):
+                self.say({"say": "terminated"})
+                os._exit(128 + signal.SIGTERM)
+            if self._connection in ready:
+                try:
+                    order = self._receive()
+                except (EOFError, OSError):
+                    os._exit(1)  # the launcher is gone
+                self._take(order)
+
+    def _receive(self) -> dict[str, Any]:
+        order: dict[str, Any] = json.loads(self._connection.recv_bytes(MESSAGE_BYTES))
+        if order.get("descriptors"):  # come with the byte behind the order
+            with socket.fromfd(self._connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                found = socket.recv_fds(link, 1, order["descriptors"], socket.MSG_CMSG_CLOEXEC)
+            order["descriptors"] = found[1]
+        return order
+
+    def _take(self, order: dict[str, Any]) -> None:
+        if order["do"] == "signal":  # from another node
+            os.kill(os.getpid(), order["signal"])
+            return
+        if order["do"] != "stop":
+            self._orders.put(order)
+            return
+        with self._changing:
+            self._to_stop.add(order["number"])
+            if self._current == order["number"]:
+                stopping.request()
+
+
+def tracked(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intracomm:
+    """`comm` as one whose copies and parts, and theirs, are noted in `made`: nobody else gives them back."""
+    from mpi4py import MPI
+
+    plain: Any = MPI.Intracomm
+
+    def noted(one: MPI.Comm) -> MPI.Comm:
+        made.append(one)
+        return one
+
+    class Tracked(plain):
+        """mpi4py gives copies and parts the class of the communicator that they are of."""
+
+        def Dup(self, *arguments: Any, **named: Any) -> Any:
+            return noted(super().Dup(*arguments, **named))
+
+        def Split(self, *arguments: Any, **named: Any) -> Any:
+            return noted(super().Split(*arguments, **named))
+
+        def Split_type(self, *arguments: Any, **named: Any) -> Any:
+            return noted(super().Split_type(*arguments, **named))
+
+    return Tracked(comm)
+
+
+def serve(control: Control) -> None:
+    """Train what the launcher orders, until it orders to end."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    library = MPI.Get_library_version().splitlines()[0]
+    about = {"rank": world.rank, "size": world.size, "pid": os.getpid(), "host": socket.gethostname()}
+    control.begin({"say": "hello", **about, "library": library})
+    while (order := control.next())["do"] == "train":
+        members = world.group.Incl(order["ranks"])
+        comm = world.Create_group(members, tag=order["number"])  # the other ranks do not take part
+        members.Free()
+        made: list[MPI.Comm] = [comm]
+        control.train(order["number"])
+        failed = train(order, tracked(comm, made), control)
+        control.train(None)
+        if not failed:
+            for one in reversed(made):
+                if one != MPI.COMM_NULL:  # its owner has
+                    one.Free()
+        control.say({"say": "ended", "number": order["number"], "failed": failed})
+
+
+def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str | None:
+    """Train a run as a process of its own would; returns None, or how it failed.
+
+    A rank that was given no descriptors for its logs (it may be on another node) says what it prints.
+
+    `cleanly`: nothing of the run is on its way, so that a world whose ranks all say so can go on.
+    """
+    from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE, UsageError
+    from trainers.config import run_config as configs
+    from trainers.packed.isolation import forwarded_logs, own_environment, own_logs, tidy
+
+    directory, held = Path(order["directory"]), order["descriptors"]
+    cores, gpus = (",".join(map(str, order[key])) for key in ("cores", "gpus"))
+    variables = {ATTEMPT_VARIABLE: order["attempt"], CORES_VARIABLE: cores, GPUS_VARIABLE: gpus}
+    logs = own_logs(held) if held else forwarded_logs(partial(control.wrote, order["number"]))
+    with logs, own_environment(variables):
+        stopping.stacks_into(Path(order["attempt"]), comm.rank)
+        threads = threading.active_count()
+        try:
+            alone.train_run(configs.load(directory / "config.yaml"), comm, directory)
+            failed = None
+        except BaseException as error:
+            alone.let_mpirun_end(error)
+            alone.report_failure(directory, error, comm.rank)
+            clean = isinstance(error, UsageError) and not stopping.begun() and threading.active_count() == threads
+            failed = "cleanly" if clean else "badly"
+        stopping.end_stacks()
+        tidy()
+    return failed
+
+
+def main(arguments: list[str]) -> None:
+    stopping.listen()  # first of all: a signal that nobody listens to would end this rank
+    alone.die_with_parent()
+    if len(arguments) != 1:
+        print("usage: mpirun -n RANKS python -m trainers.packed.worker POOL_DIR", file=sys.stderr)
+        alone.leave(2)
+    try:
+        control = Control(Path(arguments[0]))
+        alone.limit_threads(control.threads)
+        serve(control)
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exception(error)
+        alone.leave(1)
+    alone.leave(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

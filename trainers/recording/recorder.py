@@ -1,0 +1,317 @@
+"""Writes what happened: steps.csv, epochs.csv, local_models.csv and the figures of result.json.
+
+Workers keep their rows and combine them about once a second, so that recording costs a step nothing
+but a few additions. Loss and accuracy add up over the workers; times, bytes and what is measured are means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from gradsweep import timed_steps
+from gradsweep.run_directory import (
+    EPOCH_COLUMNS,
+    EPOCHS,
+    LOCAL_EPOCH_COLUMNS,
+    LOCAL_MODEL_COLUMNS,
+    LOCAL_MODELS,
+    PHASES,
+    STEP_COLUMNS,
+    STEPS,
+    append_rows,
+)
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Traffic
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.training.evaluation import LocalModels
+
+COMBINE_EVERY_S = 1.0
+SUMMED = ("loss", "accuracy")
+LOCAL = (
+    *SUMMED,
+    *(f"{phase}_s" for phase in PHASES),
+    "step_s",
+    "payload_bytes",
+    "sent_bytes",
+    "compression_error",
+    "memory_norm",
+)
+"""The columns of a step that every worker contributes to; the rest is the same on all."""
+_OF_LOCAL = {
+    "local_accuracy": "local_test_accuracy",
+    "local_accuracy_least": "local_test_accuracy_least",
+    "consensus_distance": "consensus_distance",
+}
+"""What result.json says of the workers' own models after the last epoch, by the columns of epochs.csv."""
+
+
+class Diverged(Exception):
+    """The loss is no longer a number; raised on all workers alike."""
+
+
+class Listener(Protocol):
+    """Is told on rank 0 what has just been written; NaN is what was not measured."""
+
+    def steps(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Rows of steps.csv."""
+
+    def epoch(self, row: Mapping[str, float]) -> None:
+        """A row of epochs.csv."""
+
+
+class Recorder:
+    """Collects the steps of all workers; rank 0 writes them.
+
+    Args:
+        gradient_bytes: of the uncompressed fp32 gradient.
+        warmup_steps: at the beginning of every attempt, left out of the throughput.
+        whole_epochs: combine the rows at the end of an epoch only: workers meet where they do.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        directory: Path,
+        gradient_bytes: int,
+        warmup_steps: int,
+        *,
+        whole_epochs: bool = False,
+    ) -> None:
+        self.comm, self.directory, self.whole_epochs = comm, directory, whole_epochs
+        self.gradient_bytes, self.warmup_steps = gradient_bytes, warmup_steps
+        self._pending: list[dict[str, Any]] = []
+        self._local: list[list[float]] = []
+        self._combine_after = 1
+        self.evaluate_s = 0.0
+        self.epochs: list[dict[str, Any]] = []
+        self._epoch_sums = np.zeros(3)  # samples, loss x samples, accuracy x samples
+        self._sums = {name: 0.0 for name in (*LOCAL, "samples")}  # over all steps so far
+        self._left_out = dict(self._sums)  # the part of it that is not in the throughput
+        self._steps_left_out = 0
+        self._errors: list[float] = []
+        self._steps = 0
+        self.resumed_after: list[int] = []
+        self.listeners: list[Listener] = []
+
+    def step(
+        self,
+        step: int,
+        epoch: int,
+        lr: float,
+        samples: int,
+        loss: float,
+        accuracy: float,
+        watch: Stopwatch,
+        traffic: Traffic,
+        memory_norm: float | None,
+    ) -> None:
+        """Note one step; `loss` and `accuracy` are this worker's parts of the mean over `samples`.
+
+        Raises:
+            Diverged: when the workers' rows are combined and a loss is not finite.
+        """
+        self._pending.append({"step": step, "epoch": epoch, "lr": lr, "samples": samples})
+        self._local.append(
+            [
+                loss,
+                accuracy,
+                *(watch.seconds.get(phase, 0.0) for phase in PHASES),
+                watch.step_seconds(),
+                traffic.payload_bytes,
+                traffic.sent_bytes,
+                math.nan if traffic.compression_error is None else traffic.compression_error,
+                math.nan if memory_norm is None else memory_norm,
+            ]
+        )
+        if len(self._local) >= self._combine_after and not self.whole_epochs:
+            self.combine()
+
+    def combine(self) -> None:
+        """Combine the rows noted since the last time; all workers call this after the same step."""
+        if not self._local:
+            return
+        rows = np.array(self._local)
+        rows = self._combined(rows)
+        pending = self._pending
+        self._pending, self._local = [], []
+        # every worker holds the same sums, so all come to the same decision
+        step_s = rows[:, LOCAL.index("step_s")].mean()
+        self._combine_after = int(min(max(COMBINE_EVERY_S / max(step_s, 1e-9), 1), 1000))
+        self._account(pending, rows)
+        lost = np.flatnonzero(~np.isfinite(rows[:, 0]))
+        if lost.size:
+            raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
+
+    def _combined(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of all workers in one: what is SUMMED, and of the rest the mean over those who have measured it.
+
+        In the order of the workers: a sum by the network depends on how many rows travel together.
+        """
+        everyone = np.empty((self.comm.size, *rows.shape))
+        self.comm.Allgather(rows, everyone)
+        means = everyone[:, :, len(SUMMED) :]
+        measured = ~np.isnan(means)
+        means[~measured] = 0.0
+        total: np.ndarray = everyone[0]
+        for other in everyone[1:]:
+            total += other
+        with np.errstate(invalid="ignore"):  # NaN where nobody has
+            total[:, len(SUMMED) :] /= measured.sum(0)
+        return total
+
+    def _account(self, pending: list[dict[str, Any]], rows: np.ndarray) -> None:
+        written = []
+        for fixed, values in zip(pending, rows, strict=True):
+            row = dict(zip(LOCAL, values.tolist(), strict=True))
+            row["samples"] = fixed["samples"]
+            for name in self._sums:
+                self._sums[name] += row[name]
+            if not math.isnan(row["compression_error"]):
+                self._errors.append(row["compression_error"])
+            self._steps = fixed["step"]
+            if self._steps <= (self.resumed_after or [0])[-1] + self.warmup_steps:
+                self._steps_left_out += 1
+                for name in self._left_out:
+                    self._left_out[name] += row[name]
+            self._epoch_sums += fixed["samples"] * np.array([1.0, row["loss"], row["accuracy"]])
+            row["compression_ratio"] = self.gradient_bytes / row["payload_bytes"] if row["payload_bytes"] else math.nan
+            written.append({**fixed, **row, "time_s": self.time_s})
+        if self.comm.rank == 0:
+            append_rows(self.directory / STEPS, STEP_COLUMNS, map(_printable, written))
+            for listener in self.listeners:
+                listener.steps(written)
+
+    def epoch(
+        self,
+        epoch: int,
+        step: int,
+        lr: float,
+        test_loss: float,
+        test_accuracy: float,
+        evaluate_s: float,
+        local: LocalModels | None = None,
+    ) -> None:
+        """Note the evaluation after an epoch, and how training went since the one before it; of a decentralised run
+        with the workers' own models."""
+        samples, loss, accuracy = self._epoch_sums
+        self._epoch_sums = np.zeros(3)
+        self.evaluate_s += evaluate_s
+        row = {
+            "epoch": epoch,
+            "step": step,
+            "time_s": self.time_s,
+            "lr": lr,
+            "train_loss": loss / samples,
+            "train_accuracy": accuracy / samples,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+            "sent_bytes": self.sent_bytes,
+            "evaluate_s": evaluate_s,
+            **(local.columns() if local else {}),
+        }
+        self.epochs.append(row)
+        if self.comm.rank == 0:
+            if local:
+                append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch)))
+            columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()))
+            append_rows(self.directory / EPOCHS, columns, [_printable(row)])
+            for listener in self.listeners:
+                listener.epoch(row)
+
+    @property
+    def time_s(self) -> float:
+        """Training time so far."""
+        return self._sums["step_s"]
+
+    @property
+    def steps_since_start(self) -> int:
+        """Steps of this attempt."""
+        return self._steps - (self.resumed_after or [0])[-1]
+
+    @property
+    def sent_bytes(self) -> float:
+        """By one worker, so far."""
+        return self._sums["sent_bytes"]
+
+    def figures(self) -> dict[str, Any]:
+        """The figures of result.json, of the steps so far."""
+        # a run that is shorter than its warm-up has nothing else to measure
+        warmup = self._steps_left_out if self._steps > self._steps_left_out else 0
+        counted = self._steps - warmup
+        late = {name: self._sums[name] - (self._left_out[name] if warmup else 0.0) for name in self._sums}
+        payload = self._sums["payload_bytes"] / self._steps if self._steps else None
+        last = self.epochs[-1] if self.epochs else {}
+        return {
+            "steps": self._steps,
+            "epochs": last.get("epoch", 0),
+            "accuracy": last.get("test_accuracy"),
+            "best_accuracy": max((row["test_accuracy"] for row in self.epochs), default=None),
+            "loss": last.get("test_loss"),
+            **{name: last.get(column) for name, column in _OF_LOCAL.items() if "consensus_distance" in last},
+            "train_loss": last.get("train_loss"),
+            "iterations_per_second": counted / late["step_s"] if counted else None,
+            "samples_per_second": late["samples"] / late["step_s"] if counted else None,
+            "warmup_steps": warmup,
+            "timed_steps": timed_steps.after_warmup(self._steps, self._steps_left_out),
+            "resumed_after": self.resumed_after,
+            "time_s": self.time_s,
+            "evaluate_s": self.evaluate_s,
+            "payload_bytes": payload,
+            "sent_bytes": self.sent_bytes / self._steps if self._steps else None,
+            "compression_ratio": self.gradient_bytes / payload if payload else None,
+            "compression_error": sum(self._errors) / len(self._errors) if self._errors else None,
+            "phases_s": {phase: late[f"{phase}_s"] / counted for phase in PHASES} if counted else {},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what the figures are made of; all rows have been combined."""
+        assert not self._local, "combine() comes first"
+        return {
+            "steps": self._steps,
+            "sums": dict(self._sums),
+            "left_out": dict(self._left_out),
+            "steps_left_out": self._steps_left_out,
+            "errors": torch.tensor(self._errors, dtype=torch.float64),
+            "epochs": [dict(row) for row in self.epochs],
+            "epoch_sums": self._epoch_sums.tolist(),
+            "evaluate_s": self.evaluate_s,
+            "resumed_after": list(self.resumed_after),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave: the next step is the first of a new attempt.
+
+        Raises:
+            ValueError: it is something else; nothing has been changed.
+        """
+        if not isinstance(state, Mapping) or set(state) != set(self.state_dict()):
+            raise ValueError(f"it is no state of a recorder, which has the keys {', '.join(self.state_dict())}")
+        if set(state["sums"]) != set(self._sums) or set(state["left_out"]) != set(self._sums):
+            raise ValueError(f"the state of the recorder has other sums than {', '.join(self._sums)}")
+        self._steps, self._steps_left_out = state["steps"], state["steps_left_out"]
+        self._sums, self._left_out = dict(state["sums"]), dict(state["left_out"])
+        self._errors = state["errors"].tolist()
+        self.epochs = [dict(row) for row in state["epochs"]]
+        self._epoch_sums = np.array(state["epoch_sums"])
+        self.evaluate_s = state["evaluate_s"]
+        self.resumed_after = [*state["resumed_after"], self._steps]
+
+
+def _printable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Without NaN, which a CSV says as an empty field where nothing was measured.
+
+    A loss that is not a number stays: it is what happened.
+    """
+    return {
+        key: "" if isinstance(value, float) and math.isnan(value) and "loss" not in key else value
+        for key, value in row.items()
+    }

@@ -1,0 +1,147 @@
+"""Batch normalisation over the global batch: the statistics of all workers' samples together, summed over MPI.
+
+Each layer waits for two allreduces a step, one forward (sum, sum of squares and count of every channel) and one
+backward (two sums of gradients): W workers with b samples each do what one worker does with W b, but every layer
+costs twice the network's latency, which nothing hides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from trainers.mpi.message_sizes import allreduce_bytes
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Group:
+    """The workers whose samples are normalised together.
+
+    Sums travel as float64: what is left of a sum of squares less the square of a mean may be small.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self.comm = comm.Dup()  # sums within backward must not meet what an exchange sends meanwhile
+        self.has_samples = True
+        self.sent_bytes = 0.0
+
+    @contextlib.contextmanager
+    def without_samples(self) -> Iterator[None]:
+        """Within the block this worker takes part in the sums but adds nothing to them."""
+        self.has_samples = False
+        try:
+            yield
+        finally:
+            self.has_samples = True
+
+    def sum(self, mine: torch.Tensor) -> torch.Tensor:
+        """The sum of a float64 vector over the workers, the same bits on all."""
+        from mpi4py import MPI
+
+        if not self.has_samples:
+            mine = torch.zeros_like(mine)
+        host = mine.contiguous().cpu()
+        self.comm.Allreduce(MPI.IN_PLACE, [host.numpy(), MPI.DOUBLE])
+        self.sent_bytes += allreduce_bytes(host.numel(), host.element_size(), self.comm.size)
+        return host.to(mine.device)
+
+
+def _channels(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A number a channel, ready to be combined with `like` of shape (N, C, ...)."""
+    return vector.view(1, -1, *[1] * (like.dim() - 2))
+
+
+class _Normalise(torch.autograd.Function):
+    """(x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the samples of all workers.
+
+    Returns the result with mean, biased variance and the number of values a channel, which have no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, group: Group
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+        axes = [0, *range(2, x.dim())]
+        count = x.numel() // x.size(1)
+        variance, mean = (part.double() for part in torch.var_mean(x.float(), axes, correction=0))
+        message = torch.cat([mean * count, (variance + mean.square()) * count, mean.new_tensor([count])])
+        total = group.sum(message)
+        size = x.size(1)
+        number = float(total[-1])
+        mean = total[:size] / number
+        variance = (total[size:-1] / number - mean.square()).clamp_(min=0)
+        mean, variance = mean.float(), variance.float()
+        ctx.save_for_backward(x, weight, mean, variance)
+        ctx.eps, ctx.group, ctx.number = eps, group, number
+        ctx.mark_non_differentiable(mean, variance)
+        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), mean, variance, number
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
+        x, weight, mean, variance = ctx.saved_tensors
+        axes = [0, *range(2, x.dim())]
+        deviation = torch.rsqrt(variance + ctx.eps)
+        normal = (x.float() - _channels(mean, x)) * _channels(deviation, x)
+        dy = gradient.float()
+        sum_dy, sum_dy_normal = dy.sum(axes), (dy * normal).sum(axes)
+        total = ctx.group.sum(torch.cat([sum_dy, sum_dy_normal]).double()) / ctx.number
+        mean_dy, mean_dy_normal = (part.float() for part in total.chunk(2))
+        dx = dy - _channels(mean_dy, x) - normal * _channels(mean_dy_normal, x)
+        dx *= _channels(deviation if weight is None else deviation * weight.float(), x)
+        if not ctx.group.has_samples:
+            dx.zero_()  # its values were in no statistics
+        # weight and bias are those of a worker's own samples: the exchange adds the workers up
+        has_weight, has_bias = ctx.needs_input_grad[1:3]
+        return dx.to(x.dtype), sum_dy_normal if has_weight else None, sum_dy if has_bias else None, None, None
+
+
+class SynchronisedBatchNorm(_BatchNorm):
+    """Takes the place, the parameters and the running statistics of a `BatchNorm1d`, `2d` or `3d`.
+
+    In evaluation it is what it was before. All workers must call it in the same order, with at least one value each
+    (see `Group.without_samples`).
+    """
+
+    group: Group
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"batch normalisation takes (N, C, ...), not {input.dim()} dimension(s)")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        y, mean, variance, number = _Normalise.apply(input, self.weight, self.bias, self.eps, self.group)
+        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked.add_(1)
+            factor = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean, factor)
+            self.running_var.lerp_(variance * (number / max(number - 1, 1)), factor)
+        return y
+
+
+def synchronise(model: nn.Module, group: Group) -> nn.Module:
+    """Replace all batch normalisation in `model`, which is changed; returns the model, another one if it is one itself.
+
+    Parameters and buffers stay the same objects with the same names.
+    """
+    if isinstance(model, _BatchNorm):
+        new = SynchronisedBatchNorm(
+            model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats
+        )
+        new._parameters, new._buffers = model._parameters, model._buffers
+        new.training, new.group = model.training, group
+        return new
+    for name, child in list(model.named_children()):
+        model.register_module(name, synchronise(child, group))
+    return model

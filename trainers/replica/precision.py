@@ -1,0 +1,93 @@
+"""Fewer bits in forward and backward: autocast, and the scale of the loss that keeps fp16 gradients in range."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from trainers.mpi.message_sizes import allreduce_bytes
+from trainers.options.sections import LossScale
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Within the block, operations that bear it compute in 16 bits; nothing for fp32."""
+    if precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=_TYPES[precision])
+
+
+class ScaleExhausted(RuntimeError):
+    """The gradient is not finite although the loss is not made larger any more."""
+
+
+class LossScaler:
+    """The number that the loss is multiplied with before backward, alike on all workers.
+
+    Loss scaling as in Micikevicius et al., Mixed Precision Training (ICLR 2018), with the factors and the interval of
+    torch.amp.GradScaler. That is not used itself, as every worker has to leave out a step that one of them must.
+    """
+
+    def __init__(self, config: LossScale) -> None:
+        self.config = config
+        self.scale = config.initial
+        self.good = 0
+        self.skipped = 0
+        self.unmeasured = False
+        """The last step was left out, and was to be measured: the next one is instead."""
+        self.sent_bytes = 0.0
+
+    def unscale(self, gradients: torch.Tensor) -> bool:
+        """Divide the flat gradient by the scale, in place; whether it is finite."""
+        gradients.div_(self.scale)
+        return math.isfinite(float(torch.linalg.vector_norm(gradients, math.inf)))
+
+    def agree(self, finite: bool, comm: MPI.Comm) -> bool:
+        """Whether the gradients of all workers are finite, so that the step can be taken; adapts the scale.
+
+        Costs an allreduce of four bytes.
+
+        Raises:
+            ScaleExhausted: a dynamic scale has come down below 1 and there is still an overflow; on all workers.
+        """
+        from mpi4py import MPI
+
+        everywhere = np.array([finite], dtype=np.int32)
+        comm.Allreduce(MPI.IN_PLACE, everywhere, MPI.MIN)
+        self.sent_bytes += allreduce_bytes(1, everywhere.itemsize, comm.size)
+        if everywhere[0]:
+            self.good += 1
+            if self.config.dynamic and self.good == self.config.growth_interval:
+                self.scale, self.good = min(2 * self.scale, 2.0**100), 0
+            return True
+        self.good = 0
+        self.skipped += 1
+        if self.config.dynamic:
+            self.scale /= 2
+            if self.scale < 1:
+                raise ScaleExhausted("the gradient is not finite even where the loss is not scaled up")
+        return False
+
+    def state_dict(self) -> dict[str, float]:
+        """What is remembered from step to step."""
+        return {"scale": self.scale, "good": self.good, "skipped": self.skipped, "unmeasured": self.unmeasured}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Take back what `state_dict` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        if set(state) != set(self.state_dict()):
+            known = ", ".join(self.state_dict())
+            raise ValueError(f"the state of a loss scaler has the keys {known}, but was given {sorted(state)}")
+        self.scale, self.good, self.skipped = float(state["scale"]), int(state["good"]), int(state["skipped"])
+        self.unmeasured = bool(state["unmeasured"])

@@ -1,0 +1,287 @@
+"""A worker's replica of the model: gradients of batches, and evaluation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from compressors import unit_state
+from gradsweep.run_directory import UsageError
+from trainers import models
+from trainers.config.run_config import RunConfig
+from trainers.data.feeds import IGNORED, Batch, Feed
+from trainers.devices.stopwatch import Stopwatch
+from trainers.gradients.flat import Flat
+from trainers.replica import batch_norm
+from trainers.replica.hidden_state import Carrying
+from trainers.replica.precision import LossScaler, autocast
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_CPU = torch.device("cpu")
+
+
+class DifferentWeights(RuntimeError):
+    """The workers do not have the same parameters."""
+
+
+class Replica:
+    """The model with its flat buffers, the same on all workers at the start.
+
+    Initial weights are drawn on the CPU, so that they are the same wherever they are then used.
+
+    Raises:
+        DifferentWeights: the workers did not start from the same parameters.
+        UsageError: the model cannot take the images of the data set, or of a later phase.
+    """
+
+    def __init__(
+        self, config: RunConfig, shape: tuple[int, ...], classes: int, comm: MPI.Comm, device: torch.device = _CPU
+    ) -> None:
+        self.comm, self.config, self.device = comm, config, device
+        torch.manual_seed(config.seed)
+        self.model = models.build(config.model, shape, classes)
+        for phase in config.settled[1:]:
+            if phase.size is not None:
+                models.require_takes(self.model, (shape[0], phase.size, phase.size), f"from epoch {phase.epoch} on")
+        self.normalising: batch_norm.Group | None = None
+        if config.batch_norm == "synchronised" and comm.size > 1:
+            self.normalising = batch_norm.Group(comm)
+            self.model = batch_norm.synchronise(self.model, self.normalising)
+        self.model.to(device).train()
+        self.flat = Flat(self.model)
+        self.scaler = LossScaler(config.loss_scale) if config.precision == "fp16" else None
+        # not `model.compile()`, which leaves out the forward of torch's own modules: an nn.Sequential stays as it is
+        self._called: Callable[[torch.Tensor], Any] = torch.compile(self.model) if config.compile else self.model
+        self.require_same("the initial weights")
+        torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
+
+    def gradient(self, batch: Batch, watch: Stopwatch, ready: Callable[[], None] | None = None) -> tuple[float, float]:
+        """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
+
+        `ready` is called before the last backward where what that completes is the gradient to be exchanged.
+
+        The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
+        the global batch also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces,
+        whose gradients backward adds up in the flat buffer. With precision=fp16 it is larger by the loss scale until
+        `usable` has been asked.
+        """
+        if not len(batch.labels):
+            with watch("backward"):
+                self.flat.gradients.zero_()
+                self._listen(batch.inputs, self.config.batch.accumulate)
+            return 0.0, 0.0
+        scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
+        losses = correct = 0.0
+        parts = pieces(batch, self.config.batch.accumulate)
+        self._listen(batch.inputs, self.config.batch.accumulate - len(parts))
+        carrying = Carrying(self.model, len(parts), len(batch.labels))
+        for number, (inputs, targets) in enumerate(parts, 1):
+            with watch("data"):
+                inputs, targets = self._placed(inputs, targets)
+            with watch("forward"):
+                carrying.begin()
+                logits, labels = scores(self._outputs(inputs), targets)
+                carrying.end()
+                loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
+            with watch("backward"):
+                if number == 1:
+                    self.flat.gradients.zero_()
+                if number == len(parts) and ready is not None and self.scaler is None:
+                    ready()
+                (loss * scale).backward()
+                correct += float((logits.detach().argmax(1) == labels).sum())
+                losses += float(loss.detach())
+        return losses, correct / batch.total
+
+    def usable(self, watch: Stopwatch) -> bool:
+        """Whether a step can be taken with the gradients of all workers; asked after every `gradient`, by all alike.
+
+        Only fp16 has to ask: the gradient is then divided by the loss scale, and not usable where it overflowed on
+        any worker.
+
+        Raises:
+            ScaleExhausted: a smaller scale will not help.
+        """
+        if self.scaler is None:
+            return True
+        with watch("backward"):
+            finite = self.scaler.unscale(self.flat.gradients)
+        with watch("communicate"):
+            return self.scaler.agree(finite, self.comm)
+
+    def _placed(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A batch on the device, laid out in memory as the model shall see it."""
+        inputs, labels = inputs.to(self.device), labels.to(self.device)
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs, labels
+
+    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+        try:
+            with autocast(self.config.precision, self.device):
+                outputs: torch.Tensor = self._called(inputs)
+        except Exception as error:
+            if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+                raise UsageError(
+                    f"batch.size={self.config.batch.size}: a worker's part of a batch is one sample, which batch "
+                    f"normalisation cannot normalise where a channel is one number; valid is one that leaves every "
+                    f"worker two, in the last batch of an epoch too, or batch_norm=synchronised, or larger images"
+                ) from error
+            if self.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise UsageError(f"compile=true: {reason}; valid is false for this model on this machine") from error
+            raise
+        return outputs.float()
+
+    def _listen(self, inputs: torch.Tensor, times: int) -> None:
+        """Take part in what the layers of the workers that have samples (left) sum up; adds nothing to the gradient."""
+        if self.normalising is None:
+            return
+        one = inputs.new_zeros((1, *inputs.shape[1:]))
+        for _ in range(times):
+            with self.normalising.without_samples():
+                outputs = self._outputs(self._placed(one, one)[0])
+                outputs.backward(torch.zeros_like(outputs))
+
+    def extra_bytes(self) -> float:
+        """What this worker has sent since the last call, beside gradients: for synchronised batch normalisation, and
+        to agree on fp16 overflows."""
+        sent = 0.0
+        for sender in (self.normalising, self.scaler):
+            if sender is not None:
+                sent, sender.sent_bytes = sent + sender.sent_bytes, 0.0
+        return sent
+
+    @torch.no_grad()
+    def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+        """Mean loss and accuracy over the test set after an epoch, which the workers share among them.
+
+        The running statistics of batch normalisation, which each worker has of its own batches, are averaged over
+        the workers first, so that all judge the same model; not with batch_norm=local, where each worker judges
+        its own, nor with batch_norm=synchronised, where they are the same already.
+        """
+        if self.config.batch_norm == "averaged":
+            self._average_buffers()
+        sums = self._judge(feed.test(epoch))
+        total = np.empty_like(sums)
+        self.comm.Allreduce(sums, total)
+        return float(total[0] / total[2]), float(total[1] / total[2])
+
+    @torch.no_grad()
+    def evaluate_alone(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+        """Mean loss and accuracy of this worker's own model over the whole test set; asks no other worker."""
+        loss, correct, labels = self._judge(feed.test(epoch, whole=True))
+        return float(loss / labels), float(correct / labels)
+
+    @contextlib.contextmanager
+    def buffers_kept(self) -> Iterator[None]:
+        """After this block the model's buffers are what they were before it."""
+        before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        try:
+            yield
+        finally:
+            for buffer, value in before:
+                buffer.copy_(value)
+
+    def _judge(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> np.ndarray:
+        """Summed losses, hits and the number of labels, (3,)."""
+        self.model.eval()
+        sums = np.zeros(3)
+        for batch in batches:
+            inputs, targets = self._placed(*batch)
+            logits, labels = scores(self._outputs(inputs), targets)
+            sums += (
+                float(F.cross_entropy(logits, labels, reduction="sum")),
+                float((logits.argmax(1) == labels).sum()),
+                float((labels != IGNORED).sum()),
+            )
+        self.model.train()
+        return sums
+
+    def _average_buffers(self) -> None:
+        buffers = [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
+        if not buffers or self.comm.size == 1:
+            return
+        mine = torch.cat([buffer.flatten() for buffer in buffers]).cpu().numpy()
+        total = np.empty_like(mine)
+        self.comm.Allreduce(mine, total)
+        mean = torch.from_numpy(total).div_(self.comm.size)
+        for buffer, part in zip(buffers, mean.split([buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(part.view_as(buffer))
+
+    def require_same(self, what: str) -> None:
+        """Compare the parameters of all workers.
+
+        Raises:
+            DifferentWeights: they are not the same to the bit.
+        """
+        mine = np.frombuffer(self.flat.digest(), dtype=np.uint8)
+        everyone = np.empty((self.comm.size, len(mine)), dtype=np.uint8)
+        self.comm.Allgather(mine, everyone)
+        different = [worker for worker in range(self.comm.size) if (everyone[worker] != everyone[0]).any()]
+        if different:
+            raise DifferentWeights(f"{what} of workers {different} differ from those of worker 0")
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of what this worker has beside its parameters, between two steps.
+
+        `buffers` of the model (running statistics; they differ between workers), `scaler` of the loss (empty but for
+        fp16), `carried` (what the model carries from batch to batch, where it has methods `carried` and `carry`), and
+        `rng`, the states of torch's generators, which dropout draws from.
+        """
+        rng = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            rng["cuda"] = torch.cuda.get_rng_state(self.device)
+        model: Any = self.model
+        carried = model.carried() if hasattr(model, "carried") else {}
+        return {
+            "buffers": {name: buffer.clone() for name, buffer in self.model.named_buffers()},
+            "scaler": {} if self.scaler is None else self.scaler.state_dict(),
+            "carried": {name: tensor.clone() for name, tensor in carried.items()},
+            "rng": rng,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave; parameters are not part of it.
+
+        Raises:
+            ValueError: it is the state of another model, precision or kind of device; nothing has been changed.
+        """
+        keys = ("buffers", "scaler", "carried", "rng")
+        if not isinstance(state, Mapping) or set(state) != set(keys):
+            given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
+            raise ValueError(f"the state of a replica has the keys {', '.join(keys)}, but was given {given}")
+        buffers = dict(self.model.named_buffers())
+        unit_state.require_alike("a model's buffers", state["buffers"], buffers)
+        if bool(state["scaler"]) != (self.scaler is not None):
+            raise ValueError(f"the state of a loss scaler with precision={self.config.precision}: only fp16 has one")
+        if ("cuda" in state["rng"]) != (self.device.type == "cuda"):
+            raise ValueError(f"the state of torch's generators is not one of {self.device.type}")
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])
+        for name, buffer in buffers.items():
+            buffer.copy_(state["buffers"][name])
+        model: Any = self.model
+        if hasattr(model, "carry"):
+            model.carry({name: tensor.to(self.device, copy=True) for name, tensor in state["carried"].items()})
+        torch.set_rng_state(state["rng"]["cpu"].cpu())
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self.device)
+
+
+def pieces(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
+    count = min(count, len(batch.labels))
+    return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
+
+
+def scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (n, classes) and labels (n,), also of a model of text, which says something about every position."""
+    return outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)

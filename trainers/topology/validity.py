@@ -1,0 +1,176 @@
+"""Which topologies there are for how many workers: arithmetic, for a launcher that checks thousands of points."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from gradsweep.run_directory import UsageError, bad_value
+from trainers.config.run_config import name_of
+from trainers.options.topologies import (
+    TOPOLOGIES,
+    Edges,
+    Expander,
+    Hypercube,
+    Margulis,
+    NoTopology,
+    RandomRegular,
+    Social,
+    Torus,
+)
+
+SOCIAL = 32
+"""Nodes of Davis's graph."""
+
+MOST = 4096
+"""Workers of a run at most (`RunConfig.workers`): larger numbers are not suggested."""
+
+LINES = (
+    "topology=torus with a prime number of workers: it makes no grid; valid is topology=ring, topology.rows=1, or "
+    "another number",
+    "topology.rows that does not divide the workers",
+    "topology=hypercube where workers is no power of two, margulis where it is no square, expander where it is no "
+    f"prime, social where it is not {SOCIAL}",
+    "topology=random_regular with as many neighbours as workers, or with degree times workers odd",
+    "topology=edges whose file cannot be read, has a worker that is not there, gives a link two weights, leaves a "
+    "worker less than nothing, or is not connected",
+    "topology=exponential, one_peer_exponential or a directed edges with topology.weights=metropolis_hastings or "
+    "local_degree: these are for links without direction",
+    "topology.weights=local_degree, or weights of a file, where workers keep nothing of their own and what they have "
+    "goes to and fro (a ring of an even number): valid is topology.lazy=true",
+)
+"""The rules in words, for docs/compatibility.md."""
+
+
+@functools.lru_cache(maxsize=4096)
+def check(options: Any, workers: int) -> None:
+    """Refuse a topology that this many workers cannot have.
+
+    Args:
+        options: one of `TOPOLOGIES`, of a decentralised run.
+
+    Raises:
+        UsageError: one line with the key, its value and what is valid.
+    """
+    if isinstance(options, NoTopology):
+        valid = "one of " + ", ".join(name for name, cls in TOPOLOGIES.items() if cls is not NoTopology)
+        raise bad_value("topology", "none", f"{valid} with a decentralised algorithm")
+    for cls, rule in _RULES.items():
+        if isinstance(options, cls):
+            rule(options, workers)
+    if not options.symmetric and options.weights != "uniform":
+        raise UsageError(
+            f"topology.weights={options.weights} with topology={name_of(options)}: its links have a direction; valid "
+            "is topology.weights=uniform"
+        )
+    _check_mixes(options, workers)
+
+
+def sides(options: Torus, workers: int) -> tuple[int, int]:
+    """Rows and columns of a torus; without `rows`, as many as can be up to the square root of workers."""
+    rows = options.rows or max(rows for rows in range(1, math.isqrt(workers) + 1) if workers % rows == 0)
+    return rows, workers // rows
+
+
+def _torus(options: Torus, workers: int) -> None:
+    if options.rows is not None and workers % options.rows:
+        divisors = ", ".join(str(rows) for rows in range(1, workers + 1) if workers % rows == 0)
+        raise bad_value("topology.rows", options.rows, f"a divisor of workers={workers}: {divisors}")
+    if options.rows is None and _is_prime(workers):
+        other = _near(workers, lambda number: number > 3 and not _is_prime(number))
+        raise UsageError(
+            f"topology=torus with workers={workers}: a prime makes no grid; valid is workers={other}, topology.rows=1 "
+            "or topology=ring"
+        )
+
+
+def _hypercube(options: Hypercube, workers: int) -> None:
+    _require("hypercube", workers, "a power of two", lambda number: number & (number - 1) == 0)
+
+
+def _margulis(options: Margulis, workers: int) -> None:
+    _require("margulis", workers, "a square", lambda number: math.isqrt(number) ** 2 == number)
+
+
+def _expander(options: Expander, workers: int) -> None:
+    _require("expander", workers, "a prime", _is_prime)
+
+
+def _social(options: Social, workers: int) -> None:
+    if workers != SOCIAL:
+        raise UsageError(
+            f"topology=social with workers={workers}: the graph has {SOCIAL} nodes; valid is workers={SOCIAL}"
+        )
+
+
+def _random_regular(options: RandomRegular, workers: int) -> None:
+    valid = [degree for degree in range(2, workers) if degree * workers % 2 == 0]
+    if not valid:
+        raise UsageError(f"topology=random_regular with workers={workers}: valid is 3 up, with topology.degree=2")
+    if options.degree not in valid:
+        near = sorted(sorted(valid, key=lambda degree: abs(degree - options.degree))[:3])
+        words = f"less than workers={workers}, and even if that is odd, such as {', '.join(map(str, near))}"
+        raise bad_value("topology.degree", options.degree, words)
+
+
+def _edges(options: Edges, workers: int) -> None:
+    from trainers.topology import edges
+
+    edges.graph(options, workers)
+
+
+_RULES: dict[type, Callable[[Any, int], None]] = {
+    Torus: _torus,
+    Hypercube: _hypercube,
+    Margulis: _margulis,
+    Expander: _expander,
+    Social: _social,
+    RandomRegular: _random_regular,
+    Edges: _edges,
+}
+
+
+def _require(name: str, workers: int, what: str, test: Callable[[int], bool]) -> None:
+    if not test(workers):
+        raise UsageError(f"topology={name} with workers={workers}: valid is {what}: {_near(workers, test)}")
+
+
+def _near(workers: int, test: Callable[[int], bool]) -> str:
+    """The numbers next to `workers`, below and above it, that pass."""
+    below = next((number for number in range(workers - 1, 0, -1) if test(number)), None)
+    above = next((number for number in range(workers + 1, MOST + 1) if test(number)), None)
+    return " or ".join(str(number) for number in (below, above) if number is not None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % other for other in range(2, math.isqrt(number) + 1))
+
+
+def _check_mixes(options: Any, workers: int) -> None:
+    """Refuse a graph whose workers keep nothing of their own, and where what they have only goes around.
+
+    Only weights of a file and `local_degree` can leave nothing, the latter where there are no loops and all degrees are
+    equal: other graphs need not be built for this.
+    """
+    may_leave_nothing = isinstance(options, Edges) or (
+        options.weights == "local_degree" and not isinstance(options, (Expander, Margulis, Social))
+    )
+    if options.lazy or workers == 1 or not may_leave_nothing:
+        return
+    import networkx
+
+    from trainers.topology import graphs, weights
+
+    (graph,) = graphs.build(options, workers)
+    if weights.matrix(graph, options.weights, False).diagonal().any():
+        return
+    if not networkx.is_aperiodic(graph) if graph.is_directed() else networkx.is_bipartite(graph):
+        local = options.weights == "local_degree"
+        instead = "topology.weights=uniform" if local else "weights that leave workers something of their own"
+        raise UsageError(
+            f"topology={name_of(options)} with workers={workers}, topology.weights={options.weights}: workers keep "
+            f"nothing of their own, and what they have only goes to and fro; valid is topology.lazy=true or {instead}"
+        )

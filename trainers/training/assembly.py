@@ -1,0 +1,177 @@
+"""Puts the parts of a run together, as its config says."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from compressors.kernels import backend
+from compressors.policy.policy import Selector
+from gradsweep.parameters import InvalidParameter
+from gradsweep.run_directory import FORMAT, bad_value
+from trainers import algorithms, data, optimizers, topology
+from trainers.algorithms.base import Algorithm, Parts
+from trainers.checkpoint.keeper import Keeper
+from trainers.checkpoint.state import Training
+from trainers.config.run_config import RunConfig, name_of
+from trainers.data.feeds import Feed
+from trainers.devices import choose
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange import base
+from trainers.gradients.clipping import Clipping
+from trainers.gradients.flat import Flat, Unit
+from trainers.gradients.units import cut
+from trainers.mpi.stopping import Agreement
+from trainers.optimizers import schedules
+from trainers.optimizers.base import Optimizer
+from trainers.optimizers.schedules import Schedule
+from trainers.recording.progress import Progress
+from trainers.recording.recorder import Recorder
+from trainers.replica.replica import Replica
+from trainers.rules import training
+from trainers.trackers import Trackers
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.lanes.server_link import Link
+
+
+@dataclasses.dataclass(frozen=True)
+class Assembly:
+    """What one worker trains with; `steps` are those of the whole run."""
+
+    config: RunConfig
+    device: torch.device
+    feed: Feed
+    steps: int
+    replica: Replica
+    watch: Stopwatch
+    algorithm: Algorithm
+    schedule: Schedule
+    recorder: Recorder
+    keeper: Keeper
+    agreement: Agreement
+    trackers: Trackers | None
+
+    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+        """The content of result.json."""
+        scaler = self.replica.scaler
+        return {
+            "format": FORMAT,
+            "status": status,
+            "reason": reason,
+            "parameters": len(self.replica.flat),
+            **choose.described(self.device),
+            **self.algorithm.parts.exchange.transport.described,
+            "precision": self.config.precision,
+            **({} if scaler is None else {"skipped_steps": scaler.skipped}),
+            "kernels": dict(sorted(backend.used.items())),
+            **self.recorder.figures(),
+            **self.algorithm.parts.exchange.calls(self.recorder.steps_since_start),
+            **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
+            "total_s": self.keeper.total_s,
+        }
+
+
+def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | None = None) -> Assembly:
+    """All parts of a worker, ready for the first step or for a checkpoint.
+
+    Args:
+        comm: the workers, without a dedicated server, to which `link` leads.
+
+    Raises:
+        UsageError: the data set, the device or an option cannot be used with the rest.
+    """
+    began = time.monotonic()
+    feed = data.feed(config, comm.rank, comm.size)
+    lengths = config.lengths(feed.samples)
+    training.check_length(config, feed.samples)
+    backend.choose(config.kernels)
+    device = choose.choose(config, comm)
+    replica = Replica(config, feed.shape, feed.classes, comm, device)
+    watch = choose.stopwatch(device)
+    algorithm = algorithm_of(config, comm, replica, watch, link)
+    schedule = schedules.build(config, lengths)
+    apart = config.exchange.asynchronous
+    recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps, whole_epochs=apart)
+    trackers = _listeners(config, directory, recorder, replica, lengths.steps) if comm.rank == 0 else None
+    keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
+    agreement = Agreement(comm, algorithm.parts.exchange.may_lag)
+    return Assembly(
+        config, device, feed, lengths.steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
+    )
+
+
+class Updating(NamedTuple):
+    """What workers and servers have alike: units with their compressors, and what is done with gradients."""
+
+    units: Sequence[Unit]
+    selector: Selector
+    optimizer: Optimizer
+    clipping: Clipping
+
+
+def updating(config: RunConfig, flat: Flat) -> Updating:
+    """For a model's flat buffers, with all kernels loaded.
+
+    Raises:
+        UsageError: a pattern of the policy finds no unit.
+    """
+    units = cut(config, flat)
+    described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
+    try:
+        selector = Selector(config.policy, config.compressor, described, config.workers)
+    except InvalidParameter as error:  # only now the names of the tensors are known
+        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+    with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
+        selector.warm_up(flat.gradients.device)
+        optimizer = optimizers.build(config.optimizer, flat)
+        clipping = Clipping(config.clip, flat.gradients)
+    return Updating(units, selector, optimizer, clipping)
+
+
+def algorithm_of(
+    config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch, link: Link | None = None
+) -> Algorithm:
+    """The algorithm with its exchange and optimizer, ready for the first step."""
+    units, selector, optimizer, clipping = updating(config, replica.flat)
+    mixing = topology.build(config.topology, config.workers) if config.decentralised else None
+    exchanger = base.build(
+        config.exchange, comm, units, selector, config.memory, config.seed, watch, link=link, mixing=mixing
+    )
+    parts = Parts(comm, replica.flat, units, exchanger, optimizer, clipping, watch)
+    return algorithms.build(config.algorithm, parts, asynchronous=config.exchange.asynchronous)
+
+
+def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
+    """What rank 0 tells others while it trains: a line now and then, and the trackers that the config asks for."""
+    progress = Progress(config.epochs, steps)
+    progress.begin(
+        f"{name_of(config.model)} on {name_of(config.dataset)}: {len(replica.flat):,} parameters, "
+        f"{config.workers} worker{'s' * (config.workers > 1)} on {replica.device.type}, {config.precision}, "
+        f"compressor {name_of(config.compressor)}, {steps} steps"
+    )
+    trackers = Trackers(config, directory)
+    recorder.listeners += [progress, trackers]
+    return trackers
+
+
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Make imports of an optional package fail within the block, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]

@@ -1,0 +1,75 @@
+"""`mpirun -n W python -m trainers.training.probe SECONDS DIRECTORY`: one rank of a probe of the network (python -m
+sweep probe).
+
+Measures in SECONDS what the collectives of training take, with the MPI and the settings that training would have.
+Rank 0 leaves network.json, and a result.json for the launcher, in DIRECTORY, whose config.yaml is that of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.__main__ import attempt_directory, limit_threads, main, settle_in
+
+if TYPE_CHECKING:
+    pass
+
+SETTINGS = "OMPI_MCA_coll"
+"""Beginning of the environment variables by which Open MPI is told which collectives to use."""
+
+
+def probe(seconds: str, directory: Path) -> None:
+    """Measure, and write what was found.
+
+    Raises:
+        UsageError: the config cannot be used, or the MPI world has the wrong size.
+    """
+    from trainers.config import run_config as configs
+
+    config = configs.load(directory / "config.yaml")
+    limit_threads(config.threads_per_worker)
+
+    from mpi4py import MPI
+
+    from gradsweep.run_directory import DONE, EMULATION, FORMAT, NETWORK, RESULT, now, read_json, write_json
+    from trainers.network import links
+    from trainers.network.collective_times import Probe
+
+    comm, started, began = MPI.COMM_WORLD, now(), time.perf_counter()
+    settle_in(config, comm, config.workers)
+    network = links.of_run(comm, config.network, read_json(attempt_directory(directory) / EMULATION))
+    left_s = float(seconds) - (time.perf_counter() - began)
+    latency_s, left_s = comm.bcast((network["measured"]["latency_s"] if network else None, left_s))
+    collectives = Probe(comm, left_s, latency_s).run()
+    hosts = comm.gather(MPI.Get_processor_name())
+    if network is not None:  # on rank 0
+        about = {**network, **_about(directory, list(dict.fromkeys(hosts or []))), "started": started}
+        about |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
+        write_json(directory / NETWORK, {**about, "collectives": collectives})
+        write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
+
+
+def _about(directory: Path, hosts: list[str]) -> dict[str, Any]:
+    """Where and with what network.json was measured."""
+    from mpi4py import MPI
+
+    from gradsweep.run_directory import PROVENANCE, read_json
+    from trainers.mpi.message_sizes import SEGMENT_BYTES
+
+    machine = read_json(attempt_directory(directory) / PROVENANCE) or {}
+    return {
+        "kind": "probe",
+        "hosts": hosts,
+        "machine": {key: machine.get(key) for key in ("host", "platform", "cpu")},
+        "mpi": MPI.Get_library_version().split(",")[0].strip("\0 \n"),
+        "settings": {key: value for key, value in sorted(os.environ.items()) if key.startswith(SETTINGS)},
+        "allreduce_segment_bytes": SEGMENT_BYTES,
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], probe, "trainers.training.probe", "SECONDS DIRECTORY")
