@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from sweep.attempts import failures
 from sweep.attempts.watchdog import Watch
 from sweep.directory import completeness, run_layout
@@ -86,7 +86,7 @@ class Try(abc.ABC):
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
         if (wrong := run_layout.unfit(self.run) or code_snapshot.unfit(task.code)) is not None:
-            self.status, self.reason, self.cause = run_directory.FAILED, wrong, failures.INPUT
+            self.status, self.reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
             with contextlib.suppress(OSError):
                 self._write(None)
             return
@@ -164,7 +164,7 @@ class Try(abc.ABC):
         limits = self.task.limits
         if self._stopping is None and limits.time_s is not None and now - self._began >= limits.time_s:
             reason = f"over its time of {limits.time_s / 60:g} minutes (sweep.time_minutes)"
-            self._stopping = (run_directory.TIMEOUT, reason, failures.TIME)
+            self._stopping = (run_directory.TIMEOUT, reason, failure_causes.TIME)
             self._signals = [
                 (now, signal.SIGUSR1),
                 (now + SAVE_S, signal.SIGTERM),
@@ -173,7 +173,7 @@ class Try(abc.ABC):
         elif self._stopping is None and self._watch is not None and self._watch.hung():
             reason = f"no progress for {self._watch.hang_s / 60:g} minutes (sweep.hang_minutes)"
             reason += f"; {self.directory.name}/stacks-*.txt say where its ranks were"
-            self._stopping = (run_directory.FAILED, reason, failures.HANG)
+            self._stopping = (run_directory.FAILED, reason, failure_causes.HANG)
             self._signals = [
                 (now, signal.SIGUSR2),
                 (now + DUMP_S, signal.SIGTERM),
@@ -211,7 +211,7 @@ class Try(abc.ABC):
             self.status, self.unsaved = run_directory.PREEMPTED, True
             reason = "SIGUSR1 came before it had begun"
         elif (wrong := run_layout.unfit(self.run)) is not None:
-            self.status, reason, self.cause = run_directory.FAILED, wrong, failures.INPUT
+            self.status, reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
         elif code and (told := self.told()) is not None:
             self.status, reason, self.cause = told
         else:
@@ -219,7 +219,7 @@ class Try(abc.ABC):
             reason, self.cause = failures.explain(self.directory, code, out_of_memory=self._killed_for_memory.recent())
             lost = self._lost_nodes() if self.cause in failures.ANYTHING else []
             if lost:  # nothing that the run can help: it goes on from what it has saved, on other nodes
-                self.status, self.cause = run_directory.PREEMPTED, failures.LOST
+                self.status, self.cause = run_directory.PREEMPTED, failure_causes.LOST
                 reason = f"lost {', '.join(lost)}: nothing can be started there"
         self.reason = reason
         with contextlib.suppress(OSError):  # a full disk: the sweep goes on, a resume settles this run

@@ -9,23 +9,10 @@ import tempfile
 from pathlib import Path
 
 from gradsweep import disk_errors, run_directory
-
-INPUT = "input"  # what the user asked for cannot work
-ERROR = "error"  # an exception in a rank
-MEMORY = "memory"  # no memory was left
-DISK = "disk"  # no room was left on it, or in the quota; it fails, or can only be read
-KILLED = "killed"  # a rank or the MPI launcher was killed by a signal
-START = "start"  # it could not be started
-LOST = "lost"  # who drove it has gone: the launcher was killed, the node failed
-HANG = "hang"  # it made no progress
-TIME = "time"  # its time limit
-UNKNOWN = "unknown"  # an exit status that says nothing
+from gradsweep.failure_causes import DISK, ERROR, KILLED, LOST_CONNECTION, MEMORY, START, UNKNOWN
 
 ROOM = 64 * 1024
 """Bytes: a disk with less room left is full, as far as an attempt that failed on it is concerned."""
-
-LOST_CONNECTION = 14
-"""Exit status of Open MPI's mpirun (MPI_ERR_UNKNOWN) where ranks on other hosts were the first to see one end."""
 
 ANYTHING = (KILLED, UNKNOWN)
 """Causes that say how something ended, not why: a node may have been lost, too."""

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory, yaml_files
+from gradsweep import failure_causes, run_directory, yaml_files
 from gradsweep.files import MOST_ROW_BYTES, is_regular, open_regular
 from gradsweep.run_directory import Run
-from sweep.attempts import failures
 from sweep.directory import run_layout
 
 BLOCK = 1 << 20  # bytes, in which lines are counted
@@ -40,7 +39,7 @@ def judge(run: Run, attempt: int | None = None) -> End | None:
     if lacks is None:
         return str(result.get("status", run_directory.DONE)), result.get("reason"), None
     _put_aside(run, attempt)
-    return run_directory.FAILED, f"not whole: {lacks}; a resume computes it again", failures.INPUT
+    return run_directory.FAILED, f"not whole: {lacks}; a resume computes it again", failure_causes.INPUT
 
 
 def is_whole(run: Run) -> bool:

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from gradsweep import run_directory
+from gradsweep.failure_causes import LOST
 from gradsweep.run_directory import Run
-from sweep.attempts.failures import LOST
 from sweep.directory import scheduler_job
 from sweep.system.processes import kill_processes_of
 

@@ -6,13 +6,12 @@ import collections
 import dataclasses
 from pathlib import Path
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts import failures
 from sweep.executors.base import RunJob
 from sweep.settings.sweep import SweepSettings
 
-MAY_PASS = (failures.KILLED, failures.LOST, failures.START, failures.HANG, failures.DISK)
+MAY_PASS = (failure_causes.KILLED, failure_causes.LOST, failure_causes.START, failure_causes.HANG, failure_causes.DISK)
 """Causes that have nothing to do with what was asked for."""
 LONGEST_S = 600.0
 """Between two tries at a run."""
@@ -41,12 +40,12 @@ class Retries:
         key, cause = run.directory, str(job.cause)
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT) or self._tried[key] >= self.limit:
             return None
-        if not may_pass(run, cause) or (cause == failures.MEMORY and cause in self._causes[key]):
+        if not may_pass(run, cause) or (cause == failure_causes.MEMORY and cause in self._causes[key]):
             return None
         self._causes[key].add(cause)
         self._tried[key] += 1
         wait = min(LONGEST_S, self.backoff_s * 2 ** (self._tried[key] - 1))
-        return Again(self._tried[key], wait, failures.MEMORY in self._causes[key])
+        return Again(self._tried[key], wait, failure_causes.MEMORY in self._causes[key])
 
 
 def may_pass(run: Run, cause: str) -> bool:
@@ -55,8 +54,8 @@ def may_pass(run: Run, cause: str) -> bool:
     A run whose time was over does if there is a checkpoint to go on from; one that ended without a word, if it had
     trained: what fails before that is most often a wrong command for MPI.
     """
-    if cause == failures.TIME:
+    if cause == failure_causes.TIME:
         return any(run.path(run_directory.CHECKPOINT).glob("step-*"))
-    if cause == failures.UNKNOWN:
+    if cause == failure_causes.UNKNOWN:
         return run_directory.last_row(run.path(run_directory.STEPS)) is not None
-    return cause in MAY_PASS or cause == failures.MEMORY
+    return cause in MAY_PASS or cause == failure_causes.MEMORY

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from gradsweep import run_directory
-from sweep.attempts.failures import START
+from gradsweep.failure_causes import START
 from sweep.emulation import compile_c, delay, ip_tc_commands, namespaces
 from sweep.emulation.build_cluster import Built
 from sweep.emulation.capability_check import has_netem

@@ -48,7 +48,7 @@ class RunJob(Job[dict[str, Any]]):
         self.executor, self.mpi_run = executor, task
         self.status = run_directory.PENDING
         self.reason: str | None = None
-        self.cause: str | None = None  # of failures.py
+        self.cause: str | None = None  # of gradsweep/failure_causes.py
         self.waits_for: str | None = None  # other sweeps, while it is first in its queue; or SLURM, and why
         self.shared_cores = False  # its times tell nothing: others may have used the cores that it ran on
         super().__init__(executor.folder, task.run.name)

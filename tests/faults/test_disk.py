@@ -21,7 +21,7 @@ from typing import cast
 import pytest
 
 from gradsweep import disk_errors as disks
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import UsageError, runs_of
 from reports.__main__ import main as reports
 from sweep.__main__ import main
@@ -115,7 +115,7 @@ def test_a_full_disk_fails_what_cannot_be_written_and_a_resume_computes_it(
     code, out = sweep.finish()
     assert code == 1 and "Traceback" not in out
     trouble = disks.TROUBLE[errno.EDQUOT if options == "quota" else errno.ENOSPC]
-    assert f"({failures.DISK}: the MPI launcher exited with 1; {trouble})" in out
+    assert f"({failure_causes.DISK}: the MPI launcher exited with 1; {trouble})" in out
     assert "retry 1 of 1" in out
     assert not any(run.result() for run in sweep.runs)
 
@@ -164,7 +164,7 @@ def test_a_training_on_a_full_disk(start: Callable[..., Program], mount: Mount, 
     assert code == 1 and "Traceback (most recent call last)" not in err
     for run in runs_of(disk / "sweep"):
         assert run.result() is None
-    assert f"({failures.DISK}: " in out
+    assert f"({failure_causes.DISK}: " in out
 
 
 def test_a_disk_that_can_only_be_read(start: Callable[..., Program], mount: Mount) -> None:
@@ -326,15 +326,15 @@ def test_a_launcher_outlives_a_request_that_it_cannot_write_down(
 def test_a_rank_tells_of_a_disk_that_cannot_be_written(number: int) -> None:
     """However deep: torch's writer and the checkpoint's have errors of their own."""
     error = OSError(number, os.strerror(number))
-    assert cause_of(error) == failures.DISK
-    assert cause_of(RuntimeError(f"unexpected pos: {os.strerror(number)}")) == failures.DISK
+    assert cause_of(error) == failure_causes.DISK
+    assert cause_of(RuntimeError(f"unexpected pos: {os.strerror(number)}")) == failure_causes.DISK
     try:
         try:
             raise error
         except OSError:
             raise ValueError("while saving")  # noqa: B904
     except ValueError as second:
-        assert cause_of(second) == failures.DISK
+        assert cause_of(second) == failure_causes.DISK
 
 
 def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path: Path) -> None:
@@ -349,13 +349,13 @@ def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path
 
 def test_what_finds_no_room_to_start_has_failed_for_the_disk() -> None:
     for number in (*disks.TROUBLE, errno.ENOENT):
-        cause = failures.DISK if number in disks.TROUBLE else failures.START
+        cause = failure_causes.DISK if number in disks.TROUBLE else failure_causes.START
         assert failures.of_start(OSError(number, os.strerror(number)))[1] == cause
 
 
 def test_an_attempt_that_says_nothing_has_failed_for_the_disk_where_that_fails(tmp_path: Path, broken: str) -> None:
     reason, cause = failures.explain(tmp_path, 1)
-    assert cause == failures.DISK and reason.startswith("the MPI launcher exited with 1; ")
+    assert cause == failure_causes.DISK and reason.startswith("the MPI launcher exited with 1; ")
 
 
 def test_a_disk_is_full_when_nothing_can_be_added(mount: Mount, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
-from sweep.attempts import failures
+from gradsweep import failure_causes, run_directory
 from tests.conftest import PLAYED, Program
 from tests.faults.conftest import StandInOf, attempts, ranks
 from tests.faults.test_signals import SWEEP, training
@@ -98,7 +97,7 @@ def test_a_run_directory_is_removed_meanwhile(stand_in: StandInOf) -> None:
     shutil.rmtree(gone.directory)
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and f"{gone.name}: retry" not in out
-    assert f"({failures.INPUT}: the directory of the run has been removed; a resume lays it out again)" in out
+    assert f"({failure_causes.INPUT}: the directory of the run has been removed; a resume lays it out again)" in out
     assert {run.status() for run in sweep.runs if run != gone} == {run_directory.DONE}
     sweep.nothing_is_left()
     sweep.lay_out()
@@ -116,7 +115,8 @@ def test_a_run_whose_files_are_removed_under_it_is_not_done(stand_in: StandInOf)
     out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1 and f"{gone.name}: retry" not in out
     assert (
-        f"({failures.INPUT}: not whole: {run_directory.CONFIG} has been removed or changed; a resume computes it" in out
+        f"({failure_causes.INPUT}: not whole: {run_directory.CONFIG} has been removed or changed; a resume computes it"
+        in out
     )
     assert (gone.directory / "completed").exists() and gone.result() is None
     assert {run.status() for run in sweep.runs} == {run_directory.DONE} and len(sweep.runs) == 2
@@ -141,7 +141,7 @@ def test_a_run_is_changed_before_its_turn(stand_in: StandInOf, what: str) -> Non
     out, _ = launcher.communicate(timeout=120)
     assert "has been removed" in out and not last.path("computed").exists()
     if what == run_directory.CONFIG:
-        assert attempts(last) == [("failed", failures.INPUT)]
+        assert attempts(last) == [("failed", failure_causes.INPUT)]
     sweep.lay_out()
     code, out = sweep.finish()
     assert code == 0, out

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sweep.attempts import failures
+from gradsweep import failure_causes
 from sweep.system import oom_kills
 from tests.faults.conftest import StandInOf, attempts, ranks
 from trainers.training.failure_cause import cause_of
@@ -53,7 +53,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_tried_once_more_and_alone(
     code, out = sweep.finish(preexec_fn=lambda: Path(procs).write_text(str(os.getpid())))
     assert code == 1, out
     eater = next(run for run in sweep.runs if "seed=1" in run.name)
-    assert attempts(eater) == [("failed", failures.MEMORY)] * 2
+    assert attempts(eater) == [("failed", failure_causes.MEMORY)] * 2
     assert eater.state()["reason"] == "a rank was killed by the kernel: no memory was left"
     assert "retry 1 of 5 in 0 s with nothing beside it" in out and "retry 2" not in out
     assert all(attempts(run) == [("done", None)] for run in sweep.runs if run != eater)
@@ -63,17 +63,17 @@ def test_a_kill_by_somebody_else_is_none_for_memory(stand_in: StandInOf, group: 
     sweep = stand_in("kill -9 $$", retries=0)
     procs = str(group[0] / "cgroup.procs")
     assert sweep.finish(preexec_fn=lambda: Path(procs).write_text(str(os.getpid())))[0] == 1
-    assert attempts(sweep.run) == [("failed", failures.KILLED)]
+    assert attempts(sweep.run) == [("failed", failure_causes.KILLED)]
 
 
 def test_ranks_say_so_themselves() -> None:
     with pytest.raises(RuntimeError) as found:
         torch.empty(1 << 58, dtype=torch.uint8)
-    assert cause_of(found.value) == failures.MEMORY
-    assert cause_of(torch.OutOfMemoryError("CUDA out of memory")) == failures.MEMORY
-    assert cause_of(MemoryError()) == failures.MEMORY
-    assert cause_of(OSError(12, "Cannot allocate memory")) == failures.MEMORY
-    assert cause_of(RuntimeError("shapes do not fit")) == failures.ERROR
+    assert cause_of(found.value) == failure_causes.MEMORY
+    assert cause_of(torch.OutOfMemoryError("CUDA out of memory")) == failure_causes.MEMORY
+    assert cause_of(MemoryError()) == failure_causes.MEMORY
+    assert cause_of(OSError(12, "Cannot allocate memory")) == failure_causes.MEMORY
+    assert cause_of(RuntimeError("shapes do not fit")) == failure_causes.ERROR
 
 
 def test_a_limit_of_the_shells_is_felt_as_such() -> None:

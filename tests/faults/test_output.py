@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsweep import run_directory
-from sweep.attempts import failures
+from gradsweep import failure_causes, run_directory
 from sweep.attempts.mpirun import MpiRun
 from sweep.system.log_capture import Log
 from tests.conftest import eventually
@@ -106,7 +105,7 @@ def test_ranks_do_not_wait_for_a_log_that_nobody_writes(stand_in: StandInOf) -> 
     sweep = stand_in(kill + f"echo lost; sh -c 'echo lost' || exit 137; fi; {ranks(2, 0)}")
     code, out = sweep.finish()
     assert code == 0, out
-    assert attempts(sweep.run) == [("failed", failures.KILLED), ("done", None)]
+    assert attempts(sweep.run) == [("failed", failure_causes.KILLED), ("done", None)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

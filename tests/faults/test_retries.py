@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
-from sweep.attempts import failures
+from gradsweep import failure_causes, run_directory
 from sweep.attempts.mpirun import MpiRun
 from sweep.driver.retries import LONGEST_S, Retries
 from sweep.executors.base import RunJob
@@ -38,12 +37,12 @@ def attempts_by_seed(sweep: StandIn) -> list[list[tuple[str, str | None]]]:
 
 def test_what_may_pass_is_tried_again(stand_in: StandInOf) -> None:
     causes = {
-        "kill -9 $$": failures.KILLED,
-        "exit 137": failures.KILLED,
-        told("disk"): failures.DISK,
-        told("memory"): failures.MEMORY,
-        f"{ROW}; exit 0": failures.UNKNOWN,
-        f"{ROW}; exit 1": failures.UNKNOWN,
+        "kill -9 $$": failure_causes.KILLED,
+        "exit 137": failure_causes.KILLED,
+        told("disk"): failure_causes.DISK,
+        told("memory"): failure_causes.MEMORY,
+        f"{ROW}; exit 0": failure_causes.UNKNOWN,
+        f"{ROW}; exit 1": failure_causes.UNKNOWN,
     }
     sweep = stand_in(f"if {FIRST}; then {by_seed(*causes)}; fi; {ranks(2, 0)}", len(causes))
     code, out = sweep.finish()
@@ -53,7 +52,11 @@ def test_what_may_pass_is_tried_again(stand_in: StandInOf) -> None:
 
 def test_what_will_not_pass_is_not(stand_in: StandInOf) -> None:
     """The last: an MPI that cannot start, most often for a wrong command."""
-    causes = {told("input"): failures.INPUT, told("error"): failures.ERROR, "exit 1": failures.UNKNOWN}
+    causes = {
+        told("input"): failure_causes.INPUT,
+        told("error"): failure_causes.ERROR,
+        "exit 1": failure_causes.UNKNOWN,
+    }
     sweep = stand_in(by_seed(*causes), len(causes))
     code, out = sweep.finish()
     assert code == 1 and "retry" not in out and all(f"({cause}: " in out for cause in causes.values())
@@ -71,13 +74,13 @@ def test_so_often_and_no_more(stand_in: StandInOf) -> None:
     sweep = stand_in("kill -9 $$", retries=3)
     code, out = sweep.finish()
     assert code == 1 and "retry 3 of 3" in out
-    assert attempts(sweep.run) == [("failed", failures.KILLED)] * 4
+    assert attempts(sweep.run) == [("failed", failure_causes.KILLED)] * 4
 
 
 def test_none_at_all(stand_in: StandInOf) -> None:
     sweep = stand_in("kill -9 $$", retries=0)
     assert sweep.finish()[0] == 1
-    assert attempts(sweep.run) == [("failed", failures.KILLED)]
+    assert attempts(sweep.run) == [("failed", failure_causes.KILLED)]
 
 
 def test_a_run_whose_time_is_over_goes_on_where_it_was_saved(stand_in: StandInOf) -> None:
@@ -85,7 +88,7 @@ def test_a_run_whose_time_is_over_goes_on_where_it_was_saved(stand_in: StandInOf
     code, out = sweep.finish()
     assert code == 0, out
     *before, last = attempts(sweep.run)
-    assert last == ("done", None) and before and set(before) == {("timeout", failures.TIME)}
+    assert last == ("done", None) and before and set(before) == {("timeout", failure_causes.TIME)}
     assert "saved at step" in sweep.run.state()["attempts"][0]["reason"]
     rows = [row["step"] for row in csv.DictReader(sweep.run.path(run_directory.STEPS).open())]
     assert rows == [str(step) for step in range(1, 21)] and sweep.run.path("completed").read_text() == "once\n"
@@ -95,7 +98,7 @@ def test_one_that_saved_nothing_does_not(stand_in: StandInOf) -> None:
     sweep = stand_in(ranks(1000, 0.1), time_minutes=0.01)
     code, out = sweep.finish()
     assert code == 1 and sweep.run.status() == run_directory.TIMEOUT
-    assert attempts(sweep.run) == [("timeout", failures.TIME)]
+    assert attempts(sweep.run) == [("timeout", failure_causes.TIME)]
     assert "over its time of 0.01 minutes (sweep.time_minutes)" in out
 
 
@@ -108,7 +111,7 @@ def test_a_run_that_waits_for_its_retry_says_so_and_a_signal_ends_the_wait(stand
     launcher.communicate(timeout=120)
     assert launcher.returncode == 130
     assert sweep.run.status() == run_directory.FAILED and "killed by SIGKILL" in sweep.run.state()["reason"]
-    assert attempts(sweep.run) == [("failed", failures.KILLED)]
+    assert attempts(sweep.run) == [("failed", failure_causes.KILLED)]
 
 
 def test_who_stops_a_sweep_stops_its_retries(stand_in: StandInOf) -> None:
@@ -158,25 +161,25 @@ def job(tmp_path: Path) -> Job:
 
 def test_the_wait_doubles_up_to_a_limit(job: Job) -> None:
     retries = Retries(SweepSettings(retries=9, backoff_s=10))
-    again = [retries.again(job(failures.KILLED)) for _ in range(9)]
+    again = [retries.again(job(failure_causes.KILLED)) for _ in range(9)]
     assert [each and each.wait_s for each in again] == [10, 20, 40, 80, 160, 320, LONGEST_S, LONGEST_S, LONGEST_S]
     assert [each and each.number for each in again] == list(range(1, 10))
-    assert retries.again(job(failures.KILLED)) is None
-    assert retries.again(job(failures.KILLED, name="other")) is not None
+    assert retries.again(job(failure_causes.KILLED)) is None
+    assert retries.again(job(failure_causes.KILLED, name="other")) is not None
 
 
 def test_no_memory_is_tried_once_again_and_alone_from_then_on(job: Job) -> None:
     retries = Retries(SweepSettings(retries=9))
-    first, second = retries.again(job(failures.MEMORY)), retries.again(job(failures.KILLED))
+    first, second = retries.again(job(failure_causes.MEMORY)), retries.again(job(failure_causes.KILLED))
     assert first is not None and first.alone and second is not None and second.alone
-    assert retries.again(job(failures.MEMORY)) is None
+    assert retries.again(job(failure_causes.MEMORY)) is None
 
 
 @pytest.mark.parametrize(
     "status", [run_directory.CANCELLED, run_directory.PREEMPTED, run_directory.DIVERGED, run_directory.DONE]
 )
 def test_what_has_not_failed_is_not_tried_again(job: Job, status: str) -> None:
-    assert Retries(SweepSettings()).again(job(failures.KILLED, status)) is None
+    assert Retries(SweepSettings()).again(job(failure_causes.KILLED, status)) is None
 
 
 def test_a_run_without_memory_runs_alone_the_second_time(stand_in: StandInOf) -> None:

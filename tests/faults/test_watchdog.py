@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
-from sweep.attempts import failures
+from gradsweep import failure_causes, run_directory
 from sweep.attempts.mpirun import MpiRun
 from sweep.attempts.watchdog import Limits, Watch
 from sweep.executors.local import SlotExecutor
@@ -43,14 +42,14 @@ def test_a_run_that_hangs_is_ended_and_tried_again(stand_in: StandInOf) -> None:
     code, out = sweep.finish()
     assert code == 0, out
     for run in sweep.runs:
-        assert attempts(run) == [("failed", failures.HANG), ("done", None)]
+        assert attempts(run) == [("failed", failure_causes.HANG), ("done", None)]
         assert "no progress for 0.1 minutes" in run.state()["attempts"][0]["reason"]
 
 
 def test_one_that_does_not_end_of_sigterm_either(stand_in: StandInOf) -> None:
     sweep = stand_in("trap '' USR2 TERM; sleep 1000 & wait; sleep 1000", hang_minutes=0.01, retries=0)
     assert sweep.finish()[0] == 1
-    assert attempts(sweep.run) == [("failed", failures.HANG)]
+    assert attempts(sweep.run) == [("failed", failure_causes.HANG)]
 
 
 def test_whoever_makes_progress_is_left_alone(stand_in: StandInOf) -> None:
@@ -92,7 +91,7 @@ def test_every_rank_says_where_it_hangs(tmp_path: Path) -> None:
     executor = SlotExecutor(tmp_path)
     (job,) = executor.submit_runs([task])
     job.wait()
-    assert (job.status, job.cause) == (run_directory.FAILED, failures.HANG)
+    assert (job.status, job.cause) == (run_directory.FAILED, failure_causes.HANG)
     texts = [(task.run.attempt(1) / f"stacks-{rank}.txt").read_text() for rank in range(3)]
     assert [(text.count(" in waits"), text.count(" in stuck")) for text in texts] == [(0, 1), (1, 0), (1, 0)]
     assert "attempt-1/stacks-*.txt say where" in str(job.reason)
@@ -108,7 +107,7 @@ def test_a_training_that_hangs_shows_its_stacks(start: Callable[..., Program], t
     os.kill(ranks_of(run)[-1], signal.SIGSTOP)
     code, out, err = program.end(400)
     assert code == 1 and "no progress for 1.5 minutes" in out
-    assert attempts(run) == [("failed", failures.HANG)]
+    assert attempts(run) == [("failed", failure_causes.HANG)]
     assert 'trainers/training/loop.py", line' in (run.attempt(1) / "stacks-0.txt").read_text()
     assert not (run.attempt(1) / "stacks-1.txt").exists()  # of the one that was stopped: it was empty
     eventually(lambda: nothing_left(run))

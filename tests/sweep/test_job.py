@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, write_json
-from sweep.attempts import failures
 from sweep.attempts.mpirun import MpiRun
 from sweep.commands.resume import is_wanted
 from sweep.executors.slurm_job import preemption
@@ -179,7 +178,7 @@ def test_a_run_that_slurm_does_not_queue_again_has_failed_and_may_be_tried_again
     assert job.end(process) == 1
     state = job.run.state()
     refused = "SLURM did not queue it again: Requested operation is presently disabled"
-    assert (state["status"], state["attempts"][0]["cause"]) == (run_directory.FAILED, failures.LOST)
+    assert (state["status"], state["attempts"][0]["cause"]) == (run_directory.FAILED, failure_causes.LOST)
     assert state["reason"] == f"near its time limit of 5 minutes; saved; {refused}"
     assert is_wanted(job.run, everything=False, failed=True)
 
@@ -201,7 +200,7 @@ def test_what_a_preemption_without_notice_has_ended_was_ended_by_a_fault(
     state = job.run.state()
     assert (state["status"], state["attempts"][0]["cause"]) == (
         run_directory.CANCELLED,
-        failures.LOST if preempted else None,
+        failure_causes.LOST if preempted else None,
     )
     assert state["reason"].startswith("SLURM preempted it" if preempted else "SLURM ended it")
     assert is_wanted(job.run, everything=False, failed=True) == preempted
@@ -262,7 +261,7 @@ def test_a_job_that_slurm_restarts_settles_what_was_left(job: Job, left: str) ->
     )
     assert job.run.path("began").exists() == (left != run_directory.RESULT)
     first = job.run.state()["attempts"][0]
-    assert first.get("cause") == (failures.LOST if left == "nothing" else None)
+    assert first.get("cause") == (failure_causes.LOST if left == "nothing" else None)
 
 
 def test_what_was_cancelled_and_runs_again_was_preempted(job: Job) -> None:

@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, read_json, write_json
-from sweep.attempts import failures
 from sweep.attempts.mpirun import MpiRun
 from sweep.directory import scheduler_job
 from sweep.directory.run_state import cancel_unwatched, write_state
@@ -141,9 +140,9 @@ def test_what_had_not_begun_when_its_job_was_killed_may_be_tried_again(
     polled(executor, lambda: a.ended and b.ended)
     assert (a.status, a.cause, b.status, b.cause) == (
         run_directory.FAILED,
-        failures.UNKNOWN,
+        failure_causes.UNKNOWN,
         run_directory.FAILED,
-        failures.LOST,
+        failure_causes.LOST,
     )
     assert "before its turn" in str(b.reason)
 
@@ -358,7 +357,7 @@ def test_ranks_on_other_nodes_are_reached_through_a_port(share: Share, fake: Fak
     assert share.end(process) == 1
     assert statuses(runs) == [run_directory.CANCELLED, run_directory.FAILED, run_directory.DONE], share.said
     assert "dumped" in (runs[1].attempt(1) / run_directory.STDERR).read_text()
-    assert runs[1].state()["attempts"][0]["cause"] == failures.HANG
+    assert runs[1].state()["attempts"][0]["cause"] == failure_causes.HANG
     assert not (world / CONTROL).exists()
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of, write_json
-from sweep.attempts import failures
 from sweep.attempts.mpirun import MpiRun, task_from
 from sweep.directory import run_layout
 from sweep.directory.run_state import write_state
@@ -246,7 +245,9 @@ def test_a_refused_retry_ends_neither_the_sweep_nor_its_reason(
             (fake.here / "refuse").write_text("1", encoding="utf-8")
             return submit_runs(tasks)
         jobs = submit_runs(tasks)
-        began(first[0], "100_0", run_directory.FAILED, cause=failures.KILLED, reason="a rank was killed by SIGKILL")
+        began(
+            first[0], "100_0", run_directory.FAILED, cause=failure_causes.KILLED, reason="a rank was killed by SIGKILL"
+        )
         began(first[1], "100_1")
         fake.queue(_100_0="FAILED", _100_1="NODE_FAIL")  # this one ends later
         return jobs

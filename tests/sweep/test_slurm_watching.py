@@ -7,9 +7,8 @@ import os
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import UsageError, write_json
-from sweep.attempts import failures
 from sweep.console.events import Events
 from sweep.directory import run_layout
 from sweep.directory.sweep_directory import Sweep
@@ -27,13 +26,18 @@ __all__ = ["executor", "fake", "make", "quick"]
     ("state", "status", "cause", "reason"),
     [
         ("CANCELLED", run_directory.CANCELLED, None, "cancelled in SLURM"),
-        ("NODE_FAIL", run_directory.FAILED, failures.LOST, "a node failed"),
-        ("PREEMPTED", run_directory.FAILED, failures.LOST, "SLURM preempted it and did not queue it again"),
-        ("TIMEOUT", run_directory.TIMEOUT, failures.TIME, "SLURM killed it at its time limit"),
-        ("OUT_OF_MEMORY", run_directory.FAILED, failures.MEMORY, "SLURM killed it for want of memory"),
-        ("FAILED", run_directory.FAILED, failures.UNKNOWN, "its job ended before it could say why"),
-        ("COMPLETED", run_directory.FAILED, failures.UNKNOWN, "its job ended without a result"),
-        (None, run_directory.FAILED, failures.LOST, "SLURM does not know its job any more, and it has left no result"),
+        ("NODE_FAIL", run_directory.FAILED, failure_causes.LOST, "a node failed"),
+        ("PREEMPTED", run_directory.FAILED, failure_causes.LOST, "SLURM preempted it and did not queue it again"),
+        ("TIMEOUT", run_directory.TIMEOUT, failure_causes.TIME, "SLURM killed it at its time limit"),
+        ("OUT_OF_MEMORY", run_directory.FAILED, failure_causes.MEMORY, "SLURM killed it for want of memory"),
+        ("FAILED", run_directory.FAILED, failure_causes.UNKNOWN, "its job ended before it could say why"),
+        ("COMPLETED", run_directory.FAILED, failure_causes.UNKNOWN, "its job ended without a result"),
+        (
+            None,
+            run_directory.FAILED,
+            failure_causes.LOST,
+            "SLURM does not know its job any more, and it has left no result",
+        ),
     ],
 )
 @pytest.mark.parametrize("running", [True, False])
@@ -93,7 +97,7 @@ def test_a_run_that_was_preempted_and_not_queued_again_is_tried_again(
     settings = SweepSettings(retries=1, backoff_s=0.0)
     Drive(executor.folder, {task.run: config}, lambda run, config: task, executor, settings).run()
     first = task.run.state()["attempts"][0]
-    assert (first["status"], first["cause"]) == (run_directory.FAILED, failures.LOST)
+    assert (first["status"], first["cause"]) == (run_directory.FAILED, failure_causes.LOST)
     assert first["reason"].startswith(saved) == (told in ("by its ranks", "by its job"))
     assert first["reason"].endswith("SLURM preempted it and did not queue it again")
     assert task.run.status() == run_directory.DONE and len(fake.arrays()) == 2
@@ -214,7 +218,7 @@ def test_slurm_is_not_asked_while_jobs_run_and_show_it(executor: SlurmRunExecuto
     assert len(fake.asked("squeue")) == before
     fake.queue(_100_0="NODE_FAIL")
     polled(executor, lambda: job.ended)  # it has fallen silent
-    assert job.cause == failures.LOST
+    assert job.cause == failure_causes.LOST
 
 
 def test_nothing_new_does_not_put_off_the_next_question(
@@ -267,7 +271,7 @@ def test_the_time_limit_and_what_killed_it_are_told_apart(
     began(task, "100_0", run_directory.CANCELLED, reason="SLURM ended it")
     fake.queue(_100_0="TIMEOUT")
     polled(executor, lambda: job.ended)
-    assert (job.status, job.cause) == (run_directory.TIMEOUT, failures.TIME)
+    assert (job.status, job.cause) == (run_directory.TIMEOUT, failure_causes.TIME)
     assert task.run.state()["attempts"][0]["status"] == run_directory.TIMEOUT
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import failure_causes, planned_runs, run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts import failures
 from sweep.directory import run_layout
 from sweep.directory.completeness import judge
 from sweep.directory.run_layout import Point
@@ -99,7 +98,7 @@ def test_a_run_that_is_not_whole_has_failed_and_begins_anew(
 ) -> None:
     damage(run)
     ended = judge(run, 1)
-    assert ended is not None and ended[0::2] == (run_directory.FAILED, failures.INPUT)
+    assert ended is not None and ended[0::2] == (run_directory.FAILED, failure_causes.INPUT)
     assert ended[1] is not None and reason in ended[1] and ended[1].endswith("; a resume computes it again")
     assert judge(run, 1) is None  # its result counts no more
     assert (run.attempt(1) / run_directory.RESULT).is_file() and not run.path(run_directory.CHECKPOINT).exists()

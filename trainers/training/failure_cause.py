@@ -1,5 +1,4 @@
-"""What kind of failure an exception is, in the launcher's words (sweep/attempts/failures.py): some may pass, most do
-not.
+"""The cause (gradsweep/failure_causes.py) that an exception stands for: some may pass, most do not.
 
 Loads the standard library only: torch's exceptions are known by their names.
 """
@@ -10,9 +9,8 @@ import errno
 from collections.abc import Iterator
 
 from gradsweep import disk_errors
+from gradsweep.failure_causes import DISK, ERROR, INPUT, MEMORY
 from gradsweep.run_directory import UsageError
-
-INPUT, MEMORY, DISK, ERROR = "input", "memory", "disk", "error"
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
 

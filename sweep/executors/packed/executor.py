@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
+from gradsweep.failure_causes import LOST, START
 from sweep.attempts.attempt import Try
-from sweep.attempts.failures import LOST, START, of_start
+from sweep.attempts.failures import of_start
 from sweep.attempts.mpirun import MpiRun
 from sweep.directory.run_state import finish_attempt
 from sweep.executors.base import note

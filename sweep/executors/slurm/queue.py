@@ -9,26 +9,25 @@ import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import UsageError
-from sweep.attempts import failures
 from sweep.system.job_environment import inside_mpi
 
 ENDED = {
-    "BOOT_FAIL": (run_directory.FAILED, failures.LOST, "its nodes did not boot"),
+    "BOOT_FAIL": (run_directory.FAILED, failure_causes.LOST, "its nodes did not boot"),
     "CANCELLED": (run_directory.CANCELLED, None, "cancelled in SLURM"),
-    "COMPLETED": (run_directory.FAILED, failures.UNKNOWN, "its job ended without a result"),
-    "DEADLINE": (run_directory.TIMEOUT, failures.TIME, "its deadline in SLURM passed"),
-    "FAILED": (run_directory.FAILED, failures.UNKNOWN, "its job ended before it could say why"),
-    "NODE_FAIL": (run_directory.FAILED, failures.LOST, "a node failed"),
-    "OUT_OF_MEMORY": (run_directory.FAILED, failures.MEMORY, "SLURM killed it for want of memory"),
-    "PREEMPTED": (run_directory.FAILED, failures.LOST, "SLURM preempted it and did not queue it again"),
-    "REVOKED": (run_directory.FAILED, failures.LOST, "revoked by SLURM"),
-    "TIMEOUT": (run_directory.TIMEOUT, failures.TIME, "SLURM killed it at its time limit"),
+    "COMPLETED": (run_directory.FAILED, failure_causes.UNKNOWN, "its job ended without a result"),
+    "DEADLINE": (run_directory.TIMEOUT, failure_causes.TIME, "its deadline in SLURM passed"),
+    "FAILED": (run_directory.FAILED, failure_causes.UNKNOWN, "its job ended before it could say why"),
+    "NODE_FAIL": (run_directory.FAILED, failure_causes.LOST, "a node failed"),
+    "OUT_OF_MEMORY": (run_directory.FAILED, failure_causes.MEMORY, "SLURM killed it for want of memory"),
+    "PREEMPTED": (run_directory.FAILED, failure_causes.LOST, "SLURM preempted it and did not queue it again"),
+    "REVOKED": (run_directory.FAILED, failure_causes.LOST, "revoked by SLURM"),
+    "TIMEOUT": (run_directory.TIMEOUT, failure_causes.TIME, "SLURM killed it at its time limit"),
 }
 """Status, cause and reason of a run by the state in which its job has ended without telling; all others are alive."""
 
-GONE = (run_directory.FAILED, failures.LOST, "SLURM does not know its job any more, and it has left no result")
+GONE = (run_directory.FAILED, failure_causes.LOST, "SLURM does not know its job any more, and it has left no result")
 
 _ALLOCATIONS = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "PMIX_", "PMI_", "PRTE_", "OMPI_", "SUBMITIT_")
 _KEPT = ("SLURM_CONF", "OMPI_ALLOW_RUN_AS_ROOT")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
+from gradsweep.failure_causes import LOST, TIME
 from gradsweep.run_directory import Run
-from sweep.attempts.failures import LOST, TIME
 from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
 from sweep.executors.slurm import queue
 from sweep.executors.slurm.batch import FOLDER, Batch, place_of, read

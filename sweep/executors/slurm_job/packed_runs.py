@@ -14,10 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import run_directory
+from gradsweep import failure_causes, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
-from sweep.attempts import failures
 from sweep.attempts.mpirun import task_from
 from sweep.directory import run_layout
 from sweep.directory.run_state import finish_attempt
@@ -133,7 +132,7 @@ class ShareInAllocation:
     def _release(self, job: SlotJob) -> None:
         self._ours.append(job)
         run = job.mpi_run.run
-        if self._why is not None and (job.status == run_directory.PREEMPTED or job.cause == failures.KILLED):
+        if self._why is not None and (job.status == run_directory.PREEMPTED or job.cause == failure_causes.KILLED):
             # a rank that does not listen yet is killed by the signal: there is nothing to save either
             saved = job.attempt is not None and (job.attempt.directory / run_directory.STOPPED).exists()
             job.status = run_directory.PREEMPTED
@@ -145,7 +144,7 @@ class ShareInAllocation:
             if cause is not None and job.reason == reason:
                 with contextlib.suppress(OSError):
                     finish_attempt(run, job.status, reason, job.attempt.exit_code, cause)
-        self._lost_node |= job.status == run_directory.PREEMPTED and job.cause == failures.LOST
+        self._lost_node |= job.status == run_directory.PREEMPTED and job.cause == failure_causes.LOST
         print(f"{run.name}: {job.status}{f': {job.reason}' if job.reason else ''}", flush=True)
         if run.directory in self._locks:
             self._locks.pop(run.directory).close()

@@ -10,10 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gradsweep import file_lock, run_directory
+from gradsweep import failure_causes, file_lock, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
-from sweep.attempts import failures
 from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
 from sweep.settings.slurm_launcher import EARLY_S, SlurmOptions
 from sweep.system.slurm_allocation import CAME, Allocation, preempted, seconds_left
@@ -83,7 +82,7 @@ class Signals:
 
 
 def _why_ended(described: Mapping[str, str]) -> tuple[str, str | None]:
-    return (PREEMPTED, failures.LOST) if preempted(described) else (ENDED, None)
+    return (PREEMPTED, failure_causes.LOST) if preempted(described) else (ENDED, None)
 
 
 def hold(path: Path, give_up: Callable[[], bool], patience_s: float = PATIENCE_S) -> FileLock | None:
@@ -118,12 +117,12 @@ def settle(run: Run, job: str) -> None:
             finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
         elif last.get("job") == job:
             reason = "SLURM ended it and queued it again: preempted, or a node failed"
-            finish_attempt(run, run_directory.PREEMPTED, reason, None, failures.LOST)
+            finish_attempt(run, run_directory.PREEMPTED, reason, None, failure_causes.LOST)
         else:
-            finish_attempt(run, run_directory.FAILED, "its job was lost", None, failures.LOST)
+            finish_attempt(run, run_directory.FAILED, "its job was lost", None, failure_causes.LOST)
     elif last.get("status") == run_directory.CANCELLED and last.get("job") == job:
         reason = "SLURM ended it and queued it again: preempted before it could be saved"
-        finish_attempt(run, run_directory.PREEMPTED, reason, last.get("exit_code"), failures.LOST)
+        finish_attempt(run, run_directory.PREEMPTED, reason, last.get("exit_code"), failure_causes.LOST)
 
 
 def preemptions(run: Run, job: str) -> int:
@@ -136,7 +135,7 @@ def preemptions(run: Run, job: str) -> int:
 def not_again(run: Run, refused: str, exit_code: int | None) -> None:
     """Note that a run was sent away and SLURM did not queue its job again, for the reason it gave: others may try."""
     reason = f"{run.state().get('reason')}; SLURM did not queue it again: {refused}"
-    finish_attempt(run, run_directory.FAILED, reason, exit_code, failures.LOST)
+    finish_attempt(run, run_directory.FAILED, reason, exit_code, failure_causes.LOST)
 
 
 def give_up(run: Run, job: str, options: SlurmOptions) -> str:

@@ -17,9 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-from gradsweep import disk_errors, run_directory
+from gradsweep import disk_errors, failure_causes, run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts import failures
 from sweep.attempts.mpirun import Attempt, MpiRun, task_from
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.directory.sweep_directory import LOCK
@@ -134,7 +133,7 @@ class RunInAllocation:
         ):  # mpirun gets the TERM, too
             status, (reason, cause) = run_directory.CANCELLED, self.signals.why_ended(self.allocation)
             finish_attempt(self.run, status, reason, code, cause)
-        elif asked and (status == run_directory.PREEMPTED or cause == failures.KILLED):
+        elif asked and (status == run_directory.PREEMPTED or cause == failure_causes.KILLED):
             # a rank that does not listen yet is killed by the signal: there is nothing to save either
             saved = "saved" if status == run_directory.PREEMPTED and not attempt.unsaved else "before it had begun"
             status, reason = run_directory.PREEMPTED, f"{self._why}; {saved}"
@@ -145,7 +144,7 @@ class RunInAllocation:
         if preemptions(self.run, self.allocation.job) > self.options.requeues:
             return self._give_up()
         if self.signals.end():  # it is ended already; if SLURM queues it again, it does so by itself
-            finish_attempt(self.run, status, reason, code, failures.LOST)
+            finish_attempt(self.run, status, reason, code, failure_causes.LOST)
             return 1
         refused = self.allocation.requeue()
         if refused is not None:
