@@ -16,7 +16,7 @@ from gradsweep.run_directory import UsageError
 from reports.commands import baseline_options, follow, table_options
 
 if TYPE_CHECKING:
-    from reports.build import Built  # loads pandas, which --help does without
+    from reports.building.sweep_report import Built  # loads pandas, which --help does without
 
 PLOTS = "png"
 _PICTURES = ("png", "svg", "pdf")  # of reports.plots, likewise
@@ -98,7 +98,7 @@ def _pictures(options: argparse.Namespace) -> list[str]:
 
 
 def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
-    from reports.build import build, summarize_dates
+    from reports.building.sweep_report import build, summarize_dates
 
     formats, targets, against = (
         table_options.formats(options),
@@ -116,7 +116,7 @@ def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> N
 
 def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
     """Write one report of all sweeps, with tables of what has changed since the baseline, where there is one."""
-    from reports.build import read, write
+    from reports.building.sweep_report import read, write
     from reports.tables import terminal
 
     comparison, status = baseline_options.compared(options, sweeps) if options.baseline is not None else (None, 0)

@@ -89,7 +89,7 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     Raises:
         gradsweep.run_directory.UsageError: there is nothing that a model could be fitted to, or it says nothing.
     """
-    from reports.build import swept
+    from reports.building.sweep_report import swept
     from reports.reading import report as collect
     from reports.reading.report import Report
     from reports.scaling.measured import parts

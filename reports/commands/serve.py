@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     follow.check_interval(options)
-    from reports.build import read, render  # load pandas, which the answers above do without
+    from reports.building.sweep_report import read, render  # load pandas, which the answers above do without
     from reports.serving.rendering import Renderer
     from reports.serving.server import Server
 

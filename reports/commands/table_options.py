@@ -97,7 +97,7 @@ def is_one(options: argparse.Namespace) -> bool:
 
 def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
     """Write and show the table that was asked for; its files."""
-    from reports.build import TABLES, swept
+    from reports.building.sweep_report import TABLES, swept
     from reports.reading.report import Report
     from reports.tables import terminal
     from reports.tables.formats import save

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 def tables(directory: Path) -> list[Table]:
     """What is known of a sweep by now."""
-    from reports.build import read
+    from reports.building.sweep_report import read
 
     return [table for table in read([directory], directory).tables if table.name in SHOWN]
 

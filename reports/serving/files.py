@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradsweep import run_directory as rundir
-from reports.build import PLOTS, TABLES
+from reports.building.sweep_report import PLOTS, TABLES
 
 _REPORT = {
     ".csv": "text/csv; charset=utf-8",

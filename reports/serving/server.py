@@ -19,7 +19,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from reports.build import PAGE
+from reports.building.sweep_report import PAGE
 from reports.serving import files
 from reports.serving.rendering import Renderer
 

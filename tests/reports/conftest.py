@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gradsweep import run_directory as rundir
-from reports.build import PLOTS, Built, build, render
+from reports.building.sweep_report import PLOTS, Built, build, render
 from reports.plots import Picture
 from tests.reports import fabricate
 

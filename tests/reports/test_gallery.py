@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.build import build
+from reports.building.sweep_report import build
 from tests.conftest import ROOT
 
 GALLERY = ROOT / "docs/gallery/digits"

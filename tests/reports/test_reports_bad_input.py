@@ -20,7 +20,7 @@ from gradsweep import run_directory as rundir
 from gradsweep import yaml_files
 from gradsweep.signature import signature
 from reports.__main__ import main
-from reports.build import build
+from reports.building.sweep_report import build
 from reports.reading import csv_rows, find_runs, incremental, run_row
 from reports.reading.report import Report
 from tests.reports import fabricate

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gradsweep import run_directory as rundir
-from reports.build import Built, read, render
+from reports.building.sweep_report import Built, read, render
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
 

@@ -17,7 +17,7 @@ import yaml
 import reports
 from gradsweep import planned_runs
 from gradsweep import run_directory as rundir
-from reports.build import build
+from reports.building.sweep_report import build
 from reports.reading import csv_rows
 from reports.reading.report import RUN_COLUMNS
 from tests.conftest import ROOT

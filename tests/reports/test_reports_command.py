@@ -17,7 +17,7 @@ import pytest
 from gradsweep import run_directory as rundir
 from reports import plots
 from reports.__main__ import main
-from reports.build import Built
+from reports.building.sweep_report import Built
 from reports.commands import build, table_options
 from reports.page import assets
 from reports.plots import style

@@ -13,7 +13,7 @@ import pytest
 import reports
 from gradsweep import run_directory as rundir
 from reports.analysis.grid import lay_out
-from reports.build import build
+from reports.building.sweep_report import build
 from reports.reading.machines import remarks
 from reports.tables.formats import to_markdown
 from reports.tables.sweep_tables import tables

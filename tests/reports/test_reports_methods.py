@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 import reports
 from gradsweep import run_directory as rundir
 from reports.analysis.grid import Grid, lay_out
-from reports.build import read
+from reports.building.sweep_report import read
 from reports.exports import runs as exports
 from reports.page import cells
 from reports.plots import Plot, layout, makers, style

@@ -15,7 +15,7 @@ from gradsweep import run_directory as rundir
 from reports.__main__ import main as command
 from reports.analysis.grid import lay_out
 from reports.analysis.table import MARKS
-from reports.build import Built, build
+from reports.building.sweep_report import Built, build
 from reports.plots import layout
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.networks import shown

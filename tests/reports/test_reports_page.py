@@ -17,7 +17,7 @@ import pytest
 
 from gradsweep import run_directory as rundir
 from reports.analysis.grid import lay_out
-from reports.build import Built, build, read, render
+from reports.building.sweep_report import Built, build, read, render
 from reports.page import assets, cells
 from reports.plots import Picture
 from reports.reading.report import Report

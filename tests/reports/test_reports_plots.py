@@ -30,7 +30,7 @@ import reports
 from gradsweep import run_directory as rundir
 from reports.analysis.grid import lay_out
 from reports.analysis.statistics import summarize
-from reports.build import Built
+from reports.building.sweep_report import Built
 from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots, style
 from reports.plots.layout import GREY, label_more
 from reports.plots.marks import _spread

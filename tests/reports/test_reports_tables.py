@@ -15,7 +15,7 @@ import reports
 from gradsweep import run_directory as rundir
 from reports.analysis.grid import lay_out
 from reports.analysis.table import Table
-from reports.build import Built, build
+from reports.building.sweep_report import Built, build
 from reports.plots import layout
 from reports.reading.text import byte_unit, clean, listed, number, setting
 from reports.tables import formats

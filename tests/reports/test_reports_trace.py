@@ -21,7 +21,7 @@ import pytest
 from scipy import stats
 
 from gradsweep import run_directory as rundir
-from reports.build import build
+from reports.building.sweep_report import build
 from tests.reports import fabricate
 
 COMPRESSORS, WORKERS, SEEDS = ("none", "qsgd", "svd"), (2, 4), (0, 1, 2, 3, 4)

@@ -10,7 +10,7 @@ from reports.scaling.measured.run_labels import Row, groups
 from reports.scaling.measured.traffic import Traffic
 
 if TYPE_CHECKING:
-    from reports.scaling.measured.parts import Cell
+    from reports.scaling.measured.cell import Cell
 
 GROWING = frozenset({"exponential", "hypercube"})
 """Topologies in which a worker has lg W neighbours."""

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gradsweep.run_directory import UsageError
-from reports.scaling.measured.parts import Cell, Parts
+from reports.scaling.measured.cell import Cell
+from reports.scaling.measured.parts import Parts
 from reports.scaling.model.fit import Model, Step, fit
 
 WORST_MEDIAN, WORST_P90 = 1.3, 2.0

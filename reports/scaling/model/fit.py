@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reports.scaling.measured.cell import Cell
 from reports.scaling.measured.links import Links
-from reports.scaling.measured.parts import Cell
 from reports.scaling.measured.traffic import Traffic
 
 Array = npt.NDArray[np.float64]

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reports.scaling.measured.cell import Cell
 from reports.scaling.measured.links import Links
-from reports.scaling.measured.parts import Cell, Parts
+from reports.scaling.measured.parts import Parts
 from reports.scaling.model.cross_validation import Check
 from reports.scaling.model.fit import Model, Step, stack
 

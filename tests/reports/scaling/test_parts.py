@@ -13,7 +13,8 @@ from gradsweep import run_directory as rundir
 from gradsweep.run_directory import UsageError
 from reports.reading.report import Report
 from reports.scaling.measured import links, parts
-from reports.scaling.measured.parts import Cell, Parts
+from reports.scaling.measured.cell import Cell
+from reports.scaling.measured.parts import Parts
 from reports.scaling.measured.traffic import Traffic
 from tests.reports.scaling import truth
 from tests.reports.scaling.conftest import SWEPT

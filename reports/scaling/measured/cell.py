@@ -1,0 +1,54 @@
+"""An experiment as the cost model sees it: what a method took with so many workers on one network."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from reports.scaling.measured.links import Links
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One experiment: times in s, means over steps and workers.
+
+    Attributes:
+        workload: what is computed, without what is compressed; empty where all cells compute the same.
+        network: what it is called, and `links` what was measured of it.
+        load: ranks times threads for each core that they have; at most 1 where they have enough.
+        samples: of a worker in a step; `batch` tells what was swept of it.
+        compute_s: all that is neither of the following: data, forward, backward, update, and what lies between.
+        communicate_s: until the exchange was over, waiting for others included.
+        backward_s: the part of it in backward.
+        beside_s: the part of it during which an exchange that overlaps can go on, and `overlaps` whether it does.
+        is_fair: its communication tells of the network: not of too few CPUs.
+        expected: what the network should have been, as far as it promised anything.
+        hosts: on which the workers were; 0 where that is not known.
+    """
+
+    workload: str
+    method: str
+    workers: int
+    network: str
+    links: Links
+    load: float
+    samples: float
+    compute_s: float
+    encode_s: float
+    communicate_s: float
+    decode_s: float
+    backward_s: float
+    beside_s: float
+    overlaps: bool = False
+    is_fair: bool = True
+    expected: Links | None = None
+    hosts: int = 0
+    batch: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str]:
+        """No other cell has it."""
+        return self.workload, self.method, self.network, self.workers, self.batch
+
+    @property
+    def step_s(self) -> float:
+        return self.compute_s + self.encode_s + self.communicate_s + self.decode_s
