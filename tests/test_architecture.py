@@ -33,7 +33,7 @@ LOOKS = (
     "gradsweep.sweep_locations",
     "gradsweep.text",
 )
-LOOKS += tuple(f"sweep.commands.{name}" for name in ("finding", "lines", "logs", "watch"))
+LOOKS += tuple(f"sweep.status.{name}" for name in ("find", "logs", "run_lines", "watch"))
 """What `python -m reports COMMAND` shares with `python -m sweep COMMAND`: it looks at sweeps, and steers none."""
 BENCH = ("gradsweep.spreadsheets",)
 """What `python -m compressors bench` takes to write its CSV."""

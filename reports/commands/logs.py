@@ -4,6 +4,6 @@ The same as python -m sweep logs."""
 
 from __future__ import annotations
 
-from sweep.commands.logs import arguments, run
+from sweep.status.logs import arguments, run
 
 __all__ = ["arguments", "run"]

@@ -15,8 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from reports.commands.follow import stamp
-from sweep.commands import watch
-from sweep.status import find
+from sweep.status import find, watch
 
 if TYPE_CHECKING:
     from reports.analysis.table import Table

@@ -552,8 +552,8 @@ def test_watch_of_a_sweep_that_is_over(tmp_path: Path, status: str, code: int) -
 
 
 def test_watch_on_a_terminal_shows_what_runs_first() -> None:
-    from sweep.commands.watch import visible
     from sweep.status.overview import View
+    from sweep.status.watch import visible
 
     views = [View(f"{i}", run_directory.DONE) for i in range(5)] + [
         View("f", run_directory.FAILED),

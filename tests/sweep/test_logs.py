@@ -17,8 +17,8 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import harmless
 from sweep.__main__ import main
-from sweep.commands.logs import last_lines
 from sweep.directory.sweep_directory import Sweep
+from sweep.status.logs import last_lines
 from tests.conftest import ROOT
 from tests.sweep.fakes import write_run
 

@@ -1,0 +1,161 @@
+"""Print the end of the logs of a run, and what is added (`logs` of `python -m sweep` and `python -m reports`)."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gradsweep import run_directory
+from gradsweep.files import open_regular
+from gradsweep.run_directory import Run, UsageError
+from gradsweep.sweep_lock import holder
+from gradsweep.text import harmless
+from sweep.directory import scheduler_job
+from sweep.status import find
+from sweep.status.overview import ASK_EVERY_S
+
+EVERY_S = 0.5
+BLOCK = 65536  # bytes
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    find.add_words(parser, "the run")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on, also with later attempts, until it ends")
+    parser.add_argument("--stderr", action="store_true", help="only what went to stderr; default: stdout, then stderr")
+    parser.add_argument("--attempt", type=int, metavar="N", help="of this attempt; default: the latest")
+    parser.add_argument("--lines", type=int, default=20, metavar="N", help="so many lines of each (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    directory, one = find.one(options.words)
+    if options.lines < 0:
+        raise UsageError(f"--lines {options.lines}: valid is an integer from 0 up")
+    earlier = one.state().get("reused_from")
+    if isinstance(earlier, str):
+        raise UsageError(f"{one.name}: its logs are where it was computed; valid is {earlier}, which it was taken from")
+    numbers = one.attempt_numbers()
+    if options.attempt is not None and options.attempt not in numbers:
+        valid = f"one of {', '.join(map(str, numbers))}" if numbers else "none yet"
+        raise UsageError(f"--attempt {options.attempt}: {one.name} has no such attempt; valid is {valid}")
+    if not numbers and not options.follow:
+        raise UsageError(f"{one.name}: no attempt has begun ({one.status()}); valid is a run that has, or -f to wait")
+    files = (run_directory.STDERR,) if options.stderr else (run_directory.STDOUT, run_directory.STDERR)
+    shown = Shown(one, files, options.lines)
+    if options.attempt is not None or numbers:
+        shown.show(options.attempt or numbers[-1])
+    if options.follow:
+        _follow(one, shown, options.attempt, directory)
+    return 0
+
+
+def _follow(run: Run, shown: Shown, only: int | None, directory: Path) -> None:
+    """Show what is added until there will be no more: the run is complete, or nobody works on the sweep."""
+    while True:
+        over = run.status() in run_directory.COMPLETE or (holder(directory) is None and not _scheduled(run))
+        numbers = run.attempt_numbers()
+        for number in numbers:
+            if number == only or (only is None and number >= shown.number):
+                shown.show(number)
+        if over or (only is not None and numbers[-1] > only):
+            return
+        time.sleep(EVERY_S)
+
+
+_asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
+
+
+def _scheduled(run: Run) -> bool:
+    """Whether a scheduler has the run; it is asked now and then only, and where it is silent, what runs is believed."""
+    job = scheduler_job.job_of(run)
+    settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
+    if job is None:
+        return False
+    when, known = _asked.get(job, (-ASK_EVERY_S, False))
+    if time.monotonic() - when >= ASK_EVERY_S:
+        known = bool(scheduler_job.known([job], believed=not settled))
+        _asked[job] = (time.monotonic(), known)
+    return known
+
+
+class Shown:
+    """Prints the logs of a run: of the first attempt that is shown the last lines, and then what is added.
+
+    Args:
+        files: which logs of an attempt.
+        lines: so many of each at first.
+    """
+
+    def __init__(self, run: Run, files: Sequence[str], lines: int) -> None:
+        self.run, self.files, self.lines = run, files, lines
+        self.number = 0  # the latest attempt that was shown
+        self._offsets: dict[Path, int] = {}
+        self._decoders: dict[Path, codecs.IncrementalDecoder] = {}
+        self._latest: Path | None = None  # of the files, whose text was printed last
+        self._fresh_line = True
+
+    def show(self, number: int) -> None:
+        """Print what is new in the logs of an attempt."""
+        first = self.number == 0
+        self.number = max(self.number, number)
+        for name in self.files:
+            path = self.run.attempt(number) / name
+            if path not in self._offsets:
+                self._offsets[path] = last_lines(path, self.lines) if first else 0
+                self._decoders[path] = codecs.getincrementaldecoder("utf-8")("replace")
+            for data in self._added(path):
+                self._print(path, data)
+        sys.stdout.flush()
+
+    def _added(self, path: Path) -> Iterator[bytes]:
+        try:
+            with open_regular(path) as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(min(self._offsets[path], size))  # it may have been cut
+                while data := file.read(min(BLOCK, size - file.tell())):
+                    yield data
+                self._offsets[path] = file.tell()
+        except FileNotFoundError:
+            return
+
+    def _print(self, path: Path, data: bytes) -> None:
+        text = self._decoders[path].decode(data)
+        if path != self._latest:
+            before = "" if self._latest is None else "\n" if self._fresh_line else "\n\n"
+            heading = f"{before}==> {path.parent.name}/{path.name} <==\n" if len(self.files) > 1 or before else ""
+            sys.stdout.write(heading)
+            self._latest = path
+        if sys.stdout.isatty():
+            sys.stdout.write(harmless(text))
+        else:  # as it is: it may be meant for a file
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+        self._fresh_line = data.endswith(b"\n")
+
+
+def last_lines(path: Path, lines: int, most: int = 1 << 22) -> int:
+    """Where the last lines of a file begin, but not more than `most` bytes before its end."""
+    try:
+        with open_regular(path) as file:
+            end = file.seek(0, os.SEEK_END)
+            start = end
+            tail = b""
+            block = BLOCK
+            while start > max(0, end - most) and tail.count(b"\n") <= lines:
+                start, block = max(0, end - block), 4 * block
+                file.seek(start)
+                tail = file.read(end - start)
+    except OSError:
+        return 0
+    if lines == 0:
+        return end
+    position = len(tail) - 1 if tail.endswith(b"\n") else len(tail)
+    for _ in range(lines):
+        position = tail.rfind(b"\n", 0, position)
+        if position < 0:
+            return start
+    return start + position + 1

@@ -1,0 +1,118 @@
+"""Follow a sweep until it ends (`python -m sweep watch`, and with tables `python -m reports watch`)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from gradsweep import run_directory
+from gradsweep.run_directory import UsageError
+from sweep.console.messages import command, resume_command, say
+from sweep.driver.progress import Output
+from sweep.status import find, run_lines
+from sweep.status.overview import LOST, Overview, View
+
+INTERVAL_S = 2.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Of everybody who follows a sweep."""
+    parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
+    parser.add_argument(
+        "--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two looks (%(default)g)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    return follow(options, Table)
+
+
+def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
+    """Show a sweep until it ends; returns 0 where all its runs are done, else 1."""
+    directory, words = find.sweep_and_runs([options.words])
+    if words:
+        raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
+    if not 0.1 <= options.interval <= 3600:
+        raise UsageError(f"--interval {options.interval:g}: valid is a number of seconds from 0.1 to 3600")
+    overview = Overview(directory)
+    overview.refresh()
+    console = Output()
+    try:
+        with (on_terminal if console.is_terminal else Lines)(console, overview) as shown:
+            while overview.active:
+                shown.show()
+                time.sleep(options.interval)
+                overview.refresh()
+            shown.show()
+    except KeyboardInterrupt:
+        if overview.active:
+            say(console, f"\nthe sweep goes on; to end it: {command('cancel', directory)}")
+        raise
+    unfinished = [view for view in overview.views.values() if view.status not in run_directory.FINE]
+    say(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
+    for view in unfinished:
+        say(console, f"  {run_lines.sentence(view)}")
+    if any(view.status not in run_directory.COMPLETE for view in unfinished):
+        say(console, f"\nTo compute only what is missing:\n  {resume_command(directory)}")
+    return int(bool(unfinished) or not overview.views)
+
+
+class Lines:
+    """For a log or a pipe: a line for each run that ends."""
+
+    def __init__(self, console: Console, overview: Overview) -> None:
+        self.console, self.overview = console, overview
+        self.ended = {view.name for view in overview.views.values() if view.ended}
+        say(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to do."""
+
+    def show(self) -> None:
+        views = self.overview.views.values()
+        news = [view for view in views if view.ended and view.name not in self.ended]
+        self.ended = {view.name for view in views if view.ended}  # one that is taken up again may end again
+        for number, view in enumerate(news, len(self.ended) - len(news) + 1):
+            say(self.console, f"[{number}/{len(views)}]  {run_lines.sentence(view)}")
+
+
+class Table:
+    """For a terminal: as many runs as there is room for."""
+
+    def __init__(self, console: Console, overview: Overview) -> None:
+        self.console, self.overview = console, overview
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Table:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.live.__exit__(*raised)
+
+    def show(self) -> None:
+        self.live.update(self.picture(self.console.height), refresh=True)
+
+    def picture(self, height: int) -> RenderableType:
+        """The runs, in so many lines where that are enough for some."""
+        above = [run_lines.headline(self.overview), run_lines.holding(self.overview), ""]
+        room = max(3, height - len(above) - 2)
+        shown = "\n".join([*above, *run_lines.table(visible(list(self.overview.views.values()), room))])
+        return Text(shown, no_wrap=True, overflow="ellipsis")
+
+
+def visible(views: Sequence[View], room: int) -> list[View]:
+    """The runs to show where there is `room` for so many: those that run, are lost, ended, wait, in this order."""
+    ranks = {run_directory.RUNNING: 0, LOST: 1, run_directory.PENDING: 3}
+    first = sorted(views, key=lambda view: (ranks.get(view.status, 2), view.status in run_directory.COMPLETE))[:room]
+    chosen = {view.name for view in first}
+    return [view for view in views if view.name in chosen]
