@@ -50,7 +50,7 @@ from reports.scaling.simulator import (  # noqa: E402
 from reports.scaling.simulator.exchanges import EXCHANGES, Training  # noqa: E402
 from sweep import emulation  # noqa: E402
 from sweep.attempts.attempt import job_environment  # noqa: E402
-from sweep.settings.sweep import MpiSettings  # noqa: E402
+from sweep.settings.mpi import MpiSettings  # noqa: E402
 
 PART = "simulator"
 SECONDS = 500

@@ -38,7 +38,7 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from gradsweep.cli import markdown_sections  # noqa: E402
 from sweep.config import schema as hydras  # noqa: E402
-from sweep.settings.sweep import MpiSettings  # noqa: E402
+from sweep.settings.mpi import MpiSettings  # noqa: E402
 from sweep.system.job_environment import clean_environment  # noqa: E402
 from trainers.config import run_config as configs  # noqa: E402
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.sweeps.measuring import PROGRAM, Finding, quoted, timed
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 
 ASKED_S = 0.3
 

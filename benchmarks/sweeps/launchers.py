@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from benchmarks.sweeps.measuring import PROGRAM, environment, quoted
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 
 MARK = "GRADSWEEP_PEERS"
 """Environment variable of all processes of a sweep: the directory that it runs in."""

@@ -149,8 +149,8 @@ class SweepLauncher(Launcher):
         as Hydra does, by an exception for each.
         """
         from sweep.config.composer import Composer
-        from sweep.driver.pruner import value_of
         from sweep.launch.execute import SearchEnded
+        from sweep.settings.metrics import value_of
 
         composer = Composer(self.hydra_context.config_loader, self.config)
         directory = Path(self.config.hydra.sweep.dir)

@@ -24,9 +24,9 @@ from gradsweep import run_directory
 from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, Run
 from sweep import emulation
 from sweep.attempts.attempt import AGAIN_S, Try, job_environment
-from sweep.attempts.watchdog import Limits
 from sweep.executors.slots import Lease
 from sweep.provenance import record
+from sweep.settings.limits import Limits
 from sweep.system import gpus, signals
 from sweep.system.log_pipes import Capture
 from sweep.system.processes import GRACE_S, in_child, kill_processes_of

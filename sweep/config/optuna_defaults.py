@@ -16,7 +16,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from gradsweep.run_directory import bad_value
-from sweep.driver.pruner import MAXIMIZE, METRICS
+from sweep.settings.metrics import MAXIMIZE, METRICS
 
 GROUP, SAMPLERS = "hydra/sweeper", "hydra/sweeper/sampler"
 PROVIDER = "gradsweep"

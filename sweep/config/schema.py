@@ -24,7 +24,8 @@ from gradsweep.sweep_locations import last_sweep, root_of
 from sweep.config import hydra_patches, optuna_defaults
 from sweep.config.override_grammar import as_typed
 from sweep.console import flags
-from sweep.settings.sweep import MpiSettings, SweepSettings
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.sweep import SweepSettings
 
 LAUNCHER = "hydra/launcher"
 

@@ -1,4 +1,4 @@
-"""Which figure of a run counts, and runs that are ended early because others of the sweep do better.
+"""Ends runs early because others of the sweep do better (sweep.prune).
 
 The rule is Optuna's; what it is fed with is epochs.csv of finished and running runs, so any launcher and any sweeper
 will do.
@@ -6,10 +6,6 @@ will do.
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import importlib.util
-import io
 import logging
 import math
 import warnings
@@ -18,73 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError, bad_value, complete_text
+from gradsweep.run_directory import Run
+from sweep.settings.metrics import METRICS, per_epoch, value_of
 
 if TYPE_CHECKING:
     from sweep.executors.base import RunExecutor, RunJob
     from sweep.settings.sweep import SweepSettings
-
-MAXIMIZE, MINIMIZE = "maximize", "minimize"
-MEDIAN = "median"
-
-
-@dataclasses.dataclass(frozen=True)
-class Metric:
-    """A figure of result.json: whether more or less of it is better, and its column in epochs.csv where it has one."""
-
-    goal: str
-    column: str | None = None
-
-
-METRICS = {
-    "accuracy": Metric(MAXIMIZE, "test_accuracy"),
-    "best_accuracy": Metric(MAXIMIZE, "test_accuracy"),
-    "loss": Metric(MINIMIZE, "test_loss"),
-    "train_loss": Metric(MINIMIZE, "train_loss"),
-    "iterations_per_second": Metric(MAXIMIZE),
-    "samples_per_second": Metric(MAXIMIZE),
-    "time_s": Metric(MINIMIZE),
-    "total_s": Metric(MINIMIZE),
-    "payload_bytes": Metric(MINIMIZE),
-    "sent_bytes": Metric(MINIMIZE),
-    "compression_ratio": Metric(MAXIMIZE),
-    "compression_error": Metric(MINIMIZE),
-}
-"""What sweep.metric may be."""
-
-
-def check(metric: str, prune: str | None) -> None:
-    """Raises UsageError for settings that cannot go together."""
-    if prune not in (None, MEDIAN):
-        raise bad_value("sweep.prune", prune, f"{MEDIAN} or null")
-    if prune is None:
-        return
-    if METRICS[metric].column is None:
-        known = ", ".join(name for name, each in METRICS.items() if each.column is not None)
-        raise UsageError(f"sweep.prune={prune}: sweep.metric={metric} is not known epoch by epoch; valid is {known}")
-    if importlib.util.find_spec("optuna") is None:
-        raise UsageError(f"sweep.prune={prune}: needs Optuna (`pip install 'gradsweep[optuna]'`); valid is null")
-
-
-def value_of(run: Run, metric: str) -> float:
-    """The metric of a run; that of a pruned one is its last epoch's, as Optuna has it. NaN: there is none."""
-    if run.status() == run_directory.PRUNED:
-        by_epoch = per_epoch(run, metric)
-        return by_epoch[max(by_epoch)] if by_epoch else math.nan
-    value = (run.result() or {}).get(metric)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
-
-
-def per_epoch(run: Run, metric: str) -> dict[int, float]:
-    """The metric after each epoch of a run so far, by the epoch's number."""
-    column = METRICS[metric].column
-    values = {}
-    for row in csv.DictReader(io.StringIO(complete_text(run.path(run_directory.EPOCHS)))):
-        try:
-            values[int(row["epoch"])] = float(row[str(column)])
-        except (KeyError, TypeError, ValueError):
-            continue
-    return {epoch: value for epoch, value in values.items() if not math.isnan(value)}
 
 
 class Pruner:

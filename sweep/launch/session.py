@@ -17,8 +17,8 @@ from sweep.console import on_end
 from sweep.console.console import manner
 from sweep.console.events import SWEEP_ENDED, SWEEP_STARTED, Events
 from sweep.console.messages import is_growing, say
-from sweep.driver.pruner import MAXIMIZE, METRICS, value_of
 from sweep.provenance import record
+from sweep.settings.metrics import MAXIMIZE, METRICS, value_of
 from sweep.settings.sweep import SweepSettings
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from gradsweep.run_directory import UsageError
 from gradsweep.text import plural
-
-WAYS = CORNERS, REFUSE, SKIP = "corners", "refuse", "skip"
-"""The values of sweep.invalid."""
+from sweep.settings.sweep import REFUSE, SKIP
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ from sweep.attempts.mpirun import MpiRun
 from sweep.emulation import emulated
 from sweep.executors.backlog import places
 from sweep.executors.packed.world_size import key_of, world_size
-from sweep.settings.sweep import MpiSettings, SweepSettings
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.sweep import SweepSettings
 from sweep.system import cores
 
 if TYPE_CHECKING:

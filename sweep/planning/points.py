@@ -16,7 +16,8 @@ from sweep.planning import invalid_points
 from sweep.planning.conditions import Choice
 from sweep.planning.invalid_points import TakenOut
 from sweep.settings.launcher import Options, options_of
-from sweep.settings.sweep import MpiSettings, SweepSettings, settings_of
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.sweep import REFUSE, SweepSettings, settings_of
 
 _CHOOSING = ("exclude", "include", "invalid")
 
@@ -113,7 +114,7 @@ def _resolved(
             resolved[number] = shared.settled(resolve(config), config)
         except UsageError as error:
             refused[number] = error
-            if invalid == invalid_points.REFUSE:
+            if invalid == REFUSE:
                 break
     return resolved, refused
 

@@ -12,7 +12,7 @@ from gradsweep import run_directory
 from gradsweep.hints import did_you_mean
 from gradsweep.run_directory import UsageError, bad_value
 from sweep.emulation import emulated
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 from sweep.system import cores, gpus
 
 if TYPE_CHECKING:

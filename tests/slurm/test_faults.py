@@ -23,7 +23,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.mpirun import MpiRun
 from sweep.directory import run_layout
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, Program, eventually
 from tests.slurm.conftest import CPUS, MAX_ARRAY, NODES, Slurm
 from tests.slurm.test_cluster import as_root

@@ -19,7 +19,8 @@ from sweep.directory.run_state import write_state
 from sweep.planning import cost, dry_run, estimate
 from sweep.planning.estimate import Crew, Estimator
 from sweep.planning.points import Points, TakenOut
-from sweep.settings.sweep import MpiSettings, SweepSettings
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.sweep import SweepSettings
 
 Multirun = Callable[..., tuple[int, str, str]]
 

@@ -21,7 +21,8 @@ from sweep.planning.dry_run import Row
 from sweep.planning.estimate import Estimate
 from sweep.planning.packing_forecast import Pack, packs
 from sweep.planning.points import Points
-from sweep.settings.sweep import MpiSettings, SweepSettings
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.sweep import SweepSettings
 from tests.emulation.conftest import described
 from tests.sweep.fake_slurm import FakeSlurm, fake
 from tests.sweep.test_dry import config, shown

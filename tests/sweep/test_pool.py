@@ -20,7 +20,7 @@ from sweep.directory import run_layout
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
 from sweep.executors.packed.fork_server import Nurseries
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.trainers.test_config import composed

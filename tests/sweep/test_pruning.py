@@ -19,6 +19,7 @@ from sweep.driver import pruner
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor
 from sweep.executors.slots import Slots
+from sweep.settings import metrics
 from sweep.settings.sweep import SweepSettings
 
 EPOCHS = 40
@@ -35,20 +36,20 @@ echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"
 
 def test_the_value_that_counts(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    assert math.isnan(pruner.value_of(run, "accuracy"))
+    assert math.isnan(metrics.value_of(run, "accuracy"))
     run_directory.append_rows(
         run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)]
     )
     run_directory.append_rows(
         run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}]
     )
-    assert math.isnan(pruner.value_of(run, "loss"))
+    assert math.isnan(metrics.value_of(run, "loss"))
     run_directory.write_json(run.path(run_directory.STATE), {"status": run_directory.PRUNED})
-    assert pruner.value_of(run, "loss") == 7 and math.isnan(pruner.value_of(run, "accuracy"))
+    assert metrics.value_of(run, "loss") == 7 and math.isnan(metrics.value_of(run, "accuracy"))
     run_directory.write_json(run.path(run_directory.STATE), {"status": run_directory.DONE})
     run_directory.write_json(run.path(run_directory.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
-    assert pruner.value_of(run, "loss") == 5.0
-    assert math.isnan(pruner.value_of(run, "accuracy")) and math.isnan(pruner.value_of(run, "best_accuracy"))
+    assert metrics.value_of(run, "loss") == 5.0
+    assert math.isnan(metrics.value_of(run, "accuracy")) and math.isnan(metrics.value_of(run, "best_accuracy"))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_settings_that_cannot_be(settings: dict[str, object], line: str) -> None
 
 
 def test_without_optuna_there_is_no_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.driver.pruner.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("sweep.settings.metrics.importlib.util.find_spec", lambda name: None)
     SweepSettings().check()
     with pytest.raises(UsageError, match=r"sweep.prune=median: needs Optuna \(.*\); valid is null"):
         SweepSettings(prune="median").check()
@@ -116,7 +117,7 @@ def test_a_hopeless_run_is_ended_and_left_alone(
     }
     bad = runs["1-bad"]
     state = bad.state()
-    epochs = len(pruner.per_epoch(bad, "accuracy"))
+    epochs = len(metrics.per_epoch(bad, "accuracy"))
     assert 3 <= epochs < EPOCHS and bad.result() is None  # the first two are every run's
     assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == run_directory.PRUNED
     assert "[3/3]  pruned  1-bad" in capsys.readouterr().out

@@ -11,8 +11,9 @@ from gradsweep import run_directory
 from gradsweep.run_directory import UsageError, runs_of
 from sweep.directory import run_layout
 from sweep.provenance import secrets
+from sweep.settings.mpi import MpiSettings
 from sweep.settings.slurm_launcher import SlurmOptions
-from sweep.settings.sweep import MpiSettings, SweepSettings
+from sweep.settings.sweep import SweepSettings
 from tests.conftest import ROOT
 
 SECRET = "hunter2hunter2"  # noqa: S105

@@ -16,7 +16,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError, keep_rows, runs_of
 from sweep.attempts.mpirun import Attempt, MpiRun
 from sweep.directory import run_layout
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
 from tests.trainers.test_config import composed

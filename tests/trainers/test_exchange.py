@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from sweep.executors.packed.fork_server import Nursery, suits
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 from sweep.system.job_environment import clean_environment
 from tests.conftest import ROOT
 from tests.trainers.nursery import WORDS

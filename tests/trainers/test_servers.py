@@ -14,7 +14,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
 from sweep.attempts.mpirun import MpiRun
 from sweep.directory import run_layout
-from sweep.settings.sweep import MpiSettings
+from sweep.settings.mpi import MpiSettings
 from tests.conftest import ROOT, eventually
 from tests.faults.test_signals import nothing_left, ranks_of
 from tests.trainers.test_config import composed
