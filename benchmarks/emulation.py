@@ -103,8 +103,8 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
 
     from gradsweep import run_directory, units
     from sweep import emulation
-    from sweep.attempts.attempt import job_environment
     from sweep.settings.mpi import MpiSettings
+    from sweep.system.job_environment import job_environment
 
     network = {"bandwidth": bandwidth, "latency": latency, "loss": 0.0, "workers_per_host": 1, "hosts": {}}
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))

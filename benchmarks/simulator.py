@@ -49,8 +49,8 @@ from reports.scaling.simulator import (  # noqa: E402
 )
 from reports.scaling.simulator.exchanges import EXCHANGES, Training  # noqa: E402
 from sweep import emulation  # noqa: E402
-from sweep.attempts.attempt import job_environment  # noqa: E402
 from sweep.settings.mpi import MpiSettings  # noqa: E402
+from sweep.system.job_environment import job_environment  # noqa: E402
 
 PART = "simulator"
 SECONDS = 500

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import failure_causes, run_directory
@@ -16,12 +15,10 @@ from sweep.attempts import failures
 from sweep.attempts.watchdog import Watch
 from sweep.directory import completeness, run_layout
 from sweep.directory.run_state import finish_attempt, write_state
-from sweep.executors.slots import Lease
 from sweep.provenance import code_snapshot
-from sweep.system.job_environment import clean_environment, python_environment
+from sweep.system.lease import Lease
 from sweep.system.oom_kills import OomKills
 from sweep.system.processes import GRACE_S
-from sweep.system.slurm_allocation import Allocation
 
 if TYPE_CHECKING:
     from sweep.attempts.mpirun import MpiRun
@@ -34,21 +31,6 @@ AGAIN_S = 5.0
 """Between two requests to save: an MPI launcher that has not started its ranks yet may lose one."""
 UNHEARD = (-signal.SIGUSR1, 128 + signal.SIGUSR1)
 """Exit statuses of an MPI launcher where the request to save has killed it, or a rank: before they listened to it."""
-
-
-def job_environment(
-    variables: Mapping[str, str], code: str | None, scratch: str, allocation: Allocation | None = None
-) -> dict[str, str]:
-    """The environment of an MPI job with `variables` of its own and a directory for temporary files.
-
-    Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
-    """
-    given = {"TMPDIR": scratch} if allocation is None else allocation.environment(scratch)
-    clean = clean_environment(os.environ, allocated=allocation is not None)
-    environment = {**clean, **python_environment(code), **given, **variables}
-    if os.geteuid() == 0:  # Open MPI asks root twice
-        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return environment
 
 
 class Try(abc.ABC):

@@ -23,11 +23,12 @@ from typing import Any, cast
 from gradsweep import run_directory
 from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, Run
 from sweep import emulation
-from sweep.attempts.attempt import AGAIN_S, Try, job_environment
-from sweep.executors.slots import Lease
+from sweep.attempts.attempt import AGAIN_S, Try
 from sweep.provenance import record
 from sweep.settings.limits import Limits
 from sweep.system import gpus, signals
+from sweep.system.job_environment import job_environment
+from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
 from sweep.system.processes import GRACE_S, in_child, kill_processes_of
 from sweep.system.slurm_allocation import Allocation

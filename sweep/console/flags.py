@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence
 
+from sweep.provenance import file_owners
+
 QUIET, JSON, VERSION = "--quiet", "--json", "--version"
 TRUST = "--trust"
 """What belongs to another user may decide what runs. In no config: a stranger's would have it."""
@@ -22,7 +24,7 @@ def take(arguments: MutableSequence[str]) -> None:
     for flag in (QUIET, JSON, TRUST):
         while flag in arguments:
             arguments.remove(flag)
-            _typed.add(flag)
+            note(flag)
     for word in [word for word in arguments if word.startswith(f"{PROBE}=")]:
         arguments.remove(word)
         note(word)
@@ -31,6 +33,8 @@ def take(arguments: MutableSequence[str]) -> None:
 def note(flag: str) -> None:
     """Take a flag as typed: another parser has found it."""
     _typed.add(flag)
+    if flag == TRUST:
+        file_owners.trust_everybody()
 
 
 def probe_seconds() -> float | None:

@@ -18,7 +18,8 @@ from sweep.attempts.failures import of_start
 from sweep.attempts.mpirun import MpiRun
 from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, places
 from sweep.executors.base import RunExecutor, RunJob, note
-from sweep.executors.slots import Lease, Slots
+from sweep.executors.slots import Slots
+from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
 
 LOOK_S = 1.0  # between two looks at what other sweeps do

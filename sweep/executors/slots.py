@@ -12,7 +12,6 @@ time.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep.executors.lock_directory import LockDirectory
+from sweep.system.lease import Lease
 
 RETRY_S = (0.03, 0.5)  # between two looks at what other sweeps have given back, at least and at most
 _SHARE = 20  # in between, this part of the time waited so far: who waits for hours need not look often
@@ -27,20 +27,6 @@ PATIENCE_S = 0.02  # for another sweep's look to be over
 
 _TICKET = "ticket-"
 _SHARING = "sharing-"
-
-
-@dataclasses.dataclass(eq=False)
-class Lease:
-    """What a run may use until `Slots.release`.
-
-    `descriptors` are the locks; a child process that inherits them keeps them locked as long as it lives.
-    """
-
-    cores: tuple[int, ...]
-    gpus: tuple[str, ...] = ()
-    descriptors: list[int] = dataclasses.field(default_factory=list)
-    is_shared: bool = False
-    """The cores are not this run's own: sweep.share_cores=true."""
 
 
 class Slots:

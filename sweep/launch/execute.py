@@ -25,10 +25,10 @@ from sweep.directory.sweep_directory import Sweep, add_to_description
 from sweep.driver import pruner
 from sweep.driver.drive import Drive
 from sweep.executors.packed import fork_server
+from sweep.launch.calibrate import calibrate
 from sweep.launch.session import Closing
 from sweep.planning import invalid_points, reuse
 from sweep.planning.estimate import Estimator
-from sweep.provenance.calibration import calibrate
 from sweep.provenance.file_owners import refuse_strangers
 from sweep.settings.launcher import options_of
 from sweep.settings.sweep import settings_of

@@ -13,9 +13,9 @@ from sweep.console.messages import say_left
 from sweep.directory import run_layout
 from sweep.directory.run_state import take_in
 from sweep.directory.sweep_directory import add_to_description
+from sweep.launch.calibrate import calibrate
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
-from sweep.provenance.calibration import calibrate
 from sweep.settings.sweep import settings_of
 
 if TYPE_CHECKING:

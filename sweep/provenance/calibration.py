@@ -1,10 +1,9 @@
-"""How fast this machine is at this moment: a few numbers, so that the times of two sweeps can be compared honestly.
+"""Measure how fast this machine is at this moment, so that the times of two sweeps can be compared.
 
     python -m sweep.provenance.calibration
 
-One core is measured, in a process of its own: libraries read how many threads they may use when they are loaded. Each
-number is the best of several, for what else runs on a machine only ever makes it slower; `steadiness` tells how much
-it did.
+One core is measured in a process of its own: libraries read how many threads they may use when they are loaded. Each
+number is the best of several, as other programs can only slow a machine down; `steadiness` tells how much they did.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradsweep import run_directory
-from gradsweep.run_directory import THREAD_VARIABLES, UsageError
-from sweep.executors.slots import Slots
+from gradsweep.run_directory import THREAD_VARIABLES
 from sweep.system.job_environment import python_environment
 from sweep.system.processes import in_child
 
@@ -33,8 +31,27 @@ SIDE = 256  # of the matrices
 ROUNDS = 20_000  # of the loop
 
 
-def calibrate() -> dict[str, Any]:
-    """Measure one core, which is leased meanwhile where one is free. Takes less than half a second.
+def calibrate_own(cores: Sequence[int]) -> dict[str, Any]:
+    """Measure the first of `cores`, which no other process uses.
+
+    Without any, the kernel picks the core, and whether that was free is unknown.
+
+    Returns:
+        As `measure_core`.
+    """
+    if cores:
+        return measure_core(cores[:1], core_was_free=True)
+    return measure_core(sorted(os.sched_getaffinity(0)), core_was_free=None)
+
+
+def measure_core(
+    cores: Sequence[int], descriptors: Sequence[int] = (), *, core_was_free: bool | None
+) -> dict[str, Any]:
+    """Measure one core in a process of its own, which takes less than half a second.
+
+    Args:
+        cores: on one of which the process runs.
+        descriptors: locks of a lease, which the process inherits.
 
     Returns:
         `copy_gb_s`: 10^9 bytes read and written per second by a copy in main memory; `matmul_gflop_s`: of float32
@@ -42,34 +59,6 @@ def calibrate() -> dict[str, Any]:
         of the measurement where they differ most (1: nothing disturbed it); `core_was_free`: no run had the core;
         `host`, `cores` on one of which it was measured, `time`. Empty where it could not be measured.
     """
-    slots = lease = None
-    try:
-        slots = Slots(sweep="calibration")
-        lease = slots.lease(1, first=False)
-    except UsageError:
-        pass  # whoever needs slots is told
-    try:
-        if lease is None:
-            return _measured_on(sorted(os.sched_getaffinity(0)), core_was_free=False)
-        return _measured_on(lease.cores, lease.descriptors, core_was_free=True)
-    finally:
-        if slots is not None:
-            slots.close()
-
-
-def on_own(cores: Sequence[int]) -> dict[str, Any]:
-    """As `calibrate`, on the first of `cores`, which nobody else uses; nothing is leased.
-
-    Without any it is measured on whichever core the kernel picks, and nobody knows whether that was free.
-    """
-    if cores:
-        return _measured_on(cores[:1], core_was_free=True)
-    return _measured_on(sorted(os.sched_getaffinity(0)), core_was_free=None)
-
-
-def _measured_on(
-    cores: Sequence[int], descriptors: Sequence[int] = (), *, core_was_free: bool | None
-) -> dict[str, Any]:
     command = [sys.executable, "-m", "sweep.provenance.calibration", *map(str, cores)]
     environment = {**os.environ, **python_environment(), **dict.fromkeys(THREAD_VARIABLES, "1")}
     parent = os.getpid()
@@ -91,16 +80,16 @@ def _measured_on(
     return {**measured, "core_was_free": core_was_free, **where}
 
 
-def seconds(work: Callable[[], object]) -> list[float]:
-    """Times of doing this again and again for `BUDGET_S`, the fastest first; the first go is not among them."""
+def time_repeatedly(work: Callable[[], object]) -> list[float]:
+    """Call `work` for `BUDGET_S` after one untimed call; return the seconds of each call, the shortest first."""
     work()
-    found: list[float] = []
+    times: list[float] = []
     deadline = time.perf_counter() + BUDGET_S
-    while len(found) < REPEATS[0] or (len(found) < REPEATS[1] and time.perf_counter() < deadline):
+    while len(times) < REPEATS[0] or (len(times) < REPEATS[1] and time.perf_counter() < deadline):
         began = time.perf_counter()
         work()
-        found.append(time.perf_counter() - began)
-    return sorted(found)
+        times.append(time.perf_counter() - began)
+    return sorted(times)
 
 
 def _loop() -> int:
@@ -111,19 +100,19 @@ def _loop() -> int:
 
 
 def measure() -> dict[str, float]:
-    """What `calibrate` returns of the core that this process runs on."""
-    import numpy as np  # here: who asks for a calibration need not load it
+    """Return the rates of the core that this process runs on, and their steadiness; see `measure_core`."""
+    import numpy as np  # here: a caller of `measure_core` need not load it
 
     source, target = np.ones(COPIED, np.uint8), np.zeros(COPIED, np.uint8)
     left, right = (np.random.default_rng(seed).random((SIDE, SIDE), np.float32) for seed in (1, 2))
     product = np.empty_like(left)
     times = {
-        "copy_gb_s": (2 * COPIED / 1e9, seconds(lambda: np.copyto(target, source))),
-        "matmul_gflop_s": (2 * SIDE**3 / 1e9, seconds(lambda: np.matmul(left, right, out=product))),
-        "loop_mops": (ROUNDS / 1e6, seconds(_loop)),
+        "copy_gb_s": (2 * COPIED / 1e9, time_repeatedly(lambda: np.copyto(target, source))),
+        "matmul_gflop_s": (2 * SIDE**3 / 1e9, time_repeatedly(lambda: np.matmul(left, right, out=product))),
+        "loop_mops": (ROUNDS / 1e6, time_repeatedly(_loop)),
     }
-    found = {name: float(f"{amount / best:.4g}") for name, (amount, (best, *_)) in times.items()}
-    return {**found, "steadiness": round(min(best[0] / statistics.median(best) for _, best in times.values()), 3)}
+    rates = {name: float(f"{amount / best:.4g}") for name, (amount, (best, *_)) in times.items()}
+    return {**rates, "steadiness": round(min(best[0] / statistics.median(best) for _, best in times.values()), 3)}
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ def of_node(program: Sequence[str], cores: Sequence[int]) -> dict[str, Any]:
         program: that starts the ranks.
         cores: that are its own; empty: none by number.
     """
-    return {"mpi": mpi(program), "calibration": calibration.on_own(cores)}
+    return {"mpi": mpi(program), "calibration": calibration.calibrate_own(cores)}
 
 
 def of_attempt(origin: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from gradsweep.source_tree import ROOT
+from sweep.system.slurm_allocation import Allocation
 
 _INHERITED = (
     "OMPI_",
@@ -53,3 +54,18 @@ def python_environment(code: str | None = None) -> dict[str, str]:
     """
     packages = [code or str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}
+
+
+def job_environment(
+    variables: Mapping[str, str], code: str | None, scratch: str, allocation: Allocation | None = None
+) -> dict[str, str]:
+    """The environment of an MPI job with `variables` of its own and a directory for temporary files.
+
+    Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
+    """
+    given = {"TMPDIR": scratch} if allocation is None else allocation.environment(scratch)
+    clean = clean_environment(os.environ, allocated=allocation is not None)
+    environment = {**clean, **python_environment(code), **given, **variables}
+    if os.geteuid() == 0:  # Open MPI asks root twice
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return environment

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sweep.executors.slots import Slots
+from sweep.launch import calibrate as calibrate_module
+from sweep.launch.calibrate import calibrate
 from sweep.provenance import calibration
-from sweep.provenance.calibration import calibrate
 from tests.conftest import eventually
 
 RATES = ("copy_gb_s", "matmul_gflop_s", "loop_mops")
@@ -48,9 +49,9 @@ def test_what_is_ones_own_is_not_leased(place: Path) -> None:
     slots = Slots()
     assert slots.lease(len(cores)) is not None
     try:
-        found = calibration.on_own(cores[-1:])
+        found = calibration.calibrate_own(cores[-1:])
         assert found["cores"] == cores[-1:] and found["core_was_free"] is True and found["loop_mops"] > 0
-        nobodys = calibration.on_own([])
+        nobodys = calibration.calibrate_own([])
         assert nobodys["cores"] == cores and nobodys["core_was_free"] is None
     finally:
         slots.close()
@@ -63,7 +64,8 @@ def test_it_does_not_outlive_who_has_asked(tmp_path: Path) -> None:
         f"#!/bin/sh\necho $$ > '{tmp_path}/pid.part'; mv '{tmp_path}/pid.part' '{tmp_path}/pid'\nexec sleep 60\n"
     )
     program.chmod(0o755)
-    code = f"import sys; sys.executable = {str(program)!r}; from sweep.provenance.calibration import on_own; on_own([])"
+    own = "from sweep.provenance.calibration import calibrate_own; calibrate_own([])"
+    code = f"import sys; sys.executable = {str(program)!r}; {own}"
     asking = subprocess.Popen([sys.executable, "-c", code])
     pid = int(str(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())))
     asking.kill()
@@ -72,7 +74,7 @@ def test_it_does_not_outlive_who_has_asked(tmp_path: Path) -> None:
 
 
 def test_its_core_is_free_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_measured_on", lambda cores, *_, **__: {"cores": cores})
+    monkeypatch.setattr(calibrate_module, "measure_core", lambda cores, *_, **__: {"cores": cores})
     first = min(os.sched_getaffinity(0))
     assert calibrate() == {"cores": (first,)} == calibrate()
 
@@ -100,5 +102,5 @@ def test_where_it_cannot_be_measured_nothing_breaks(trouble: str, monkeypatch: p
 
 def test_the_first_go_does_not_count() -> None:
     calls: list[int] = []
-    times = calibration.seconds(lambda: calls.append(1))
+    times = calibration.time_repeatedly(lambda: calls.append(1))
     assert len(calls) == len(times) + 1 >= 1 + calibration.REPEATS[0] and times == sorted(times)

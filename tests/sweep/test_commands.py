@@ -27,7 +27,7 @@ from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
 from sweep.directory.run_state import write_state
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch import detached, execute
-from sweep.provenance import code_snapshot
+from sweep.provenance import code_snapshot, file_owners
 from sweep.settings import launcher as launchers
 from sweep.system.processes import processes_of
 from tests.conftest import ROOT, eventually
@@ -61,6 +61,7 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         monkeypatch.setattr(execute, "_executed", {})
         monkeypatch.setattr(execute, "_closings", {})
         monkeypatch.setattr(flags, "_typed", set())
+        monkeypatch.setattr(file_owners, "_trusts_everybody", False)
         return main(["resume", *map(str, arguments)])
 
     monkeypatch.setattr(execute, "prepare_data", lambda configs: None)

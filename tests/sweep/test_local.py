@@ -24,8 +24,9 @@ from sweep.attempts.failures import explain
 from sweep.attempts.mpirun import MpiRun, RunFailed
 from sweep.directory.run_state import settle_abandoned
 from sweep.executors.local import SlotExecutor, SlotJob
-from sweep.executors.slots import Lease, Slots
+from sweep.executors.slots import Slots
 from sweep.system.job_environment import clean_environment
+from sweep.system.lease import Lease
 from sweep.system.processes import in_child, processes_of
 from tests.conftest import eventually
 

@@ -17,7 +17,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.provenance import code_snapshot, git_state
 from sweep.provenance import record as provenance
-from sweep.provenance.calibration import on_own
+from sweep.provenance.calibration import calibrate_own
 from tests.conftest import PLAYED, ROOT
 
 Multirun = Callable[..., tuple[int, str, str]]
@@ -111,7 +111,7 @@ def test_what_is_seen_on_a_node_takes_the_place_of_what_was_seen_where_it_was_su
     known = provenance.of_attempt({**submitted, **provenance.of_node(["python"], [core])}, {})
     assert known["command"] == "c" and known["mpi"] == f"python: Python {platform.python_version()}"
     assert known["calibration"]["host"] == known["host"] == socket.gethostname()
-    assert known["calibration"]["cores"] == [core] and set(known["calibration"]) == set(on_own([core]))
+    assert known["calibration"]["cores"] == [core] and set(known["calibration"]) == set(calibrate_own([core]))
 
 
 def test_gpus_are_told_by_model_memory_and_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

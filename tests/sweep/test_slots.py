@@ -15,7 +15,8 @@ import pytest
 from gradsweep.run_directory import UsageError
 from sweep.executors import slots as module
 from sweep.executors.lock_directory import VARIABLE, LockDirectory, usual_place
-from sweep.executors.slots import Lease, Slots
+from sweep.executors.slots import Slots
+from sweep.system.lease import Lease
 from tests.conftest import PLAYED, QUICK, Program, eventually
 
 FOUR = [0, 1, 2, 3]

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep.run_directory import UsageError
-from sweep.console import flags
-from sweep.provenance import code_snapshot, snapshot_integrity
+from sweep.provenance import code_snapshot, file_owners, snapshot_integrity
 
 
 @pytest.fixture
@@ -246,7 +245,7 @@ def test_a_strangers_copy_is_refused_unless_it_is_trusted(
     os.chown(path, 12345, -1)
     with pytest.raises(UsageError, match=r"^sweep.snapshot=true: .* belongs to uid 12345, .*; valid is .*--trust.*$"):
         code_snapshot.take(code, store)
-    monkeypatch.setattr(flags, "_typed", {flags.TRUST})
+    monkeypatch.setattr(file_owners, "_trusts_everybody", True)
     assert code_snapshot.take(code, store) == copy
 
 

@@ -28,10 +28,10 @@ from sweep.executors.local import SlotExecutor, SlotJob
 from sweep.executors.packed.fork_server import Nurseries
 from sweep.executors.packed.world import World
 from sweep.executors.packed.world_size import key_of, world_size
-from sweep.executors.slots import Lease
 from sweep.provenance import record
 from sweep.system import signals
 from sweep.system.gpus import environment
+from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
 from sweep.system.processes import GRACE_S, kill_processes_of
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
-from sweep.attempts.attempt import job_environment
 from sweep.attempts.mpirun import MpiRun
+from sweep.system.job_environment import job_environment
 from sweep.system.processes import WORLD_VARIABLE, in_child
 
 SOCKET = "n"  # as in trainers/packed/rank_proxy.py

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from sweep.attempts.attempt import job_environment
 from sweep.attempts.mpirun import MpiRun
 from sweep.executors.packed.fork_server import Nursery
 from sweep.executors.packed.rank_connection import Door, OpenDoor, Rank
 from sweep.executors.packed.world_size import Group, Member, key_of
 from sweep.system import signals
+from sweep.system.job_environment import job_environment
 from sweep.system.log_pipes import Capture
 from sweep.system.processes import GRACE_S, WORLD_VARIABLE, in_child, kill_processes_of
 from sweep.system.slurm_allocation import Allocation

@@ -11,8 +11,9 @@ from sweep.executors.backlog import Amounts, Entry, fits
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.packed.world import World
-from sweep.executors.slots import Lease, Slots
+from sweep.executors.slots import Slots
 from sweep.settings.slurm_launcher import SlurmOptions, options_of
+from sweep.system.lease import Lease
 from sweep.system.slurm_allocation import Allocation
 
 

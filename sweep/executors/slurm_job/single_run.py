@@ -22,10 +22,10 @@ from gradsweep.run_directory import Run
 from sweep.attempts.mpirun import Attempt, MpiRun, task_from
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.directory.sweep_directory import LOCK
-from sweep.executors.slots import Lease
 from sweep.executors.slurm_job.preemption import Signals, elsewhere, give_up, hold, not_again, preemptions, settle
 from sweep.provenance import slurm_nodes
 from sweep.settings.slurm_launcher import options_of
+from sweep.system.lease import Lease
 from sweep.system.slurm_allocation import Allocation
 
 KILL_AFTER_S = 20.0  # TERM comes; SLURM kills the job 30 s later, unless a site has it otherwise
