@@ -59,8 +59,8 @@ def built(told: dict[str, Any], config: Any) -> Any:
 
 def ours(told: dict[str, Any]) -> Step:
     """Steps as trainers/training/loop.py does them, on one batch that lies in memory."""
-    from trainers.__main__ import limit_threads
     from trainers.config import run_config as configs
+    from trainers.mpi.process import limit_threads
 
     limit_threads(1)
     import torch
@@ -352,6 +352,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     with Client(sys.argv[2]) as connection:
         serve(connection, sys.argv[1])
-    from trainers.__main__ import leave
+    from trainers.training.rank import leave
 
     leave(0)

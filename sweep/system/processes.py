@@ -46,7 +46,7 @@ def kill_processes_of(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
 def in_child(cores: Sequence[int], parent: int) -> None:
     """In the child, before it becomes mpirun: take the leased cores, where any are, and end when the launcher does.
 
-    mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/__main__.py).
+    mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/mpi/process.py).
     """
     if cores:
         os.sched_setaffinity(0, cores)

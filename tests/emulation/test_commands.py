@@ -16,7 +16,7 @@ from sweep.attempts.mpirun import MpiRun
 from sweep.emulation import delay, ip_tc_commands
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from tests.emulation.conftest import described
-from trainers import __main__ as rank
+from trainers.mpi import process
 
 
 def cluster(ranks: int = 3, **changes: object) -> Cluster:
@@ -195,6 +195,6 @@ def test_hosts_share_cores_where_there_are_too_few(
     for number in range(ranks):
         pinned.clear()
         monkeypatch.setenv(CORES_VARIABLE, told[number // each])
-        rank.pin(number % each, 1)
+        process.pin(number % each, 1)
         found.append(pinned[0] if pinned else None)
     assert found == expected

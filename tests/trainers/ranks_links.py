@@ -10,10 +10,10 @@ from mpi4py import MPI
 from gradsweep import run_directory
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
-from trainers import __main__ as rank
 from trainers.config import run_config
 from trainers.network import links
 from trainers.options.networks import Emulated
+from trainers.training import rank
 
 COMM = MPI.COMM_WORLD
 

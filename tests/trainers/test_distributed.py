@@ -12,12 +12,12 @@ import torch
 from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
-from trainers import __main__ as program
 from trainers.config import run_config
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import torch_transport
 from trainers.lanes.courier import Courier
 from trainers.rules import machine
+from trainers.training import rank as program
 
 MODULE = "tests.trainers.ranks_distributed"
 

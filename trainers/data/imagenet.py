@@ -16,6 +16,7 @@ from trainers.data import draws
 from trainers.data.feeds import Batch, Feed
 from trainers.data.partitions import Plan, cut
 from trainers.data.store import Prepared
+from trainers.mpi.process import die_with_parent
 from trainers.options.datasets import ImageNet
 from trainers.options.sections import Partition
 
@@ -158,8 +159,6 @@ def _collate(images: list[torch.Tensor | str]) -> torch.Tensor | str | None:
 
 
 def _die_with_rank(loader: int) -> None:
-    from trainers.__main__ import die_with_parent
-
     die_with_parent()
 
 

@@ -20,8 +20,9 @@ from multiprocessing.connection import Client, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainers import __main__ as alone
 from trainers.mpi import stopping
+from trainers.mpi.process import die_with_parent, limit_threads
+from trainers.training import rank
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -187,11 +188,11 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
         stopping.stacks_into(Path(order["attempt"]), comm.rank)
         threads = threading.active_count()
         try:
-            alone.train_run(configs.load(directory / "config.yaml"), comm, directory)
+            rank.train_run(configs.load(directory / "config.yaml"), comm, directory)
             failed = None
         except BaseException as error:
-            alone.let_mpirun_end(error)
-            alone.report_failure(directory, error, comm.rank)
+            rank.let_mpirun_end(error)
+            rank.report_failure(directory, error, comm.rank)
             clean = isinstance(error, UsageError) and not stopping.begun() and threading.active_count() == threads
             failed = "cleanly" if clean else "badly"
         stopping.end_stacks()
@@ -201,20 +202,20 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
 
 def main(arguments: list[str]) -> None:
     stopping.listen()  # first of all: a signal that nobody listens to would end this rank
-    alone.die_with_parent()
+    die_with_parent()
     if len(arguments) != 1:
         print("usage: mpirun -n RANKS python -m trainers.packed.worker POOL_DIR", file=sys.stderr)
-        alone.leave(2)
+        rank.leave(2)
     try:
         control = Control(Path(arguments[0]))
-        alone.limit_threads(control.threads)
+        limit_threads(control.threads)
         serve(control)
     except BaseException as error:
         import traceback
 
         traceback.print_exception(error)
-        alone.leave(1)
-    alone.leave(0)
+        rank.leave(1)
+    rank.leave(0)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainers.__main__ import attempt_directory, limit_threads, main, settle_in
-
-if TYPE_CHECKING:
-    pass
+from trainers.mpi.process import limit_threads
+from trainers.training.rank import attempt_directory, main, settle_in
 
 SETTINGS = "OMPI_MCA_coll"
 """Beginning of the environment variables by which Open MPI is told which collectives to use."""

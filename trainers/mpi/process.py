@@ -1,0 +1,41 @@
+"""The process of a rank: its cores, the threads of its libraries, and its end with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this rank when the daemon that started it is gone: none is left behind."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def pin(local_rank: int, threads: int) -> None:
+    """Give this rank its own cores out of those leased to the run; all of these where there are too few.
+
+    All threads are moved: in a world of many runs those of an earlier one work on (trainers/packed/worker.py).
+    """
+    from gradsweep.run_directory import CORES_VARIABLE
+
+    cores = [int(core) for core in os.environ.get(CORES_VARIABLE, "").split(",") if core]
+    mine = cores[local_rank * threads : (local_rank + 1) * threads]
+    wanted = mine if len(mine) == threads else cores
+    for thread in os.listdir("/proc/self/task") if wanted else []:
+        with contextlib.suppress(ProcessLookupError):  # a thread that has ended meanwhile
+            os.sched_setaffinity(int(thread), wanted)
+
+
+def limit_threads(threads: int) -> None:
+    """Set what numerical libraries read when they are loaded: call before importing any."""
+    from gradsweep.run_directory import THREAD_VARIABLES
+
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)
