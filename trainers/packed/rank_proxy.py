@@ -1,4 +1,4 @@
-"""`mpirun -n R python -I -S standin.py POOL_DIR`: what MPI takes for a rank; the rank itself is forked elsewhere.
+"""`mpirun -n R python -I -S rank_proxy.py POOL_DIR`: what MPI takes for a rank; the rank itself is forked elsewhere.
 
 The nursery (trainers/packed/fork_server.py) has loaded torch once for all ranks of this machine. It is given this
 process's stdin,

@@ -121,7 +121,7 @@ class Nursery:
             listener.bind(os.path.join(scratch, SOCKET))
             listener.listen(size)
             self._tell(order, [listener.fileno()])
-        return [sys.executable, "-I", "-S", os.path.join(self.code, "trainers", "standin.py"), scratch]
+        return [sys.executable, "-I", "-S", os.path.join(self.code, "trainers", "packed", "rank_proxy.py"), scratch]
 
     def forget(self, scratch: str) -> None:
         """Be asked for ranks of this world no more."""
