@@ -34,7 +34,8 @@ from sweep.config.override_grammar import refuse_misread  # noqa: E402
 from sweep.console import flags  # noqa: E402
 from sweep.settings.sweep import settings_of  # noqa: E402
 from sweep.system.signals import Interrupted, interruptible  # noqa: E402
-from trainers.config.run_config import GROUPS, RunConfig  # noqa: E402
+from trainers.config.groups import GROUPS  # noqa: E402
+from trainers.config.run_config import RunConfig  # noqa: E402
 
 TRACEBACK = "GRADSWEEP_TRACEBACK"
 """Environment variable: 1 prints the traceback of an error in the input, as HYDRA_FULL_ERROR=1 asks for."""

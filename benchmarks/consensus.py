@@ -27,7 +27,7 @@ import torch  # noqa: E402
 
 from compressors import Compressor  # noqa: E402
 from compressors.commands import method_specs  # noqa: E402
-from trainers.config.run_config import name_of  # noqa: E402
+from trainers.config.groups import name_of  # noqa: E402
 from trainers.consensus import picture  # noqa: E402
 from trainers.consensus.simulate import SCHEMES, Channel, Course, run, start_vectors  # noqa: E402
 from trainers.consensus.stepsize_tuning import STEPSIZES, tuned  # noqa: E402

@@ -30,6 +30,7 @@ from hydra import initialize_config_dir  # noqa: E402
 from benchmarks.trainer import composed, started  # noqa: E402
 from gradsweep.cli import markdown_sections  # noqa: E402
 from sweep.config import schema as hydras  # noqa: E402
+from trainers.config import groups  # noqa: E402
 from trainers.config import run_config as configs  # noqa: E402
 
 PART = "decentralised"
@@ -106,7 +107,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--override", nargs="+", default=[], help="of the config, as for multirun.py")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
     arguments = parser.parse_args(given)
-    hydras.register(configs.RunConfig, configs.GROUPS)
+    hydras.register(configs.RunConfig, groups.GROUPS)
     hydras.register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
         text = "\n\n".join("\n".join(tables[name](arguments)) for name in arguments.tables or tables)

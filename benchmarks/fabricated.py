@@ -108,7 +108,8 @@ def _composed(compressor: str) -> dict[str, Any]:
 
     from sweep.config import schema
     from sweep.config.composer import plain
-    from trainers.config.run_config import GROUPS, RunConfig
+    from trainers.config.groups import GROUPS
+    from trainers.config.run_config import RunConfig
 
     if not GlobalHydra.instance().is_initialized():
         schema.register(RunConfig, GROUPS)

@@ -40,7 +40,9 @@ from gradsweep.cli import markdown_sections  # noqa: E402
 from sweep.config import schema as hydras  # noqa: E402
 from sweep.settings.mpi import MpiSettings  # noqa: E402
 from sweep.system.job_environment import clean_environment  # noqa: E402
+from trainers.config import groups  # noqa: E402
 from trainers.config import run_config as configs  # noqa: E402
+from trainers.rules.resolve import resolve  # noqa: E402
 
 PART = "trainer"
 MODELS = {"WRN-16-2": ["model=wideresnet", "model.depth=16", "model.widen=2"], "ResNet-18": ["model=resnet18"]}
@@ -81,7 +83,7 @@ class Side:
 def composed(*overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's config as its ranks get it, and the launcher's `mpi` section."""
     whole: Any = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-    return configs.resolve({key: value for key, value in whole.items() if key not in ("sweep", "mpi")}), whole["mpi"]
+    return resolve({key: value for key, value in whole.items() if key not in ("sweep", "mpi")}), whole["mpi"]
 
 
 @contextlib.contextmanager
@@ -222,7 +224,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--override", nargs="+", default=[], help="of the config, as for multirun.py")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="put the tables between the comments in this page")
     arguments = parser.parse_args(given)
-    hydras.register(configs.RunConfig, configs.GROUPS)
+    hydras.register(configs.RunConfig, groups.GROUPS)
     hydras.register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
         parts = [tables[name](arguments) for name in arguments.tables or tables]

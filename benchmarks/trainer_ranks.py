@@ -115,12 +115,13 @@ def ddp(told: dict[str, Any]) -> Step:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.nn.parallel import DistributedDataParallel
 
+    from trainers.config import groups
     from trainers.config import run_config as configs
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     config = configs.parse(told["config"])
-    name, sgd = configs.name_of(config.compressor), config.optimizer
+    name, sgd = groups.name_of(config.compressor), config.optimizer
     # With several buckets torch's PowerSGD starts sums from callbacks, whose order differs between the ranks: gloo then
     # ends with "received data size doesn't match expected size". So it gets one bucket.
     buckets: dict[str, Any] = {"bucket_cap_mb": 4096} if name == "powersgd" else {}
@@ -204,6 +205,7 @@ def memory(told: dict[str, Any]) -> Step:
     from mpi4py import MPI
 
     from trainers.algorithms.base import Algorithm
+    from trainers.config import groups
     from trainers.config import run_config as configs
     from trainers.devices.stopwatch import Stopwatch
     from trainers.replica.replica import Replica
@@ -230,7 +232,7 @@ def memory(told: dict[str, Any]) -> Step:
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
         replica, algorithm = ready(config)
         payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
-        received = 0.0 if configs.name_of(config.exchange) == "allreduce" else payload * comm.size
+        received = 0.0 if groups.name_of(config.exchange) == "allreduce" else payload * comm.size
         flat = replica.flat
         kept = sum(tensor.nbytes for tensor in algorithm.parts.optimizer.kept.values())
         withheld = sum(t.nbytes for named in getattr(config.memory, "kept", {}).values() for t in named.values())

@@ -103,7 +103,7 @@ def flags_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A `data.root` with the digits prepared: once for all tests, each of which would load torch for it."""
-    from trainers.config.run_config import GROUPS
+    from trainers.config.groups import GROUPS
     from trainers.data import prepare
 
     root = tmp_path_factory.mktemp("digits")

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "trainers": ("compressors", *GROUND),
     "sweep": TYPED,
     "reports": (*GROUND, *TYPED),
-    "hydra_plugins": ("sweep", "trainers.config.run_config", "trainers.rules.idle_options"),
+    "hydra_plugins": ("sweep", "trainers.config", "trainers.rules"),
 }
 LOOKS = (
     *GROUND,

@@ -12,7 +12,7 @@ import pytest
 import compressors
 from gradsweep.cli import markdown_sections
 from tests.conftest import ROOT
-from trainers.rules import compressors as compatibility
+from trainers.rules import __main__ as compatibility
 from trainers.topology import __main__ as topology
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -37,7 +37,7 @@ def test_the_table_of_what_goes_together_is_put_into_a_page(tmp_path: Path, caps
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "outdated" not in text
     assert compatibility.main(["--into", str(tmp_path / "no.md")]) == 2
-    assert re.fullmatch("python -m trainers.rules.compressors: .*no.md: No such file .*\n", capsys.readouterr().err)
+    assert re.fullmatch("python -m trainers.rules: .*no.md: No such file .*\n", capsys.readouterr().err)
 
 
 def test_the_table_of_topologies_is_the_programs(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
 from gradsweep.version import version
 from tests.conftest import PLAYED, QUICK, ROOT, Program, written_presets
-from trainers.config.run_config import GROUPS, SECTIONS
+from trainers.config.groups import GROUPS
+from trainers.config.run_config import SECTIONS
 
 Multirun = Callable[..., tuple[int, str, str]]
 

@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
-SHOWING = (["compressors", "list"], ["compressors", "show"], ["trainers.topology"], ["trainers.rules.compressors"])
+SHOWING = (["compressors", "list"], ["compressors", "show"], ["trainers.topology"], ["trainers.rules"])
 BUNDLED = ("digits", "synthetic")
 
 

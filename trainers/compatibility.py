@@ -1,6 +1,6 @@
-"""Run `python -m trainers.rules.compressors` under its former name."""
+"""Run `python -m trainers.rules` under its former name."""
 
-from trainers.rules.compressors import main
+from trainers.rules.__main__ import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

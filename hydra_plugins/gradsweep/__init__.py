@@ -43,8 +43,9 @@ def run_points(
     from sweep.console import flags
     from sweep.launch import execute as launch
     from sweep.launch import probe
-    from trainers.config.run_config import parse, resolve
+    from trainers.config.run_config import parse
     from trainers.rules.idle_options import idle
+    from trainers.rules.resolve import resolve
 
     def checked(config: Mapping[str, Any]) -> dict[str, Any]:
         parse(config)  # what goes together in training makes no difference to a probe

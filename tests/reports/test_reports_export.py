@@ -17,7 +17,7 @@ from reports.exports import PACKAGES, runs
 from tests.reports import fabricate
 from tests.trainers import test_trackers
 from trainers.config import run_config
-from trainers.rules import machine
+from trainers.options import machine
 from trainers.trackers import Trackers, options_of
 
 ENDED_S = pd.Timestamp("2026-11-20T14:05:01.123Z").timestamp()

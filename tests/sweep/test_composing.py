@@ -24,7 +24,9 @@ from sweep.config.cached_repository import Remembering, remembering
 from sweep.config.composer import Composer, plain
 from sweep.config.error_messages import explain
 from tests.conftest import ROOT
-from trainers.config.run_config import GROUPS, RunConfig, resolve
+from trainers.config.groups import GROUPS
+from trainers.config.run_config import RunConfig
+from trainers.rules.resolve import resolve
 
 
 @pytest.fixture(scope="module")

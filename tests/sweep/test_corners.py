@@ -17,7 +17,7 @@ from sweep.planning import invalid_points
 from sweep.planning.points import Points, check
 from sweep.settings.sweep import SweepSettings
 from tests.trainers.test_config import composed
-from trainers.config.run_config import resolve
+from trainers.rules.resolve import resolve
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
 

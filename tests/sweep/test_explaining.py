@@ -23,7 +23,9 @@ from sweep.config.syntax_errors import find
 from sweep.settings.launcher import options_of
 from sweep.settings.sweep import settings_of
 from tests.conftest import ROOT
-from trainers.config.run_config import GROUPS, RunConfig, resolve
+from trainers.config.groups import GROUPS
+from trainers.config.run_config import RunConfig
+from trainers.rules.resolve import resolve
 
 Typed = Callable[..., str | None]
 

@@ -20,7 +20,7 @@ from sweep.planning.conditions import Choice, Condition
 from sweep.planning.points import check
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import ROOT
-from trainers.config.run_config import GROUPS
+from trainers.config.groups import GROUPS
 
 Multirun = Callable[..., tuple[int, str, str]]
 

@@ -16,8 +16,8 @@ from sweep.directory import run_layout
 from sweep.launch import execute as launch
 from sweep.planning.points import Points, check
 from tests.trainers.test_config import composed
-from trainers.config.run_config import resolve
 from trainers.rules.idle_options import idle
+from trainers.rules.resolve import resolve
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
 NO_TOPOLOGY = "valid is together with algorithm=dpsgd,choco,deep_squeeze,dcd,ecd,sgp; here algorithm="

@@ -24,7 +24,7 @@ from sweep.settings.mpi import MpiSettings
 from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.trainers.test_config import composed
-from trainers.config.run_config import resolve
+from trainers.rules.resolve import resolve
 
 pytestmark = pytest.mark.mpi
 

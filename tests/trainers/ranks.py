@@ -24,6 +24,7 @@ from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.monitoring import Sent
 from tests.trainers.test_config import composed
+from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.devices.stopwatch import Stopwatch
@@ -35,7 +36,7 @@ from trainers.replica.replica import Replica
 def exchange_of(
     name: str, exchange_name: str, units: list[Unit], memory_name: str = "none", **policy: Any
 ) -> exchange.Exchange:
-    config = options.GROUPS["exchange"][exchange_name](
+    config = groups.GROUPS["exchange"][exchange_name](
         overlap=os.environ.get("TESTED_OVERLAP") == "true", transport=os.environ.get("TESTED_TRANSPORT", "mpi")
     )
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]

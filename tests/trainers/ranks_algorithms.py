@@ -27,6 +27,7 @@ from trainers.optimizers import schedules
 from trainers.optimizers.sgd import SGD
 from trainers.options.datasets import Digits
 from trainers.replica.replica import DifferentWeights, Replica
+from trainers.rules.resolve import resolve
 from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
@@ -38,7 +39,7 @@ LOCAL = {"name": "local_sgd", "steps": 4}
 
 def run_of(**changes: Any) -> RunConfig:
     changes = {"model": {"width": 33}, "epochs": 3, "batch": {"size": 48}, "workers": COMM.size, **changes}
-    return configs.parse(configs.resolve(composed(**changes)))
+    return configs.parse(resolve(composed(**changes)))
 
 
 class Run:

@@ -16,11 +16,13 @@ from compressors.policy.policy import Policy, Selector
 from tests.trainers.ranks import main
 from tests.trainers.ranks_memories import local_gradient
 from tests.trainers.test_config import composed
+from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
 from trainers.gradients.flat import Unit
 from trainers.lanes import summing
+from trainers.rules.resolve import resolve
 from trainers.training.loop import train
 
 COMM = MPI.COMM_WORLD
@@ -75,7 +77,7 @@ def counted() -> None:
         described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
         selector = Selector(Policy(dense_1d=bool(policy)), compressors.build(name), described, COMM.size)
         comm: Any = Counting(COMM)
-        config = options.GROUPS["exchange"][exchange_name]()
+        config = groups.GROUPS["exchange"][exchange_name]()
         exchanger = exchange.build(config, comm, units, selector, memory.build("none"), 5, Stopwatch())
         assert exchanger.calls(0) == {}
         comm.calls.clear()
@@ -96,7 +98,7 @@ def trained(folder: Path, **changes: Any) -> dict[str, Any]:
     """A run's result.json; two hidden layers, of which the first is completed last."""
     folder.mkdir(exist_ok=True)
     given = {"model": {"width": 32}, "batch": {"size": 60}, "max_steps": 6, "checkpoint": {"every_steps": 2}, **changes}
-    return train(options.parse(options.resolve(composed(workers=COMM.size, **given))), COMM, folder)
+    return train(options.parse(resolve(composed(workers=COMM.size, **given))), COMM, folder)
 
 
 def recorded() -> None:

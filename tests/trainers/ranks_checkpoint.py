@@ -30,11 +30,13 @@ from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
 from trainers import data, models
 from trainers.checkpoint import files
+from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
 from trainers.mpi import stopping
 from trainers.replica.replica import DifferentWeights, Replica
+from trainers.rules.resolve import resolve
 from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
@@ -149,7 +151,7 @@ def configured(comm: MPI.Comm, **changes: Any) -> options.RunConfig:
     if changes["memory"] == "dgc":
         changes = {"optimizer": {"momentum": 0.0, "nesterov": False}, **changes}
     given = composed(workers=comm.size, epochs=EPOCHS, batch={"size": 12}, measure_every=2, warmup_steps=2, **changes)
-    return options.parse(options.resolve(given))
+    return options.parse(resolve(given))
 
 
 def train(directory: Path, comm: MPI.Comm = COMM, /, **changes: Any) -> dict[str, Any]:
@@ -271,8 +273,8 @@ def cases() -> Iterator[dict[str, Any]]:
 
     Each is for one number of workers; every exchange, and every memory, is there for both.
     """
-    for exchange in sorted(set(options.GROUPS["exchange"]) - {"auto", "gossip"}):
-        for memory in options.GROUPS["memory"]:
+    for exchange in sorted(set(groups.GROUPS["exchange"]) - {"auto", "gossip"}):
+        for memory in groups.GROUPS["memory"]:
             able = [
                 changes
                 for compressor in COMPRESSORS
@@ -280,12 +282,12 @@ def cases() -> Iterator[dict[str, Any]]:
             ]
             assert able, (exchange, memory)
             yield able[len(exchange + memory) % len(able)]
-    schedules = [name for name in options.GROUPS["schedule"] if accepted({"schedule": name})]
+    schedules = [name for name in groups.GROUPS["schedule"] if accepted({"schedule": name})]
     for number in range(max(len(COMPRESSORS), len(schedules))):
         compressor, schedule = COMPRESSORS[number % len(COMPRESSORS)], schedules[number % len(schedules)]
         yield {"compressor": compressor, "memory": "none", "schedule": schedule}
     for group in ("algorithm", "optimizer"):
-        named = ({"name": name, **SHORT.get(name, {})} for name in options.GROUPS[group])
+        named = ({"name": name, **SHORT.get(name, {})} for name in groups.GROUPS[group])
         yield from (changes for one in named if accepted(changes := {group: one}))
     yield from RUNS
     yield from ({"memory": "none", **changes} for changes in DECENTRALISED)

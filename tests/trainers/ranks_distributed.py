@@ -93,12 +93,13 @@ def whole() -> None:
     from trainers import data
     from trainers.config import run_config as options
     from trainers.data.batches import Shard
+    from trainers.rules.resolve import resolve
     from trainers.training import loop
 
     results = []
     for transport in ("mpi", "torch"):
         changes = {"exchange": {"name": "auto", "transport": transport}, "compressor": "qsgd", "memory": "residual"}
-        config = options.parse(options.resolve(composed(workers=COMM.size, epochs=2, batch={"size": 12}, **changes)))
+        config = options.parse(resolve(composed(workers=COMM.size, epochs=2, batch={"size": 12}, **changes)))
         feed = Shard(random_arrays(26, 20), 12, 3, COMM.rank, COMM.size)
         folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
         with pytest.MonkeyPatch.context() as monkeypatch:
@@ -116,7 +117,7 @@ def on_gpus() -> None:
     from compressors import Key, build
     from compressors.memories import base as memory
     from compressors.policy.policy import Policy, Selector
-    from trainers.config import run_config as options
+    from trainers.config import groups
     from trainers.devices.stopwatch import Stopwatch
     from trainers.exchange import base as exchange
     from trainers.gradients.flat import Unit
@@ -137,7 +138,7 @@ def on_gpus() -> None:
             ]
             described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
             selector = Selector(Policy(), build(name), described, COMM.size)
-            carrier = options.GROUPS["exchange"]["mixed"](overlap=overlap, transport="torch")
+            carrier = groups.GROUPS["exchange"]["mixed"](overlap=overlap, transport="torch")
             exchanger = exchange.build(carrier, COMM, units, selector, memory.build("none"), 5, Stopwatch())
             assert exchanger.transport.described["transport"] == "nccl"
             for step in (1, 2, 3):

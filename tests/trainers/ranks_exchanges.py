@@ -21,6 +21,7 @@ from tests.trainers.monitoring import Sent
 from tests.trainers.ranks import SHAPES, main, tensor
 from tests.trainers.ranks_memories import BODY, CHANGING, epoch_of, local_gradient, new_units, rate
 from tests.trainers.test_config import composed
+from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.devices.stopwatch import Stopwatch
@@ -58,7 +59,7 @@ def build(
 ) -> exchange.Exchange:
     """An exchange of EXCHANGES; what it has of options is overruled by `given`."""
     name, values = EXCHANGES[kind]
-    config = options.GROUPS["exchange"][name](**{**values, **given})
+    config = groups.GROUPS["exchange"][name](**{**values, **given})
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**(policy or {})), compressor, described, COMM.size)
     return exchange.build(config, COMM, units, selector, kept or memory.build("none"), 5, Stopwatch())
@@ -66,7 +67,7 @@ def build(
 
 def allowed(kind: str, compressor: Compressor, kept: memory.Memory) -> bool:
     name, values = EXCHANGES[kind]
-    one = compatibility.Together(compressor, options.GROUPS["exchange"][name](**values), kept)
+    one = compatibility.Together(compressor, groups.GROUPS["exchange"][name](**values), kept)
     return not any(rule.forbids(one) for rule in (*compatibility.RULES, *compatibility.MEMORY_RULES))
 
 

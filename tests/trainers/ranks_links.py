@@ -13,6 +13,7 @@ from tests.trainers.test_config import composed
 from trainers.config import run_config
 from trainers.network import links
 from trainers.options.networks import Emulated
+from trainers.rules.resolve import resolve
 from trainers.training import rank
 
 COMM = MPI.COMM_WORLD
@@ -59,7 +60,7 @@ def again() -> None:
 
 def trained(network: str, place: str) -> None:
     directory = Path(place)
-    resolved = run_config.resolve(
+    resolved = resolve(
         composed(network=network, workers=COMM.size, max_steps=3, data={"root": str(directory / "data")})
     )
     if COMM.rank == 0:

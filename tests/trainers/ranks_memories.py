@@ -23,12 +23,14 @@ from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, exchange_for, main
 from tests.trainers.test_config import composed
 from trainers import data
+from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
 from trainers.gradients.flat import Unit
 from trainers.mpi import message_sizes
 from trainers.mpi.message_sizes import MessageTooLarge
+from trainers.rules.resolve import resolve
 from trainers.training import loop
 
 COMM = MPI.COMM_WORLD
@@ -80,7 +82,7 @@ def new_exchange(
     comm = Recorded(COMM)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**policy), compressor, described, COMM.size)
-    config = options.GROUPS["exchange"][exchange_name]()
+    config = groups.GROUPS["exchange"][exchange_name]()
     return exchange.build(config, comm, units, selector, kept, 5, Stopwatch()), comm  # type: ignore[arg-type]
 
 
@@ -384,7 +386,7 @@ def never_acting() -> None:
             "policy.accordion.interval=2: valid is an integer from 1 to 1 with 3 epochs, or 5 epochs or more",
         ),
     ):
-        config = options.parse(options.resolve(composed(compressor="topk", **changes)))
+        config = options.parse(resolve(composed(compressor="topk", **changes)))
         try:
             loop.train(config, COMM, Path("no such directory"))
         except UsageError as error:

@@ -20,6 +20,7 @@ from trainers.exchange import base
 from trainers.lanes import summing
 from trainers.lanes.courier import ThreadCourier
 from trainers.replica.replica import Replica
+from trainers.rules.resolve import resolve
 from trainers.training import assembly
 
 COMM = MPI.COMM_WORLD
@@ -69,7 +70,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
     changes = {**KINDS[kind]}
     changes["exchange"] = {"name": "auto", "overlap": overlap, "transport": transport, **changes.get("exchange", {})}
     run = composed(model={"name": "wideresnet", "depth": 10, "widen": 1}, workers=COMM.size, **changes)
-    config = options.parse(options.resolve(run))
+    config = options.parse(resolve(run))
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
     replica = Replica(config, feed.shape, feed.classes, COMM)
     algorithm = assembly.algorithm_of(config, COMM, replica, watch)

@@ -21,6 +21,7 @@ from trainers.config import run_config as options
 from trainers.data.feeds import Batch, Feed
 from trainers.mpi import stopping
 from trainers.replica.replica import Replica
+from trainers.rules.resolve import resolve
 from trainers.training import assembly, loop
 
 COMM = MPI.COMM_WORLD
@@ -85,7 +86,7 @@ def resumed() -> None:
         data={"root": str(root)},
         workers=COMM.size,
     )
-    given = options.resolve(given)
+    given = resolve(given)
     if COMM.rank == 0:
         data.prepare(options.parse(given).dataset, root)
     COMM.Barrier()

@@ -26,6 +26,7 @@ from trainers.gradients.flat import Unit
 from trainers.options.sections import LossScale
 from trainers.replica.precision import LossScaler, ScaleExhausted
 from trainers.replica.replica import Replica
+from trainers.rules.resolve import resolve
 from trainers.training.loop import train
 
 COMM = MPI.COMM_WORLD
@@ -168,7 +169,7 @@ def left_out_steps_move_nothing() -> None:
 def skipped(folder: str) -> None:
     """Training with a scale that must overflow at first: steps are left out alike, and weights stay the same on all."""
     config = options.parse(
-        options.resolve(
+        resolve(
             composed(
                 workers=COMM.size,
                 precision="fp16",

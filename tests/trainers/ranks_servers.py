@@ -30,6 +30,7 @@ from trainers.gradients.flat import Flat, Unit
 from trainers.lanes.server_link import Head
 from trainers.mpi import stopping
 from trainers.options.optimizers import SGD
+from trainers.rules.resolve import resolve
 from trainers.servers import Link
 from trainers.servers.asynchronous import AsynchronousServer
 from trainers.servers.base import Server
@@ -59,7 +60,7 @@ def configured(given: dict[str, Any], **changes: Any) -> options.RunConfig:
         exchange={"name": "parameter_server", **given},
         **{"schedule": "cosine", **changes},
     )
-    return options.parse(options.resolve(found))
+    return options.parse(resolve(found))
 
 
 def train(directory: Path, given: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tests.trainers.test_exchange import mpirun
 from trainers.config import run_config as configs
 from trainers.options.algorithms import LocalSGD
 from trainers.rules import training
+from trainers.rules.resolve import resolve
 
 MODULE = "tests.trainers.ranks_algorithms"
 
@@ -71,15 +72,15 @@ LOCAL = {"algorithm": "local_sgd"}
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        configs.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_goes_together_is_not_refused() -> None:
     post = {"algorithm": {"name": "local_sgd", "from_step": 9}, "compressor": "topk"}
-    configs.resolve(composed(**post, memory="residual", policy={"start_step": 9}))
-    configs.resolve(composed(**post, memory="scaled_residual"))
-    configs.resolve(composed(**LOCAL, max_steps=8, memory="ef21", compressor="topk"))
+    resolve(composed(**post, memory="residual", policy={"start_step": 9}))
+    resolve(composed(**post, memory="scaled_residual"))
+    resolve(composed(**LOCAL, max_steps=8, memory="ef21", compressor="topk"))
 
 
 def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
@@ -95,9 +96,9 @@ def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known
     training.check_length(run, 8000)
     with pytest.raises(UsageError, match=r"^compressor.start_step=97: valid is an integer up to the number of steps"):
         training.check_length(run, 1437)  # 8 epochs of 12 steps
-    configs.resolve(composed(compressor=late, max_steps=97))
+    resolve(composed(compressor=late, max_steps=97))
     with pytest.raises(UsageError, match=r"^compressor.start_step=97: .* number of steps \(20\)"):
-        configs.resolve(composed(compressor=late, max_steps=20))
+        resolve(composed(compressor=late, max_steps=20))
     one = configs.parse(composed(policy={"patterns": [{"match": "weight", "compressor": late}]}))
     with pytest.raises(UsageError, match=r"^policy.patterns: powersgd.start_step=97: valid is an integer up to"):
         training.check_length(one, 1437)

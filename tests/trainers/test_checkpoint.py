@@ -22,7 +22,8 @@ from tests.faults.test_signals import ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers.checkpoint.state import described
-from trainers.config.run_config import parse, resolve
+from trainers.config.run_config import parse
+from trainers.rules.resolve import resolve
 
 PROGRAM = "tests.trainers.ranks_checkpoint"
 GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compressor=topk", "memory=residual")

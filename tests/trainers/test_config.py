@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gradsweep.run_directory import UsageError
-from trainers.config import run_config
+from trainers.config import groups, run_config
 from trainers.options.networks import NoNetwork
+from trainers.rules.resolve import resolve
 
 NO_MOMENTUM = {"momentum": 0.0, "nesterov": False}
 
@@ -33,14 +34,14 @@ def composed(**changes: Any) -> dict[str, Any]:
         given = changes.pop(group, {})
         given = {"name": given} if isinstance(given, str) else dict(given)
         name = given.setdefault("name", default)
-        found[group] = {**dataclasses.asdict(run_config.GROUPS[group][name]()), **given}
+        found[group] = {**dataclasses.asdict(groups.GROUPS[group][name]()), **given}
     for section, values in changes.items():
         found[section] = {**found[section], **values} if isinstance(values, dict) else values
     return found
 
 
 def test_a_config_of_an_earlier_version_has_no_network() -> None:
-    resolved = run_config.resolve(composed())
+    resolved = resolve(composed())
     earlier = {key: value for key, value in resolved.items() if key != "network"}
     assert run_config.parse(earlier) == run_config.parse(resolved) and run_config.parse(earlier).network == NoNetwork()
     with pytest.raises(UsageError, match="^memory: missing from the config$"):
@@ -61,7 +62,7 @@ def test_a_config_of_an_earlier_version_has_no_network() -> None:
     ],
 )
 def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any], exchange: str) -> None:
-    assert run_config.resolve(composed(**changes))["exchange"]["name"] == exchange
+    assert resolve(composed(**changes))["exchange"]["name"] == exchange
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
 )
 def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -180,4 +181,4 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
     ids=str,
 )
 def test_what_can_work_is_not_refused(changes: dict[str, Any]) -> None:
-    run_config.resolve(composed(**changes))
+    resolve(composed(**changes))

@@ -11,6 +11,7 @@ from trainers import models
 from trainers.config import run_config as configs
 from trainers.gradients.flat import Flat
 from trainers.gradients.units import cut
+from trainers.rules.resolve import resolve
 
 LAYERS = [(7, 4), (7,), (7, 7), (7,), (3, 7), (3,)]
 JOINED = [(7 * 4 + 7 + 7 * 7 + 7 + 3 * 7 + 3,)]
@@ -18,7 +19,7 @@ JOINED = [(7 * 4 + 7 + 7 * 7 + 7 + 3 * 7 + 3,)]
 
 def shapes(width: int = 7, **changes: Any) -> list[tuple[int, ...]]:
     """Of the units of an MLP with two hidden layers, four inputs and three classes."""
-    config = configs.parse(configs.resolve(composed(model={"width": width}, **changes)))
+    config = configs.parse(resolve(composed(model={"width": width}, **changes)))
     return [tuple(unit.gradient.shape) for unit in cut(config, Flat(models.build(config.model, (1, 2, 2), 3)))]
 
 

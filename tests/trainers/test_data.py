@@ -19,11 +19,12 @@ from tests.conftest import ROOT
 from tests.trainers.arrays import random_arrays
 from tests.trainers.test_config import composed
 from trainers import data
-from trainers.config import run_config
+from trainers.config import groups, run_config
 from trainers.data import store
 from trainers.data.__main__ import main, prepare_runs
 from trainers.data.arrays import of_prepared
 from trainers.options import datasets as options
+from trainers.rules.resolve import resolve
 
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 
@@ -187,7 +188,7 @@ def test_features_come_back_as_they_were(tmp_path: Path) -> None:
 
 def run_of(root: Path, **changes: object) -> dict[str, object]:
     changes = {"data": {"root": str(root)}, **changes}
-    return json.loads(json.dumps(run_config.resolve(composed(**changes))))  # as the launcher hands it over
+    return json.loads(json.dumps(resolve(composed(**changes))))  # as the launcher hands it over
 
 
 @pytest.mark.parametrize("size", [1437, 1438, 5000])
@@ -271,15 +272,15 @@ def test_what_cannot_be_learned_from(
     takes: tuple[str, ...] | None, changes: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if takes:
-        monkeypatch.setattr(run_config.GROUPS["model"]["mlp"], "takes", takes, raising=False)
+        monkeypatch.setattr(groups.GROUPS["model"]["mlp"], "takes", takes, raising=False)
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("model", "name"), [("resnet", "cifar10"), ("logistic", "epsilon"), ("lstm", "ptb")])
 def test_what_can_be_learned_from(model: str, name: str) -> None:
-    run_config.resolve(composed(model=model, dataset=name))
+    resolve(composed(model=model, dataset=name))
 
 
 def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from gradsweep.run_directory import UsageError
 from sweep.directory.run_layout import signature
 from tests.trainers.test_config import composed
 from trainers.config import run_config
-from trainers.devices import choose
+from trainers.devices import choose, hardware
 from trainers.devices.gpu_stopwatch import EventStopwatch
 from trainers.devices.stopwatch import MEASURE, Stopwatch
 from trainers.mpi import staging
 from trainers.rules import machine
+from trainers.rules.resolve import resolve
 
 
 def run(**changes: Any) -> run_config.RunConfig:
@@ -112,7 +113,7 @@ def test_what_cannot_work_is_one_line(
 ) -> None:
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: driver)
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -121,17 +122,17 @@ def test_compile_needs_a_compiler(device: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: False)
     monkeypatch.delenv("CXX", raising=False)
     found: set[str] = set()
-    monkeypatch.setattr(machine.shutil, "which", lambda name: name if name in found else None)
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: name if name in found else None)
     with pytest.raises(UsageError, match=r"compile=true: valid is false without a C\+\+ compiler"):
-        run_config.resolve(composed(compile=True, device=device))
+        resolve(composed(compile=True, device=device))
     found.add("clang++")
-    run_config.resolve(composed(compile=True, device=device))
+    resolve(composed(compile=True, device=device))
 
 
 def test_what_can_work_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
     for changes in ({"kernels": "triton", "device": "cuda"}, {"gpus": [0, 0, 1], "workers": 2}, {"gpus_per_node": 1}):
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
 
 
 def test_which_gpus_a_run_uses_is_a_place() -> None:

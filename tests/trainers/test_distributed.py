@@ -12,11 +12,12 @@ import torch
 from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
-from trainers.config import run_config
+from trainers.devices import hardware
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import torch_transport
 from trainers.lanes.courier import Courier
 from trainers.rules import machine
+from trainers.rules.resolve import resolve
 from trainers.training import rank as program
 
 MODULE = "tests.trainers.ranks_distributed"
@@ -60,24 +61,24 @@ def test_a_torch_without_gpus_is_refused_before_the_start(monkeypatch: pytest.Mo
     monkeypatch.setattr(machine, "has_gpu_driver", lambda: True)
     monkeypatch.setattr(machine, "torch_has_gpus", lambda: False)
     with pytest.raises(UsageError, match=r"^exchange.transport=torch: valid is mpi with device=cuda where"):
-        run_config.resolve(composed(device="cuda", exchange=torch_exchange))
+        resolve(composed(device="cuda", exchange=torch_exchange))
     for changes in ({"device": "cuda"}, {"device": "cpu", "exchange": torch_exchange}):
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
     monkeypatch.setattr(machine, "torch_has_gpus", lambda: True)
-    run_config.resolve(composed(device="cuda", exchange=torch_exchange))
+    resolve(composed(device="cuda", exchange=torch_exchange))
 
 
 def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
     if torch.version.cuda is not None or torch.version.hip is not None:
-        assert machine.torch_has_gpus()
+        assert hardware.torch_has_gpus()
     else:
-        assert not machine.torch_has_gpus()
+        assert not hardware.torch_has_gpus()
 
 
 @pytest.mark.parametrize("name", ["sharded", "hierarchical", "parameter_server"])
 def test_other_exchanges_have_no_transport(name: str) -> None:
     with pytest.raises(UsageError, match="transport"):
-        run_config.resolve(composed(exchange={"name": name, "transport": "torch"}))
+        resolve(composed(exchange={"name": name, "transport": "torch"}))
 
 
 @pytest.mark.parametrize(

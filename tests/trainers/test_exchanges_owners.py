@@ -11,9 +11,9 @@ from torch import nn
 from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import NO_MOMENTUM, composed
 from tests.trainers.test_exchange import MONITORED, mpirun
-from trainers.config import run_config
 from trainers.gradients.flat import Flat
 from trainers.lanes.sharding import shared_out
+from trainers.rules.resolve import resolve
 
 MODULE = "tests.trainers.ranks_exchanges"
 
@@ -115,7 +115,7 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
 )
 def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -137,4 +137,4 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
     ids=str,
 )
 def test_what_can_work_is_not_refused(changes: dict[str, Any]) -> None:
-    run_config.resolve(composed(**changes))
+    resolve(composed(**changes))

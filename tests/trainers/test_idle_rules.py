@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.trainers.test_config import composed
-from trainers.config.run_config import resolve
 from trainers.rules.idle_options import RULES, idle
+from trainers.rules.resolve import resolve
 
 WARM = {"name": "cosine", "warmup_epochs": 2.0}
 RATIO = {"name": "topk", "ratio": 0.1}

@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.trainers.test_config import composed
 from trainers.config import run_config
 from trainers.options.networks import NETWORKS, Emulated
+from trainers.rules.resolve import resolve
 
 BANDWIDTH, LATENCY = "a bandwidth with its unit, such as 100mbit", "a one-way time with its unit, such as 200us"
 HOSTS = "numbers of hosts, from 0, with a bandwidth, a latency or both"
@@ -44,7 +45,7 @@ HOSTS = "numbers of hosts, from 0, with a bandwidth, a latency or both"
 @pytest.mark.parametrize("name", ["emulated", "wan_100m"])
 def test_what_is_not_valid_is_one_line(name: str, option: str, value: Any, valid: str) -> None:
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(network={"name": name, option: value}))
+        resolve(composed(network={"name": name, option: value}))
     assert str(error.value).startswith(f"network.{option}={value}: valid is {valid}") and "\n" not in str(error.value)
 
 

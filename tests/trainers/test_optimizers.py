@@ -12,12 +12,13 @@ from gradsweep.parameters import InvalidParameter
 from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from trainers import optimizers
-from trainers.config import run_config as configs
+from trainers.config.groups import name_of
 from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer, decaying
 from trainers.options import optimizers as options
 from trainers.options.sections import Clip
+from trainers.rules.resolve import resolve
 
 SHAPES = ((4, 5), (7,), (3, 2, 2), (3,), (1,), (6, 2), (1, 3))
 COUNT = sum(math.prod(shape) for shape in SHAPES)
@@ -227,7 +228,7 @@ def test_another_optimizer_goes_on_from_a_state_to_the_bit(config: Any) -> None:
         before = unused.state_dict()
         halves = {name: one.half() for name, one in state.items()}
         for wrong in ({}, {**state, "more": torch.zeros(1)}, halves, None):
-            with pytest.raises(ValueError, match=f"^{configs.name_of(config)} keeps"):
+            with pytest.raises(ValueError, match=f"^{name_of(config)} keeps"):
                 unused.load_state_dict(wrong)  # type: ignore[arg-type]
         assert all(torch.equal(one, before[name]) for name, one in unused.kept.items())
 
@@ -332,13 +333,13 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        configs.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_onebit_adam_is_dense_until_it_freezes() -> None:
-    assert configs.resolve(composed(**ONEBIT))["policy"]["start_step"] == 8
-    resolved = configs.resolve(composed(**ONEBIT, policy={"start_step": 8}))
+    assert resolve(composed(**ONEBIT))["policy"]["start_step"] == 8
+    resolved = resolve(composed(**ONEBIT, policy={"start_step": 8}))
     assert resolved["policy"]["start_step"] == 8 and resolved["exchange"]["name"] == "mixed"
-    configs.resolve(resolved)  # a resolved config resolves to itself
-    assert configs.resolve(composed(**DGC_SGD))["optimizer"]["name"] == "dgc_sgd"
+    resolve(resolved)  # a resolved config resolves to itself
+    assert resolve(composed(**DGC_SGD))["optimizer"]["name"] == "dgc_sgd"

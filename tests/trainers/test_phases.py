@@ -25,6 +25,7 @@ from trainers.models.inputs import refused
 from trainers.optimizers import schedules
 from trainers.options import models as model_options
 from trainers.options import schedules as schedule_options
+from trainers.rules.resolve import resolve
 
 IMAGES = 1_281_167
 GROWING = [
@@ -310,7 +311,7 @@ RESNET = {"model": "resnet", "epochs": 4}
 )
 def test_phases_that_cannot_be_end_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(**{**RESNET, **changes}))
+        resolve(composed(**{**RESNET, **changes}))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -325,13 +326,13 @@ def test_phases_that_cannot_be_end_in_one_line(changes: dict[str, Any], message:
     ],
 )
 def test_phases_that_can_be(changes: dict[str, Any]) -> None:
-    assert run_config.resolve(composed(**{**RESNET, **changes}))["phases"] == changes["phases"]
+    assert resolve(composed(**{**RESNET, **changes}))["phases"] == changes["phases"]
 
 
 def test_the_launcher_holds_all_phases_against_the_data(tmp_path: Path) -> None:
     def prepared(*phases: dict[str, Any], **changes: Any) -> None:
         given = {"dataset": SMALL, "batch": {"size": 4}, "data": {"root": str(tmp_path)}, **RESNET, **changes}
-        prepare_runs([run_config.resolve(composed(phases=list(phases), **given))])
+        prepare_runs([resolve(composed(phases=list(phases), **given))])
 
     prepared({"epoch": 1, "size": 16, "batch": 11})
     with pytest.raises(

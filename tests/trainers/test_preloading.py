@@ -14,7 +14,7 @@ import yaml
 from gradsweep.run_directory import THREAD_VARIABLES
 from tests.conftest import ROOT
 from tests.trainers.test_config import composed
-from trainers.config.run_config import resolve
+from trainers.rules.resolve import resolve
 
 PROGRAM = """
 import json, os, sys

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,12 +12,15 @@ import torch
 from gradsweep.parameters import InvalidParameter
 from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
+from trainers.config import groups
 from trainers.config import run_config as configs
 from trainers.config.epochs import Epochs
 from trainers.optimizers import schedules
 from trainers.optimizers.schedules import Schedule
 from trainers.options import schedules as options
 from trainers.options.sections import Scaling
+from trainers.rules.resolve import resolve
+from trainers.topology import degree
 
 
 def factors(config: options.Schedule, steps: int, per_epoch: int) -> list[float]:
@@ -283,7 +284,7 @@ PUBLISHED: list[tuple[str, dict[str, Any], int, int, dict[float, float]]] = [
     ("changes", "workers", "per_epoch", "rates"), [row[1:] for row in PUBLISHED], ids=[r[0] for r in PUBLISHED]
 )
 def test_published_rates(changes: dict[str, Any], workers: int, per_epoch: int, rates: dict[float, float]) -> None:
-    run = configs.parse(configs.resolve(composed(**changes, workers=workers)))
+    run = configs.parse(resolve(composed(**changes, workers=workers)))
     schedule = schedules.build(run, Epochs.alike(run.epochs * per_epoch, per_epoch))
     found = {epoch: schedule.rate(round(epoch * per_epoch) + 1) for epoch in rates}
     assert found == pytest.approx(rates, rel=1e-9)
@@ -302,7 +303,7 @@ def scaled(exchange: str | dict[str, Any], by: str) -> float:
 
 def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
     """ChocoSGD scales by the graph; where all exchange with all it is complete, and each has all as neighbours."""
-    for name, options_of in configs.GROUPS["exchange"].items():
+    for name, options_of in groups.GROUPS["exchange"].items():
         assert options_of().degree(16) == 16, name
         assert scaled(name, "degree") == scaled(name, "workers") == pytest.approx(1.6)
     server = {"name": "parameter_server", "placement": "dedicated"}
@@ -312,16 +313,16 @@ def test_the_degree_is_of_how_many_workers_what_they_send_is_averaged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topology", "degree"),
+    ("topology", "largest"),
     [("ring", 3), ("complete", 16), ("torus", 5), ("star", 16), ("hypercube", 5), ("one_peer_exponential", 2)],
 )
-def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology: str, degree: int) -> None:
+def test_among_neighbours_the_degree_is_how_many_there_are_and_oneself(topology: str, largest: int) -> None:
     """lr_scaleup_factor=graph of ChocoSGD's command line; with base_batch_size as its code has it, by=neighbourhood."""
     changes = {"algorithm": "dpsgd", "topology": topology, "batch": {"size": 128, "per": "worker"}, "workers": 16}
-    for by, times in (("degree", degree), ("neighbourhood", 2 * degree), ("workers", 16), ("batch", 32)):
+    for by, times in (("degree", largest), ("neighbourhood", 2 * largest), ("workers", 16), ("batch", 32)):
         scaling = {"rule": "linear", "by": by, "base_batch": 64}
-        run = configs.parse(configs.resolve(composed(**changes, scaling=scaling)))
-        assert run.degree == degree
+        run = configs.parse(resolve(composed(**changes, scaling=scaling)))
+        assert degree(run) == largest
         assert schedules.build(run, Epochs.alike(100, 10)).rate(1) == pytest.approx(0.1 * times), by
 
 
@@ -397,7 +398,7 @@ def test_what_is_no_schedule_is_refused(cls: type, values: dict[str, Any], name:
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        configs.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -409,13 +410,11 @@ def test_a_model_brings_its_regime_as_far_as_the_optimizer_has_the_options(monke
         momentum: float | None = None
         weight_decay: float | None = None
 
-    module = ModuleType("trainers.models.regimes")
     brought = {"digits": (Phase(0, 0.1, 0.9, 1e-4), Phase(5, 0.01))}
-    module.__dict__["regime"] = lambda model, dataset: brought.get(dataset)
-    monkeypatch.setitem(sys.modules, "trainers.models.regimes", module)
+    monkeypatch.setattr("trainers.rules.resolve.regime", lambda model, dataset: brought.get(dataset))
 
     def phases(**changes: Any) -> Any:
-        return configs.resolve(composed(schedule="regime", **changes))["schedule"]["phases"]
+        return resolve(composed(schedule="regime", **changes))["schedule"]["phases"]
 
     later = {"epoch": 5, "lr": 0.01}
     assert phases() == [{"epoch": 0, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4}, later]

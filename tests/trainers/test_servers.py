@@ -20,6 +20,7 @@ from tests.faults.test_signals import nothing_left, ranks_of
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers.config import run_config
+from trainers.rules.resolve import resolve
 
 MODULE = "tests.trainers.ranks_servers"
 SERVER = {"name": "parameter_server", "placement": "dedicated"}
@@ -53,7 +54,7 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
         data={"root": str(digits)},
         checkpoint={"every_steps": 20},
     )
-    config_of_run = {**run_config.resolve(given), "mpi": {}, "sweep": {}}
+    config_of_run = {**resolve(given), "mpi": {}, "sweep": {}}
     (run,) = run_layout.lay_out(tmp_path / "sweep", [run_layout.Point(config_of_run, {})])
     task = MpiRun(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.program(), mpi.environment)
     assert task.cores == 2
@@ -84,7 +85,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("exchange", ["allreduce", "sharded", {"name": "parameter_server"}, SERVER, ASYNCHRONOUS])
 def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
-    resolved = run_config.resolve(composed(workers=3, exchange=exchange))
+    resolved = resolve(composed(workers=3, exchange=exchange))
     ranks = run_config.parse(resolved).ranks
     assert ranks == run_directory.ranks(resolved) == 3 + (exchange in (SERVER, ASYNCHRONOUS))
 
@@ -140,5 +141,5 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
 )
 def test_what_cannot_work_with_a_server_is_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(**changes))
+        resolve(composed(**changes))
     assert message in str(error.value) and "\n" not in str(error.value)

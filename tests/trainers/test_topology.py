@@ -32,6 +32,7 @@ from trainers.options.topologies import (
     Star,
     Torus,
 )
+from trainers.rules.resolve import resolve
 from trainers.topology import Mixing, build, check, facts
 
 DRAWN = [cls for cls in TOPOLOGIES.values() if cls.__name__ not in ("NoTopology", "Edges")]
@@ -436,18 +437,18 @@ def test_a_run_keeps_the_links_and_not_only_the_name_of_their_file(tmp_path: Pat
     file = tmp_path / "links.txt"
     file.write_text("0 1\n# the last\n1 2\n")
     changes = {"algorithm": "dpsgd", "workers": 3, "batch": {"size": 8}}
-    resolved = run_config.resolve(composed(**changes, topology={"name": "edges", "file": str(file)}))
+    resolved = resolve(composed(**changes, topology={"name": "edges", "file": str(file)}))
     file.unlink()
     assert resolved["topology"]["links"] == "0 1;;1 2"
     options = run_config.parse(resolved).topology
     assert build(options, 3).degree == 2
-    assert run_config.resolve(resolved) == resolved
+    assert resolve(resolved) == resolved
     with pytest.raises(UsageError, match="links.txt, line 3: 1 2: valid with workers=2"):
         check(options, 2)
 
 
 def test_without_a_decentralised_algorithm_a_topology_is_not_looked_at() -> None:
-    resolved = run_config.resolve(composed(topology={"name": "edges", "file": "/nowhere"}))
+    resolved = resolve(composed(topology={"name": "edges", "file": "/nowhere"}))
     assert resolved["topology"] == {"name": "none"}
 
 

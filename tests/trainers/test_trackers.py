@@ -21,9 +21,10 @@ from tests.trainers.test_config import composed
 from tests.trainers.test_recorder import Twins, note
 from trainers import trackers
 from trainers.config import run_config
+from trainers.options import machine
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Recorder
-from trainers.rules import machine
+from trainers.rules.resolve import resolve
 from trainers.trackers.base import Tracker
 
 
@@ -153,7 +154,7 @@ def test_a_missing_package_is_one_line(name: str, monkeypatch: pytest.MonkeyPatc
     missing = machine.TRACKERS[name]
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None if package == missing else known(package))
     with pytest.raises(UsageError) as error:
-        run_config.resolve(composed(trackers=[name]))
+        resolve(composed(trackers=[name]))
     assert str(error.value) == (
         f"trackers={name}: the package {missing} is not installed; valid after `pip install 'gradsweep[{name}]'`"
     )
@@ -166,7 +167,7 @@ def test_a_list_of_trackers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         (["mlflow", "mlflow"], "trackers=[mlflow,mlflow]: valid is each of them once"),
     ):
         with pytest.raises(UsageError) as error:
-            run_config.resolve(composed(trackers=given))
+            resolve(composed(trackers=given))
         assert message in str(error.value)
     assert set(trackers.METHODS) == set(machine.TRACKERS)
 

@@ -13,7 +13,8 @@ import torch
 from compressors import unit_state
 from gradsweep.run_directory import ADDED, PLACES
 from trainers.algorithms.base import Algorithm
-from trainers.config.run_config import GROUPS, RunConfig, name_of
+from trainers.config.groups import GROUPS, name_of
+from trainers.config.run_config import RunConfig
 from trainers.optimizers.schedules import Schedule
 from trainers.recording.recorder import Recorder
 from trainers.replica.replica import Replica

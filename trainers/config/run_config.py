@@ -10,45 +10,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import compressors
-from compressors.base import Cooperative
-from compressors.memories import base as memories
 from compressors.policy.policy import Policy
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
 from gradsweep.run_directory import ADDED, LISTED_BY, UsageError, bad_value
 from trainers.config.epochs import Epochs
-from trainers.options.algorithms import ALGORITHMS, Decentralised
+from trainers.config.groups import GROUPS
+from trainers.options.algorithms import Decentralised
 from trainers.options.base import Part
-from trainers.options.datasets import DATASETS, ImageNet
-from trainers.options.exchanges import EXCHANGES, Auto
-from trainers.options.models import MODELS
-from trainers.options.networks import NETWORKS
-from trainers.options.optimizers import DGCSGD, OPTIMIZERS, OneBitAdam
+from trainers.options.datasets import ImageNet
+from trainers.options.machine import TRACKERS, is_gpu
 from trainers.options.phases import WORDS, Phase, check_order, is_phase, settled
-from trainers.options.schedules import SCHEDULES, Regime
 from trainers.options.sections import Batch, Checkpoint, Clip, Data, LossScale, Partition, Scaling
-from trainers.options.topologies import TOPOLOGIES, Edges
-from trainers.rules.machine import TRACKERS, is_gpu
-
-GROUPS: dict[str, Mapping[str, type]] = {
-    "model": MODELS,
-    "dataset": DATASETS,
-    "algorithm": ALGORITHMS,
-    "topology": TOPOLOGIES,
-    "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES,
-    "exchange": EXCHANGES,
-    "compressor": compressors.registry(),
-    "memory": memories.registry(),
-    "network": NETWORKS,
-}
-"""The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +96,6 @@ class RunConfig(Part):
         return isinstance(self.algorithm, Decentralised)
 
     @property
-    def degree(self) -> int:
-        """How many workers' contributions are in what a worker takes a step with, its own included: its degree in the
-        graph of those who exchange, plus one; in a topology where workers differ in it, the largest."""
-        if not self.decentralised:
-            return int(self.exchange.degree(self.workers))
-        from trainers import topology  # numpy and graphs, which a launcher does without
-
-        return topology.build(self.topology, self.workers).degree + 1
-
-    @property
     def ranks(self) -> int:
         """What mpirun starts: a rank for each worker, and behind them a server that is none of them."""
         return self.workers + int(self.exchange.servers)
@@ -158,15 +125,6 @@ OTHER_SECTIONS = ("sweep", "mpi", "launcher")
 """Sections of a config that are the launcher's business."""
 
 
-def name_of(part: Any) -> str:
-    """The name under which a part was chosen."""
-    for group in GROUPS.values():
-        for name, cls in group.items():
-            if type(part) is cls:
-                return name
-    raise TypeError(f"{part!r} is in no group")
-
-
 def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
     try:
         return from_mapping(cls, dict(values))
@@ -174,7 +132,7 @@ def _build(prefix: str, cls: type, values: Mapping[str, Any]) -> Any:
         raise bad_value(f"{prefix}.{error.name}", error.value, error.valid, error.meant) from error
 
 
-def _build_member(group: str, value: Any) -> Any:
+def build_member(group: str, value: Any) -> Any:
     """The member of a group that a mapping names and gives the options of."""
     if not isinstance(value, Mapping) or value.get("name") not in GROUPS[group]:
         given = value.get("name") if isinstance(value, Mapping) else value
@@ -215,7 +173,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         if value is MISSING:
             raise UsageError(f"{key}: missing from the config")
         if key in GROUPS:
-            values[key] = _build_member(key, value)
+            values[key] = build_member(key, value)
         elif key in SECTIONS:
             values[key] = _build_section(key, SECTIONS[key], value)
         else:
@@ -224,88 +182,6 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         return RunConfig(**values)
     except InvalidParameter as error:
         raise bad_value(error.name, error.value, error.valid, error.meant) from error
-
-
-_PHASE = ("epoch", "lr", "momentum", "weight_decay")
-
-
-def _model_phases(run: RunConfig) -> list[dict[str, Any]]:
-    """The phases that the model brings along for the data set, as far as the optimizer has these options.
-
-    With memory=dgc, which has the momentum, they have none.
-
-    Raises:
-        UsageError: the model brings none.
-    """
-    from trainers.models.regimes import regime
-
-    found = regime(run.model, name_of(run.dataset))
-    if not found:
-        described = f"model={name_of(run.model)} brings no regime for dataset={name_of(run.dataset)}"
-        raise UsageError(f"schedule=regime: {described}; valid is schedule.phases=[{{epoch: 0, lr: 0.1}}, ...]")
-    options = {"lr", *(field.name for field in dataclasses.fields(run.optimizer))}
-    if name_of(run.memory) == "dgc" and not isinstance(run.optimizer, DGCSGD):
-        options.discard("momentum")
-    phases = []
-    for phase in found:
-        given = {key: value for key, value in dataclasses.asdict(phase).items() if key in _PHASE and value is not None}
-        phases.append({key: value for key, value in given.items() if key == "epoch" or key in options})
-    return phases
-
-
-def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Check a composed config and settle what it leaves open; returns what config.yaml will say.
-
-    `exchange=auto` becomes the exchange that suits the algorithm and the compressor; without a decentralised algorithm,
-    the topology is none; links that a file has are read; a regime without phases gets those of the model;
-    1-bit Adam, with `policy.start_step=1`, is dense until it freezes.
-
-    Raises:
-        UsageError: a value out of range, or parts that do not go together.
-    """
-    from trainers.rules.compressors import check_together
-
-    resolved = dict(config)  # what changes is replaced: the points of a sweep share the sections that are equal
-
-    def settle(section: str, key: str, value: Any) -> None:
-        resolved[section] = {**resolved[section], key: value}
-
-    run = parse(resolved)
-    if isinstance(run.schedule, Regime) and not run.schedule.phases:
-        settle("schedule", "phases", _model_phases(run))
-    if isinstance(run.optimizer, OneBitAdam) and run.policy.start_step == 1:
-        settle("policy", "start_step", run.optimizer.freeze_steps + 1)
-    if any(resolved[section] is not config[section] for section in ("schedule", "policy")):
-        run = parse(resolved)
-    for section, settling in (("topology", _topology), ("exchange", _exchange)):
-        resolved[section] = settling(run, resolved[section])
-        if resolved[section] is not config[section]:
-            run = dataclasses.replace(run, **{section: _build_member(section, resolved[section])})
-    check_together(run)
-    settle("data", "root", os.path.abspath(run.data.root))
-    return resolved
-
-
-def _topology(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
-    if not run.decentralised:  # so that what does not matter makes no other run of it
-        return {"name": "none"}
-    if isinstance(run.topology, Edges) and not run.topology.links:
-        from trainers.topology.edges import read
-
-        return {**section, "links": read(run.topology.file)}
-    return section
-
-
-def _exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(run.exchange, Auto):
-        return section
-    if run.decentralised:
-        from trainers.rules.decentralised import check_transport
-
-        check_transport(run)
-        return {"name": "gossip", **{key: section[key] for key in ("granularity", "bucket_mib", "overlap")}}
-    sums = {one.summable or isinstance(one, Cooperative) for one in run.policy.possible(run.compressor)}
-    return {**section, "name": "mixed" if len(sums) == 2 else "allreduce" if sums == {True} else "allgather"}
 
 
 def load(path: Path) -> RunConfig:

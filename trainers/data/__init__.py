@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gradsweep import disk_errors
 from gradsweep.run_directory import UsageError
-from trainers.config.run_config import RunConfig, name_of
+from trainers.config.groups import name_of
+from trainers.config.run_config import RunConfig
 from trainers.data import arrays, store
 from trainers.data.feeds import Feed
 from trainers.options import datasets as options_of

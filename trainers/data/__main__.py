@@ -17,7 +17,8 @@ from gradsweep.cli.arguments import Parser
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.run_directory import LISTED_BY, UsageError, bad_value
 from trainers import models
-from trainers.config.run_config import GROUPS, RunConfig, name_of, parse
+from trainers.config.groups import GROUPS, name_of
+from trainers.config.run_config import RunConfig, parse
 from trainers.data import feed, prepare
 from trainers.models.fitting import check_fits
 from trainers.rules.training import check_length

@@ -21,7 +21,7 @@ import numpy as np
 
 from gradsweep import units
 from gradsweep.run_directory import FORMAT, STEERING_VARIABLE
-from trainers.config.run_config import name_of
+from trainers.config.groups import name_of
 from trainers.options.networks import Emulated
 
 if TYPE_CHECKING:

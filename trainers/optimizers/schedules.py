@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainers import topology
 from trainers.config.epochs import Epochs
 from trainers.options import schedules as options
 
@@ -231,6 +232,6 @@ class Schedule:
 
 def build(run: RunConfig, epochs: Epochs) -> Schedule:
     """The schedule of a run whose steps make such epochs."""
-    scale = run.scaling.factor(run.workers, run.degree, run.global_batch)
+    scale = run.scaling.factor(run.workers, topology.degree(run), run.global_batch)
     start = min(1 / scale, 1.0) if run.scaling.warmup_from_base else None
     return Schedule(run.schedule, run.optimizer.lr, epochs, scale=scale, warmup_from=start)

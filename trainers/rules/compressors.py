@@ -1,28 +1,20 @@
 """Which compressor, exchange, granularity and memory go together: tables of rules, checked before a start.
 
-`python -m trainers.rules.compressors` prints them as Markdown, `--into docs/compatibility.md` puts them into that page.
+`python -m trainers.rules` prints them as Markdown, `--into docs/compatibility.md` puts them into that page.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
-import math
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 import compressors
 from compressors import Compressor, Key
 from compressors.base import Cooperative
-from compressors.memories import base as memories
 from compressors.memories.base import Memory
 from compressors.memories.dgc_momentum import DGC
-from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError, bad_value
-from trainers.config.run_config import GROUPS, RunConfig, name_of
-from trainers.options.datasets import DATASETS
+from trainers.config.groups import name_of
 from trainers.options.exchanges import (
     Allgather,
     Allreduce,
@@ -33,12 +25,6 @@ from trainers.options.exchanges import (
     ParameterServer,
     Sharded,
 )
-from trainers.rules import decentralised, idle_options, machine, phases, servers, training
-
-PART = "what goes together"
-"""The part of docs/compatibility.md that the tables stand in."""
-
-_SIZES = ("layer", "bucket", "model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,168 +233,3 @@ def _instead(rule: Rule) -> str:
         return ",".join(name for name in compressors.registry() if test(compressors.build(name)))
 
     return rule.instead.format(reducible=names(_reducible), sparse=names(lambda one: one.sparse))
-
-
-def check_together(run: RunConfig) -> None:
-    """Refuse parts that do not go together.
-
-    Raises:
-        UsageError: names the combination, the reason and what would work.
-    """
-    decentralised.check(run)
-    training.check(run)
-    servers.check(run)
-    try:
-        run.policy.check(run.compressor)
-        run.policy.check_length(min(run.epochs, run.max_steps or run.epochs), run.max_steps)
-    except InvalidParameter as error:
-        raise bad_value(f"policy.{error.name}", error.value, error.valid, error.meant) from error
-    for compressor in (*run.policy.possible(run.compressor), run.policy.relaxed(run.compressor)):
-        one = Together(compressor, run.exchange, run.memory)
-        try:
-            dataclasses.replace(compressor).join(_combined(run))
-        except ValueError as error:
-            raise UsageError(f"workers={run.workers} with compressor={compressor.name}: {error}") from error
-        for rule in (*RULES, *MEMORY_RULES):
-            if rule.forbids(one):
-                raise UsageError(f"{one.words(rule.parts)}: {rule.why}; valid is {_instead(rule)}")
-    for option, given in (("dense_1d", run.policy.dense_1d), ("patterns", bool(run.policy.patterns))):
-        if given and run.exchange.granularity != "layer":
-            raise UsageError(f"policy.{option} with exchange.granularity={run.exchange.granularity}: {_SINGLE_TENSORS}")
-    if isinstance(run.exchange, ParameterServer) and run.exchange.backup >= run.workers:
-        valid = f"an integer from 0 to {run.workers - 1} with workers={run.workers}"
-        raise bad_value("exchange.backup", run.exchange.backup, valid)
-    _check_data(run)
-    machine.check(run)
-    if run.global_batch < run.workers:
-        raise UsageError(
-            f"batch.size={run.batch.size}: valid is at least workers={run.workers}, so that every worker has a sample"
-        )
-    if run.batch.accumulate > run.global_batch // run.workers:
-        valid = f"an integer up to the samples of a worker in a step ({run.global_batch // run.workers})"
-        raise bad_value("batch.accumulate", run.batch.accumulate, valid)
-    phases.check(run)
-
-
-def _check_data(run: RunConfig) -> None:
-    """Refuse a data set that the model cannot be fed with, or that cannot be partitioned so.
-
-    Raises:
-        UsageError: names the combination and what would work.
-    """
-    takes, dataset = run.model.takes, name_of(run.dataset)
-    if run.dataset.kind not in takes:
-        fitting = [name for name, cls in DATASETS.items() if cls.kind in takes]
-        raise UsageError(
-            f"model={name_of(run.model)} with dataset={dataset}: the model takes {' or '.join(takes)}, the data set "
-            f"has {run.dataset.kind}; valid is dataset={','.join(fitting)}, or another model"
-        )
-    if run.dataset.kind == "text" and run.partition.scheme not in ("iid", "contiguous"):
-        raise UsageError(
-            f"partition.scheme={run.partition.scheme} with dataset={dataset}: a text is not sorted into classes; valid "
-            f"is iid or contiguous, with which workers read beside each other alike"
-        )
-
-
-def _combined(run: RunConfig) -> int:
-    """How many payloads are combined; where only the network can tell, as many as there may be at most."""
-    inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
-    return math.ceil(run.workers / (inside or 1))
-
-
-def _broken(one: Together, rules: Iterable[Rule], first: int) -> list[str]:
-    return [str(number) for number, rule in enumerate(rules, first) if rule.forbids(one)]
-
-
-def _exchanges() -> dict[str, type[Exchange]]:
-    return {name: cls for name, cls in GROUPS["exchange"].items() if name != "auto"}
-
-
-def _of_exchanges(compressor: Compressor) -> list[str]:
-    """A cell for each exchange; where only some granularities work, they are named."""
-    cells = []
-    for cls in _exchanges().values():
-        broken = {
-            size: _broken(Together(compressor, cls(granularity=size), memories.build("none")), RULES, 1)
-            for size in _SIZES
-        }
-        cells.append(_cell(broken))
-    return cells
-
-
-def _of_memories(compressor: Compressor) -> list[str]:
-    """A cell for each memory, over the exchanges that can carry the compressor, but for gossip, which has none."""
-    cells = []
-    exchanges = {name: cls for name, cls in _exchanges().items() if cls is not Gossip}
-    for name in memories.registry():
-        every = {exchange: Together(compressor, cls(), memories.build(name)) for exchange, cls in exchanges.items()}
-        possible = {exchange: one for exchange, one in every.items() if not _broken(one, RULES, 1)}
-        cells.append(
-            _cell({exchange: _broken(one, MEMORY_RULES, 1 + len(RULES)) for exchange, one in possible.items()})
-        )
-    return cells
-
-
-def _cell(broken: dict[str, list[str]]) -> str:
-    """`yes`, `no` with the rules that are broken, or which of the choices work, and why the others do not."""
-    works = [choice for choice, rules in broken.items() if not rules]
-    reasons = ", ".join(sorted({number for rules in broken.values() for number in rules}, key=int))
-    if not reasons:
-        return "yes"
-    return f"{', '.join(works)}; else no: {reasons}" if works else f"no: {reasons}"
-
-
-def _markdown(head: list[str], cells: Callable[[Compressor], list[str]]) -> list[str]:
-    lines = ["| compressor | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
-    for name in compressors.registry():
-        lines.append(f"| {name} | " + " | ".join(cells(compressors.build(name))) + " |")
-    return lines
-
-
-def table() -> str:
-    """The rules applied to every compressor with its defaults: Markdown tables, the numbered reasons, other rules."""
-    lines = [
-        *_markdown([f"exchange={name}" for name in _exchanges()], _of_exchanges),
-        "",
-        "And with the memories, as far as the first table allows; where only some exchanges work, they are named. With "
-        f"exchange=gossip only memory=none works ({len(RULES) + len(MEMORY_RULES)}).",
-        "",
-        *_markdown([f"memory={name}" for name in memories.registry()], _of_memories),
-        "",
-        *(f"{n}. {rule.why}; valid is {_instead(rule)}" for n, rule in enumerate((*RULES, *MEMORY_RULES), 1)),
-        "",
-        "Options can change that: `compressor.values=fp16` has sums of 16 bits, too. Whatever the compressor is:",
-        "",
-        "- exchange.backup with as many workers as there are, or more: valid is one less at most",
-        f"- policy.dense_1d or policy.patterns with exchange.granularity=bucket or model: {_SINGLE_TENSORS}",
-        *(f"- {line}" for line in (*training.LINES, *phases.LINES, *servers.LINES, *decentralised.lines())),
-        "",
-        "Options that decide nothing where another has some value are refused where they are typed and decide nothing "
-        "at any point of the grid that has them; in a preset, and as a default, they may stand:",
-        "",
-        *(f"- {line}" for line in idle_options.lines()),
-    ]
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables, or put them into a page; 2 where that cannot be."""
-    parser = argparse.ArgumentParser("python -m trainers.rules.compressors", description="What goes together.")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="put it between the comments in this page")
-    page = parser.parse_args(arguments).into
-    if page is None:
-        print(table())
-        return 0
-    from compressors.commands import method_specs
-    from gradsweep.cli import markdown_sections
-
-    try:
-        markdown_sections.fill(page, PART, table())
-    except method_specs.UsageError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

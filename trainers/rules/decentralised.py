@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 import compressors
 from compressors import Compressor
 from gradsweep.run_directory import UsageError
-from trainers.config.run_config import RunConfig, name_of
+from trainers.config.groups import name_of
+from trainers.config.run_config import RunConfig
 from trainers.options.algorithms import ALGORITHMS, DCD, DPSGD, ECD, SGP, Choco, Decentralised, DeepSqueeze
 from trainers.options.exchanges import Gossip
 from trainers.options.optimizers import DGCSGD, OneBitAdam

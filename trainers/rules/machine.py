@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradsweep.run_directory import UsageError, bad_value
+from trainers.devices.hardware import has_compiler, has_gpu_driver, torch_has_gpus
+from trainers.options.machine import TRACKERS
 from trainers.options.networks import Emulated
 
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig
-
-TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}
-"""The package that each tracker needs, by the tracker's name, which is also that of the extra that installs it."""
-
-_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Subsystem for Linux
-
-
-def is_gpu(value: Any) -> bool:
-    """It can be the number of a GPU."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def has_gpu_driver() -> bool:
-    """There may be a GPU: without the driver's device there is none for certain."""
-    return any(Path(device).exists() for device in _DRIVERS)
-
-
-def has_compiler() -> bool:
-    """There is a C++ compiler where torch.compile looks for one."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
-
-
-def torch_has_gpus() -> bool:
-    """Whether the installed torch was built for GPUs; True where that cannot be seen from its files."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
-        return True
-    libraries = Path(found.origin).parent / "lib"
-    for_gpus = any((libraries / f"libtorch_{kind}.so").exists() for kind in ("cuda", "hip"))
-    return for_gpus or not (libraries / "libtorch_cpu.so").exists()
 
 
 def check(run: RunConfig) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradsweep.run_directory import UsageError
-from trainers.config.run_config import RunConfig, name_of
+from trainers.config.groups import name_of
+from trainers.config.run_config import RunConfig
 from trainers.options.models import ImageModel
 from trainers.options.phases import Phase
 

@@ -7,7 +7,8 @@ import math
 from compressors.memories.dgc_momentum import DGC
 from gradsweep.parameters import InvalidParameter
 from gradsweep.run_directory import UsageError, bad_value
-from trainers.config.run_config import RunConfig, name_of
+from trainers.config.groups import name_of
+from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options
 from trainers.options.algorithms import LocalSGD
 from trainers.options.schedules import Regime

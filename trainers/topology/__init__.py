@@ -12,10 +12,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from trainers.config.run_config import RunConfig
 from trainers.topology.mixing import Mixing
 from trainers.topology.validity import check
 
-__all__ = ["Mixing", "build", "check", "facts"]
+__all__ = ["Mixing", "build", "check", "degree", "facts"]
 
 
 @functools.lru_cache(maxsize=256)
@@ -49,3 +50,13 @@ def facts(mixing: Mixing) -> dict[str, Any]:
         "degree": mixing.degree,
         "messages_per_step": mixing.messages,
     }
+
+
+def degree(run: RunConfig) -> int:
+    """Return how many workers' contributions are in what a worker takes a step with, its own included.
+
+    That is its degree in the graph of those who exchange, plus one; where workers differ in it, the largest.
+    """
+    if not run.decentralised:
+        return int(run.exchange.degree(run.workers))
+    return build(run.topology, run.workers).degree + 1

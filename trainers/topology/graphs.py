@@ -26,7 +26,7 @@ from trainers.options.topologies import (
     Torus,
 )
 from trainers.topology import edges
-from trainers.topology.validity import sides
+from trainers.topology.torus_sides import sides
 
 Graph = Any
 """A networkx.Graph, or a DiGraph whose edges go from who sends to who receives; `weight` where a file says it."""

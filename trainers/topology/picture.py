@@ -18,10 +18,10 @@ from matplotlib.patches import Circle, FancyArrowPatch
 
 from gradsweep.cli import picture_files
 from gradsweep.cli.picture_files import TEXT
-from trainers.config.run_config import name_of
+from trainers.config.groups import name_of
 from trainers.options.topologies import Edges, Margulis, RandomRegular, Social, Star, Torus
 from trainers.topology import Mixing
-from trainers.topology.validity import sides
+from trainers.topology.torus_sides import sides
 
 Points = np.ndarray
 """(n, 2): where the workers are, about within [-1, 1]."""

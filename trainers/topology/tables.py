@@ -10,7 +10,7 @@ from compressors.commands import method_specs
 from compressors.commands.descriptions import written
 from gradsweep.cli.tables import Column, Table
 from gradsweep.parameters import shown
-from trainers.config.run_config import name_of
+from trainers.config.groups import name_of
 from trainers.topology.mixing import Mixing
 
 _SHARE = 1e-3

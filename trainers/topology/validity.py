@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradsweep.run_directory import UsageError, bad_value
-from trainers.config.run_config import name_of
+from trainers.config.groups import name_of
 from trainers.options.topologies import (
     TOPOLOGIES,
     Edges,
@@ -66,12 +66,6 @@ def check(options: Any, workers: int) -> None:
             "is topology.weights=uniform"
         )
     _check_mixes(options, workers)
-
-
-def sides(options: Torus, workers: int) -> tuple[int, int]:
-    """Rows and columns of a torus; without `rows`, as many as can be up to the square root of workers."""
-    rows = options.rows or max(rows for rows in range(1, math.isqrt(workers) + 1) if workers % rows == 0)
-    return rows, workers // rows
 
 
 def _torus(options: Torus, workers: int) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.config.run_config import GROUPS, RunConfig, name_of
+from trainers.config.groups import GROUPS, name_of
+from trainers.config.run_config import RunConfig
 from trainers.trackers.base import Tracker
 
 METHODS: dict[str, str] = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}

@@ -20,7 +20,8 @@ from trainers import algorithms, data, optimizers, topology
 from trainers.algorithms.base import Algorithm, Parts
 from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
-from trainers.config.run_config import RunConfig, name_of
+from trainers.config.groups import name_of
+from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Feed
 from trainers.devices import choose
 from trainers.devices.stopwatch import Stopwatch

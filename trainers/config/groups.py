@@ -1,0 +1,40 @@
+"""The parts of a run that are chosen by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import compressors
+from compressors.memories import base as memories
+from trainers.options.algorithms import ALGORITHMS
+from trainers.options.datasets import DATASETS
+from trainers.options.exchanges import EXCHANGES
+from trainers.options.models import MODELS
+from trainers.options.networks import NETWORKS
+from trainers.options.optimizers import OPTIMIZERS
+from trainers.options.schedules import SCHEDULES
+from trainers.options.topologies import TOPOLOGIES
+
+GROUPS: dict[str, Mapping[str, type]] = {
+    "model": MODELS,
+    "dataset": DATASETS,
+    "algorithm": ALGORITHMS,
+    "topology": TOPOLOGIES,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "exchange": EXCHANGES,
+    "compressor": compressors.registry(),
+    "memory": memories.registry(),
+    "network": NETWORKS,
+}
+"""The parts of a run that are chosen by name: a directory in conf/, a mapping with `name` in a config."""
+
+
+def name_of(part: Any) -> str:
+    """The name under which a part was chosen."""
+    for group in GROUPS.values():
+        for name, cls in group.items():
+            if type(part) is cls:
+                return name
+    raise TypeError(f"{part!r} is in no group")

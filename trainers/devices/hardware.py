@@ -1,0 +1,30 @@
+"""What this machine has for GPUs and compilers, found without loading torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Subsystem for Linux
+
+
+def has_gpu_driver() -> bool:
+    """There may be a GPU: without the driver's device there is none for certain."""
+    return any(Path(device).exists() for device in _DRIVERS)
+
+
+def has_compiler() -> bool:
+    """There is a C++ compiler where torch.compile looks for one."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name)
+
+
+def torch_has_gpus() -> bool:
+    """Whether the installed torch was built for GPUs; True where that cannot be seen from its files."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return True
+    libraries = Path(found.origin).parent / "lib"
+    for_gpus = any((libraries / f"libtorch_{kind}.so").exists() for kind in ("cuda", "hip"))
+    return for_gpus or not (libraries / "libtorch_cpu.so").exists()
