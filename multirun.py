@@ -105,9 +105,9 @@ def main() -> int:
         return run()
     except Interrupted as interrupted:
         if (launch := sys.modules.get("sweep.launch.execute")) is not None:
-            from sweep.console.messages import tell_interrupted
+            from sweep.console.messages import report_interrupted
 
-            tell_interrupted(interrupted, launch.opened())
+            report_interrupted(interrupted, launch.opened())
         raise
     finally:
         _word = b""  # there is nothing more to say

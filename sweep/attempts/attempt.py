@@ -67,7 +67,7 @@ class Try(abc.ABC):
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
-        if (wrong := run_layout.unfit(self.run) or code_snapshot.unfit(task.code)) is not None:
+        if (wrong := run_layout.explain_unfit(self.run) or code_snapshot.unfit(task.code)) is not None:
             self.status, self.reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
             with contextlib.suppress(OSError):
                 self._write(None)
@@ -177,7 +177,7 @@ class Try(abc.ABC):
     def _conclude(self, code: int) -> None:
         """Settle how it has ended, with the exit status `code` of the MPI launcher, and write it."""
         self.exit_code = code
-        ended = completeness.judge(self.run, self.number)
+        ended = completeness.judge_result(self.run, self.number)
         stopped = run_directory.read_json(self.directory / run_directory.STOPPED)
         if ended is not None:
             self.status, reason, self.cause = ended
@@ -192,7 +192,7 @@ class Try(abc.ABC):
         elif self._asked is not None and code in UNHEARD:
             self.status, self.unsaved = run_directory.PREEMPTED, True
             reason = "SIGUSR1 came before it had begun"
-        elif (wrong := run_layout.unfit(self.run)) is not None:
+        elif (wrong := run_layout.explain_unfit(self.run)) is not None:
             self.status, reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
         elif code and (told := self.told()) is not None:
             self.status, reason, self.cause = told

@@ -11,7 +11,7 @@ from typing import Any
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory.sweep_directory import described
+from sweep.directory.sweep_directory import read_description
 from sweep.emulation import emulated
 from sweep.provenance import code_snapshot, record
 from sweep.settings.launcher import options_of
@@ -39,7 +39,7 @@ class Tasks:
     @functools.cached_property
     def _about(self) -> Mapping[str, Any]:
         """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
-        return described(self._directory) if self._given is None else self._given
+        return read_description(self._directory) if self._given is None else self._given
 
     def __call__(self, run: Run, config: Mapping[str, Any]) -> MpiRun:
         """The task of one run."""

@@ -22,21 +22,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sweep.commands.ask_launcher import ask, take_over
-    from sweep.directory.requests import CANCEL, Request, sender
-    from sweep.directory.run_state import cancel_unwatched, leave_out
+    from sweep.directory.requests import CANCEL, Request, describe_sender
+    from sweep.directory.run_state import cancel_unwatched, exclude
 
     directory, words = find.sweep_and_runs(options.words)
     runs = find.chosen(directory, words)
     before = {each: _standing(each) for each in runs}
     unfinished = [each for each in runs if before[each][0] not in run_directory.COMPLETE]
-    request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, sender())
+    request = Request(CANCEL, tuple(each.name for each in unfinished) if words else None, describe_sender())
     while unfinished and not ask(directory, request):
         if (sweep := take_over(directory)) is None:
             continue
         try:
             cancel_unwatched(unfinished, f"cancelled by {request.by}")
             for each in unfinished if words else ():
-                leave_out(each)
+                exclude(each)
         finally:
             sweep.close()
         break

@@ -20,7 +20,7 @@ from sweep.directory import restore_runs, run_layout
 from sweep.status import find
 
 if TYPE_CHECKING:
-    from sweep.console.console import Manner
+    from sweep.console.console import Verbosity
     from sweep.directory.sweep_directory import Sweep
 
 
@@ -47,12 +47,12 @@ def _resume(options: argparse.Namespace) -> int:
     from gradsweep.sweep_lock import holder
     from sweep.commands.ask_launcher import ask, take_over
     from sweep.console import flags
-    from sweep.console.console import Manner
-    from sweep.directory.requests import RESUME, Request, sender
+    from sweep.console.console import Verbosity
+    from sweep.directory.requests import RESUME, Request, describe_sender
     from sweep.provenance.file_owners import refuse_strangers
 
     directory, words = find.sweep_and_runs(options.words)
-    runs = find.chosen(directory, words, [each.name for each in restore_runs.missing(directory)])
+    runs = find.chosen(directory, words, [each.name for each in restore_runs.list_missing(directory)])
     everything = bool(options.all or words)
     for flag in (flags.QUIET, flags.JSON, flags.TRUST):
         if getattr(options, flag.lstrip("-")):
@@ -62,10 +62,10 @@ def _resume(options: argparse.Namespace) -> int:
             wanted = [each for each in runs if is_wanted(each, everything, options.failed)]
             waiting = (run_directory.PENDING, run_directory.RUNNING)
             ended = {each for each in wanted if each.status() not in waiting or not each.directory.exists()}
-            if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), sender())):
+            if not wanted or ask(directory, Request(RESUME, tuple(each.name for each in wanted), describe_sender())):
                 taken = [each for each in ended if each.status() in (*waiting, *run_directory.COMPLETE)]
                 line = f"{plural(len(taken), 'run')} taken up again by pid {by.get('pid')}, which runs this sweep"
-                _answer(Manner(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
+                _answer(Verbosity(options.quiet, options.json), [line], len(taken), pid=by.get("pid"))
                 return 0
             continue
         refuse_strangers(directory, runs)
@@ -109,47 +109,47 @@ def is_left_out(run: Run) -> bool:
 
 def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep, and say how to go on where that is interrupted; returns the exit status."""
-    from sweep.console.messages import tell_interrupted
+    from sweep.console.messages import report_interrupted
     from sweep.system.signals import Interrupted
 
     try:
         return _take_to_end(sweep, runs, options, everything)
     except Interrupted as interrupted:
-        tell_interrupted(interrupted, [sweep.directory])
+        report_interrupted(interrupted, [sweep.directory])
         raise
 
 
 def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
     from sweep.attempts.build_task import check
-    from sweep.console.console import Manner, manner
-    from sweep.console.messages import say
+    from sweep.console.console import Verbosity, manner
+    from sweep.console.messages import print_line
     from sweep.directory import completeness, run_layout, scheduler_job
-    from sweep.directory.sweep_directory import torn
+    from sweep.directory.sweep_directory import explain_torn
     from sweep.launch import execute
     from sweep.settings.launcher import options_of
     from sweep.settings.sweep import settings_of
 
     try:
         chosen = {each.name for each in runs}
-        again = restore_runs.lay_out(sweep.directory, lambda name: name in chosen)
+        again = restore_runs.lay_out_missing(sweep.directory, lambda name: name in chosen)
         owned = {
             each: job
             for each in runs
-            if (job := scheduler_job.job_of(each)) is not None and not run_layout.is_complete(each)
+            if (job := scheduler_job.read_job(each)) is not None and not run_layout.is_complete(each)
         }
         alive = scheduler_job.known(owned.values())
         wanted = [
             each for each in runs if is_wanted(each, everything, options.failed, lost=owned.get(each) not in alive)
         ]
-        lacking = [each for each in (torn(sweep.directory), planned_runs.flaw(sweep.directory)) if each]
+        lacking = [each for each in (explain_torn(sweep.directory), planned_runs.flaw(sweep.directory)) if each]
         for line in lacking:
             print(f"{os.path.relpath(sweep.directory)}: {line}", file=sys.stderr)
         for each in runs:
             if (
                 run_layout.is_complete(each)
                 and (result := each.result())
-                and (wrong := completeness.lacking(each, result))
+                and (wrong := completeness.explain_lacking(each, result))
             ):
                 lacking.append(wrong)
                 print(f"{os.path.relpath(each.directory)}: {each.status()}, but {wrong}", file=sys.stderr)
@@ -163,10 +163,10 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
         for each, config in configs.items():
             check(each, config)
         first = next(iter(configs.values()), None)
-        how = Manner(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
+        how = Verbosity(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
         _say_what_is_not(sweep.directory, runs, wanted, how)
         if again:
-            say(how.chatter(), f"{plural(len(again), 'run')} laid out again, of which the directory was not there")
+            print_line(how.info(), f"{plural(len(again), 'run')} laid out again, of which the directory was not there")
         if first is not None:
             _, mpi = settings_of(first)
             launcher = options_of(first["launcher"])
@@ -182,7 +182,7 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
     return int(status or damaged or any(each.status() not in run_directory.FINE for each in runs))
 
 
-def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], how: Manner) -> None:
+def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run], how: Verbosity) -> None:
     """Why runs that are not done are not computed now, and that nothing is missing where that is so."""
     chosen = set(wanted)
     left_out = [each for each in runs if each not in chosen and is_left_out(each)]
@@ -195,12 +195,12 @@ def _say_what_is_not(directory: Path, runs: Sequence[Run], wanted: Sequence[Run]
         _answer(how, said, len(wanted), left_out=len(left_out))
 
 
-def _answer(how: Manner, said: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None) -> None:
+def _answer(how: Verbosity, said: Sequence[str], runs: int, *, left_out: int = 0, pid: int | None = None) -> None:
     """Tell what becomes of a resume: in lines for people, or as an event."""
     from sweep.console import events
-    from sweep.console.messages import say
+    from sweep.console.messages import print_line
 
     if how.json:
         events.tell(events.RUNS_TAKEN_UP, runs=runs, left_out=left_out, pid=pid)
     for line in said:
-        say(how.chatter(), line)
+        print_line(how.info(), line)

@@ -63,26 +63,26 @@ class Output(Console):
 
 
 @dataclasses.dataclass(frozen=True)
-class Manner:
+class Verbosity:
     """How a sweep talks."""
 
     quiet: bool = False
     json: bool = False
 
     @property
-    def terse(self) -> bool:
+    def is_terse(self) -> bool:
         """Whether nobody wants to be told how it goes."""
         return self.quiet or self.json
 
-    def chatter(self) -> Output:
+    def info(self) -> Output:
         """For how it goes."""
-        return Output(quiet=self.terse)
+        return Output(quiet=self.is_terse)
 
-    def essential(self) -> Output:
+    def errors(self) -> Output:
         """For what has failed and how to go on; with JSON lines on standard output, it is standard error."""
         return Output(stderr=self.json)
 
 
-def manner(settings: SweepSettings) -> Manner:
+def manner(settings: SweepSettings) -> Verbosity:
     """What sweep.quiet and sweep.json say, and the command line's --quiet and --json."""
-    return Manner(settings.quiet or flags.typed(flags.QUIET), settings.json or flags.typed(flags.JSON))
+    return Verbosity(settings.quiet or flags.typed(flags.QUIET), settings.json or flags.typed(flags.JSON))

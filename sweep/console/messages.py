@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.console.console import Manner
+from sweep.console.console import Verbosity
 from sweep.provenance import record
 from sweep.system.signals import Interrupted
 
@@ -27,26 +27,26 @@ def show_failures(failed: Sequence[Run], directory: Path, console: Console) -> N
     """Why runs failed, the end of their logs, and the command that computes only what is missing."""
     for run in failed:
         state = run.state()
-        say(console, f"\n{state['status']}: {os.path.relpath(run.directory)}", "bold red")
+        print_line(console, f"\n{state['status']}: {os.path.relpath(run.directory)}", "bold red")
         if state["status"] == run_directory.RUNNING:
-            say(console, "  it has ended, but its state could not be written; a resume sets that right")
+            print_line(console, "  it has ended, but its state could not be written; a resume sets that right")
         elif state.get("reason"):
-            say(console, f"  {state['reason']}")
+            print_line(console, f"  {state['reason']}")
         if state["attempts"]:
             log = run.attempt(state["attempts"][-1]["number"]) / run_directory.STDERR
             for line in run_directory.tail(log, LOG_LINES):
-                say(console, f"  | {line}", "dim")
+                print_line(console, f"  | {line}", "dim")
     if any(run.status() not in run_directory.COMPLETE for run in failed):
-        say(console, "\nTo compute only what is missing:")
-        say(console, f"  {resume_command(directory)}")
+        print_line(console, "\nTo compute only what is missing:")
+        print_line(console, f"  {resume_command(directory)}")
 
 
-def say(console: Console, text: str, style: str | None = None) -> None:
+def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Print a line as it is: neither markup nor line breaks of rich's own, so that it can be copied."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def say_left(sweep: Path, what: str, purposes: Mapping[str, str], how: Manner, more: str = "") -> None:
+def report_left(sweep: Path, what: str, purposes: Mapping[str, str], how: Verbosity, more: str = "") -> None:
     """Say that a sweep goes on without this command, and what to type to follow it.
 
     Args:
@@ -56,25 +56,25 @@ def say_left(sweep: Path, what: str, purposes: Mapping[str, str], how: Manner, m
     """
     if how.json:  # its event says all that
         return
-    say(how.essential(), f"{os.path.relpath(sweep)}: {what}")
-    console = how.chatter()
+    print_line(how.errors(), f"{os.path.relpath(sweep)}: {what}")
+    console = how.info()
     for verb, purpose in purposes.items():
-        say(console, f"  {command(verb, sweep)}    {purpose}")
+        print_line(console, f"  {command(verb, sweep)}    {purpose}")
     if more:
-        say(console, more)
+        print_line(console, more)
 
 
-def tell_interrupted(interrupted: Interrupted, directories: Iterable[Path]) -> None:
+def report_interrupted(interrupted: Interrupted, directories: Iterable[Path]) -> None:
     """Say how to go on with sweeps that this process has opened, unless that has been said or nothing was written."""
     from sweep.directory import restore_runs, run_layout  # with YAML, which the rest does without
 
-    if interrupted.told:
+    if interrupted.reported:
         return
     for directory in directories:
         if (directory / run_directory.SWEEP).is_file():
-            interrupted.told = True
+            interrupted.reported = True
             finished = not is_growing(directory) and all(map(run_layout.is_complete, run_directory.runs_of(directory)))
-            if finished and not restore_runs.missing(directory):
+            if finished and not restore_runs.list_missing(directory):
                 what, how = "interrupted; all runs are computed. To report on them", report_command(directory)
             else:
                 what, how = "interrupted. To go on", resume_command(directory)

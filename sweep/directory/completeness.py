@@ -23,7 +23,7 @@ End = tuple[str, str | None, str | None]
 """Status, reason and cause."""
 
 
-def judge(run: Run, attempt: int | None = None) -> End | None:
+def judge_result(run: Run, attempt: int | None = None) -> End | None:
     """How a run has ended by its result; None where it has none.
 
     A result of a run that is not whole is put into the directory of the attempt, with the checkpoint: whoever takes the
@@ -35,7 +35,7 @@ def judge(run: Run, attempt: int | None = None) -> End | None:
     result = run.result()
     if result is None:
         return None
-    lacks = lacking(run, result, attempt)
+    lacks = explain_lacking(run, result, attempt)
     if lacks is None:
         return str(result.get("status", run_directory.DONE)), result.get("reason"), None
     _put_aside(run, attempt)
@@ -45,48 +45,48 @@ def judge(run: Run, attempt: int | None = None) -> End | None:
 def is_whole(run: Run) -> bool:
     """Whether a run has a result, and all that this tells of."""
     result = run.result()
-    return result is not None and lacking(run, result) is None
+    return result is not None and explain_lacking(run, result) is None
 
 
-def lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
+def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = None) -> str | None:
     """What is missing of a run with this result, in words; None where it is whole."""
     try:
-        return _lacking(run, result, attempt)
+        return _explain_lacking(run, result, attempt)
     except (OSError, ValueError, csv.Error) as error:
         return f"its files cannot be read ({error})"
 
 
-def _lacking(run: Run, result: Mapping[str, Any], attempt: int | None) -> str | None:
-    if (wrong := run_layout.unfit(run)) is not None:
+def _explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None) -> str | None:
+    if (wrong := run_layout.explain_unfit(run)) is not None:
         return wrong.partition(";")[0]
     if attempt is not None and not (run.attempt(attempt) / run_directory.PROVENANCE).is_file():
         return f"{run.attempt(attempt).name}/{run_directory.PROVENANCE} has been removed"
-    return _lacking_rows(run, result)
+    return _explain_lacking_rows(run, result)
 
 
-def _lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
+def _explain_lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
     steps, epochs = result.get("steps"), result.get("epochs")
     if not isinstance(steps, int):  # of a probe
         return None
-    wrong = _wrong(run.path(run_directory.STEPS), "step", steps, steps)
+    wrong = _explain_wrong_rows(run.path(run_directory.STEPS), "step", steps, steps)
     if wrong is None and isinstance(epochs, int):
-        every, workers = _settings(run)
+        every, workers = _read_evaluation_settings(run)
         evaluations = -(-epochs // every)  # the last epoch has one in any case
-        wrong = _wrong(run.path(run_directory.EPOCHS), "epoch", epochs, evaluations, min(every, epochs))
+        wrong = _explain_wrong_rows(run.path(run_directory.EPOCHS), "epoch", epochs, evaluations, min(every, epochs))
         if wrong is None and "consensus_distance" in result:
             models = run.path(run_directory.LOCAL_MODELS)
-            wrong = _wrong(models, "epoch", epochs, evaluations * workers, min(every, epochs))
+            wrong = _explain_wrong_rows(models, "epoch", epochs, evaluations * workers, min(every, epochs))
     return wrong
 
 
-def _settings(run: Run) -> tuple[int, int]:
+def _read_evaluation_settings(run: Run) -> tuple[int, int]:
     """`evaluate_every` and `workers` of a run's config, which has been read before."""
     config = yaml_files.read_sections(run.path(run_directory.CONFIG))
     every, workers = (config.get(key) for key in ("evaluate_every", "workers"))
     return every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
 
 
-def _wrong(path: Path, column: str, last: int, count: int, first: int = 1) -> str | None:
+def _explain_wrong_rows(path: Path, column: str, last: int, count: int, first: int = 1) -> str | None:
     """What is wrong with a CSV that should have so many rows, from `first` to `last` by a column; None: nothing."""
     if not count:
         return None
@@ -97,13 +97,13 @@ def _wrong(path: Path, column: str, last: int, count: int, first: int = 1) -> st
         lines = begin.count(b"\n")
         while block := file.read(BLOCK):
             lines += block.count(b"\n")
-    found = [_value(header, begin, column), (run_directory.last_row(path) or {}).get(column)]
+    found = [_parse_value(header, begin, column), (run_directory.last_row(path) or {}).get(column)]
     if found == [str(first), str(last)] and lines == count:
         return None
     return f"{path.name} has {lines} rows, from {column} {found[0]} to {found[1]}, of {count} from {first} to {last}"
 
 
-def _value(header: bytes, row: bytes, column: str) -> str | None:
+def _parse_value(header: bytes, row: bytes, column: str) -> str | None:
     keys, values = (next(csv.reader([line.decode("utf-8", "replace").strip()]), []) for line in (header, row))
     return dict(zip(keys, values, strict=False)).get(column)
 

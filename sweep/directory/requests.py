@@ -61,29 +61,29 @@ def send(directory: Path, request: Request) -> Path:
 def withdraw(path: Path) -> None:
     """Take a request back, where it is still there, and the folder where it was the last."""
     path.unlink(missing_ok=True)
-    _tidy(path.parent)
+    _remove_empty(path.parent)
 
 
-def _tidy(folder: Path) -> None:
+def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # there are others in it, or it has gone
         folder.rmdir()
 
 
-def sender() -> str:
+def describe_sender() -> str:
     """This process, for `Request.by`."""
     return f"pid {os.getpid()} on {socket.gethostname()}"
 
 
 def clear(directory: Path) -> None:
     """Forget all that was asked so far. To be called by who has just become the holder of the sweep's lock."""
-    for path in _files(directory):
+    for path in _list_files(directory):
         with contextlib.suppress(OSError):
             path.unlink()
-    _tidy(directory / FOLDER)
+    _remove_empty(directory / FOLDER)
 
 
 class Inbox:
-    """The launcher's side. `new` may be called at any rate and looks once in `every_s` seconds."""
+    """The launcher's side. `read_new` may be called at any rate and looks once in `every_s` seconds."""
 
     def __init__(self, directory: Path, every_s: float = EVERY_S) -> None:
         self.directory, self.every_s = directory, every_s
@@ -91,7 +91,7 @@ class Inbox:
         self._seen: set[Path] = set()
         self._latest: Path | None = None
 
-    def new(self) -> Iterator[Request | str]:
+    def read_new(self) -> Iterator[Request | str]:
         """What has come since: requests, and for each file that is none a line that says so.
 
         A request is removed when the next is asked for, which is when it has been heeded, unless it is held.
@@ -100,26 +100,26 @@ class Inbox:
         if now < self._next:
             return
         self._next = now + self.every_s
-        for path in _files(self.directory):
+        for path in _list_files(self.directory):
             if path in self._seen:
                 continue
             self._seen.add(path)  # also where it cannot be removed
             self._latest = path
             yield read(path) or f"{path}: not a request; it is ignored"
             if self._latest is not None:
-                self.heeded(path)
+                self.remove(path)
 
     def hold(self) -> Path:
-        """Have the request that `new` gave last stay until it is `heeded`; returns its file."""
+        """Keep the request that `read_new` gave last until it is removed; return its file."""
         assert self._latest is not None
         path, self._latest = self._latest, None
         return path
 
-    def heeded(self, path: Path) -> None:
-        """Show who asked that it is done."""
+    def remove(self, path: Path) -> None:
+        """Remove the file of a request, which shows its sender that it is done."""
         with contextlib.suppress(OSError):
             path.unlink()
-        _tidy(path.parent)
+        _remove_empty(path.parent)
 
 
 def read(path: Path) -> Request | None:
@@ -136,7 +136,7 @@ def read(path: Path) -> Request | None:
     return Request(found["kind"], None if runs is None else tuple(runs), str(found.get("by", "")))
 
 
-def _files(directory: Path) -> list[Path]:
+def _list_files(directory: Path) -> list[Path]:
     """Opened, and not only looked at: what a network file system remembers of a directory may be old."""
     try:
         with os.scandir(directory / FOLDER) as entries:

@@ -9,10 +9,10 @@ from typing import Any
 from gradsweep import planned_runs, run_directory
 from gradsweep.run_directory import Run
 from sweep.directory import run_layout
-from sweep.directory.run_layout import Place, Point
+from sweep.directory.run_layout import Point, RunLocation
 
 
-def recorded(places: Iterable[Place]) -> list[planned_runs.Recorded]:
+def list_records(places: Iterable[RunLocation]) -> list[planned_runs.Recorded]:
     """What is recorded of runs before their directories are made."""
     return [
         planned_runs.entry(each.run.name, each.signature, each.point.overrides, each.point.config) for each in places
@@ -25,7 +25,7 @@ def are_recorded(sweep: Path, configs: Iterable[Mapping[str, Any]]) -> bool:
     return all(run_layout.signature(config) in known for config in configs)
 
 
-def lay_out(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
+def lay_out_missing(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
     """Lay recorded runs out again whose directories are not there; returns them.
 
     To be called by the holder of the sweep's lock.
@@ -34,17 +34,17 @@ def lay_out(sweep: Path, is_wanted: Callable[[str], bool]) -> list[Run]:
         is_wanted: whether to lay out the run of a name.
     """
     places = []
-    for each in missing(sweep):
+    for each in list_missing(sweep):
         run, config = Run(sweep / run_directory.RUNS / each.name), each.config
         fits = run_layout.signature(config) == each.signature and isinstance(
             config.get("workers"), int
         )  # else it is damaged
         if fits and is_wanted(each.name):
-            places.append(Place(Point(config, {}, each.overrides), run, each.signature, known=False))
-    return run_layout.create(places)
+            places.append(RunLocation(Point(config, {}, each.overrides), run, each.signature, is_laid_out=False))
+    return run_layout.create_runs(places)
 
 
-def missing(sweep: Path) -> list[planned_runs.Recorded]:
+def list_missing(sweep: Path) -> list[planned_runs.Recorded]:
     """The recorded runs of a sweep whose directories are not there, also by no other name."""
     there = run_directory.runs_of(sweep)
     absent = planned_runs.missing(sweep, {run.name for run in there})

@@ -17,7 +17,7 @@ from gradsweep.run_directory import SIGNATURE_DIGITS, Run, UsageError, write_jso
 from gradsweep.signature import signature
 from gradsweep.text import one_line
 from sweep.console.step_counter import counted
-from sweep.directory.run_state import settle_abandoned, write_state
+from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.provenance.secrets import hide_in_word
 
 SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it is run
@@ -47,7 +47,7 @@ def swept_keys(points: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({point.get(key) for point in points}) > 1]
 
 
-def points_of(
+def name_points(
     configs: Sequence[dict[str, Any]],
     overrides: Sequence[Mapping[str, str]],
     among: Sequence[Mapping[str, str]] | None = None,
@@ -62,13 +62,13 @@ def points_of(
     ]
     points = []
     for config, typed in zip(configs, overrides, strict=True):
-        named = settled(config, typed)
+        named = drop_undecided(config, typed)
         words = tuple(hide_in_word(f"{key}={value}") for key, value in typed.items())
         points.append(Point(config, {key: named[key] for key in shown if key in named}, words))
     return points
 
 
-def settled(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
+def drop_undecided(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
     """What was typed for a run, as far as it decides anything of it.
 
     A part that has become none in the resolved `config`, as has the topology of a run that is not decentralised, is
@@ -138,14 +138,14 @@ def lay_out(sweep: Path, points: Iterable[Point], folder: str = run_directory.RU
     Args:
         folder: of the sweep, that they are in.
     """
-    return create(place(sweep, points, folder))
+    return create_runs(locate_runs(sweep, points, folder))
 
 
-def create(places: Sequence[Place]) -> list[Run]:
-    """Make what is not there of the run directories of points, see `lay_out`."""
+def create_runs(places: Sequence[RunLocation]) -> list[Run]:
+    """Make the run directories that are not there yet; return the runs in order."""
     different = {each.run: each for each in places}
     for run, entry in counted("runs laid out", different.items()):
-        if not entry.known:
+        if not entry.is_laid_out:
             _create(run, entry)
         elif not is_complete(run):  # its places may have changed, or the file be damaged
             _write_config(run, entry.point.config)
@@ -156,17 +156,17 @@ def create(places: Sequence[Place]) -> list[Run]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class RunLocation:
     """Where a point is computed."""
 
     point: Point
     run: Run
     signature: str
-    known: bool
+    is_laid_out: bool
     """Whether the run is there already."""
 
 
-def place(sweep: Path, points: Iterable[Point], folder: str = run_directory.RUNS) -> list[Place]:
+def locate_runs(sweep: Path, points: Iterable[Point], folder: str = run_directory.RUNS) -> list[RunLocation]:
     """The run directory of every point: that of the run with its signature, or a new name. Writes nothing."""
     existing = {
         known: run for run in run_directory.runs_of(sweep, folder) if (known := full_signature(run)) is not None
@@ -179,7 +179,7 @@ def place(sweep: Path, points: Iterable[Point], folder: str = run_directory.RUNS
         run = existing.get(full) or new.get(full)
         if run is None:
             run = new[full] = _new_run(sweep / folder, point, full, taken)
-        places.append(Place(point, run, full, full in existing))
+        places.append(RunLocation(point, run, full, full in existing))
     return places
 
 
@@ -193,8 +193,8 @@ def _new_run(folder: Path, point: Point, full: str, taken: set[Path]) -> Run:
     return Run(directory)
 
 
-def _create(run: Run, entry: Place) -> None:
-    _put_aside(run)
+def _create(run: Run, entry: RunLocation) -> None:
+    _set_directory_aside(run)
     run.directory.mkdir(parents=True, exist_ok=True)
     for path in (run.path(run_directory.STATE), run.path(run_directory.CONFIG)):
         if not is_regular(path):  # a directory, say, could not be replaced
@@ -221,7 +221,7 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
     write_text(run.path(run_directory.CONFIG), text)
 
 
-def _put_aside(run: Run) -> None:
+def _set_directory_aside(run: Run) -> None:
     """Rename what is left of a directory that was removed while somebody wrote there."""
     if run.directory.is_dir():
         run_directory.remove_partial(run.directory)
@@ -232,7 +232,7 @@ def _put_aside(run: Run) -> None:
         run.directory.rename(aside)
 
 
-def unfit(run: Run) -> str | None:
+def explain_unfit(run: Run) -> str | None:
     """Why a run that is laid out cannot be computed any more: its files have been removed or changed; else None."""
     if not run.directory.is_dir():
         return "the directory of the run has been removed; a resume lays it out again"
@@ -252,7 +252,7 @@ def is_complete(run: Run) -> bool:
     return status in run_directory.COMPLETE and (status not in run_directory.RESULTS or run.result() is not None)
 
 
-def missing(runs: Iterable[Run], settle: Callable[[Run], None] = settle_abandoned) -> list[Run]:
+def list_missing(runs: Iterable[Run], settle: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
     """The runs, each once, that have not been computed to an end.
 
     To be called by the holder of the sweep's lock: a run that says it is running has lost its launcher.
@@ -270,6 +270,6 @@ def missing(runs: Iterable[Run], settle: Callable[[Run], None] = settle_abandone
     return list(wanted.values())
 
 
-def unfinished(runs: Iterable[Run]) -> list[Run]:
-    """The runs, each once, that `missing` would give, without settling anything."""
+def list_unfinished(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs, each once, that are not complete, as their files say it; nothing is reconciled."""
     return [run for run in dict.fromkeys(runs) if not is_complete(run)]

@@ -35,17 +35,17 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
 def finish_by_result(run: Run) -> bool:
     """Write how a run has ended that has left a result, of which nothing runs any more; returns whether it has one."""
     from sweep.directory.completeness import (
-        judge,  # which reads what plan.py lays out, as this module writes it
+        judge_result,  # which reads what plan.py lays out, as this module writes it
     )
 
-    ended = judge(run)
+    ended = judge_result(run)
     if ended is not None:
         status, reason, cause = ended
         finish_attempt(run, status, reason, None, cause)
     return ended is not None
 
 
-def settle_abandoned(run: Run) -> None:
+def reconcile_abandoned(run: Run) -> None:
     """Bring the state of a run that no launcher watches in line with what it has left: its result counts.
 
     What is left running of its attempts is ended, also of one whose launcher died before it wrote of it.
@@ -85,20 +85,20 @@ def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
     left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
     scheduler_job.cancel({run: job for run, job in given.items() if run in left}, reason)
     for run, before in left.items():
-        settle_abandoned(run)
+        reconcile_abandoned(run)
         if run.status() in (run_directory.FAILED, run_directory.CANCELLED) and run.state()["attempts"]:
             finish_attempt(run, run_directory.CANCELLED, reason, None)
         elif run.status() == run_directory.PENDING or before in ended:
             write_state(run, status=run_directory.CANCELLED, reason=reason)
 
 
-def leave_out(run: Run) -> None:
+def exclude(run: Run) -> None:
     """Note that a cancelled run is not wanted: `python -m sweep resume` leaves it alone unless it is named."""
     if run.status() == run_directory.CANCELLED:
         write_state(run, left_out=True)
 
 
-def take_in(run: Run, **changes: Any) -> None:
+def include(run: Run, **changes: Any) -> None:
     """Change fields of state.json; the run is wanted (again)."""
     if changes or run.state().get("left_out"):
         write_state(run, **changes, left_out=False)

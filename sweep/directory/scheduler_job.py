@@ -19,7 +19,7 @@ COMPLETING = "completing"
 WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for a scheduler
 
 
-def job_of(run: Run) -> Job | None:
+def read_job(run: Run) -> Job | None:
     """The latest job that a run was given to; None where no scheduler has it."""
     try:
         found = run_directory.read_json(run.path(run_directory.JOB))
@@ -43,7 +43,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
             (directory / WAITING).unlink(missing_ok=True)
 
 
-def waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
     """What the launcher that holds a sweep has noted; nothing where an earlier one did."""
     try:
         noted = run_directory.read_json(directory / WAITING) or {}
@@ -66,7 +66,7 @@ def found(runs: Iterable[Run]) -> dict[Run, Job]:
     jobs: dict[Run, Job] = {}
     unnoted: dict[str, list[Run]] = {}
     for run in runs:
-        if (job := job_of(run)) is not None:
+        if (job := read_job(run)) is not None:
             jobs[run] = job
         elif (cluster := _given_to(run)) is not None:
             unnoted.setdefault(cluster, []).append(run)

@@ -62,7 +62,7 @@ class Sweep:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._explain_refusal(error) from error
         if not os.fstat(self.descriptor).st_nlink:  # whoever had it has taken everything back meanwhile
             self._locked.close()
             return self._lock()
@@ -71,11 +71,11 @@ class Sweep:
                 self._sign()
         except OSError as error:
             self.close()
-            raise self._refused(error) from error
+            raise self._explain_refusal(error) from error
         requests.clear(self.directory)
         return True
 
-    def _refused(self, error: OSError) -> UsageError:
+    def _explain_refusal(self, error: OSError) -> UsageError:
         if isinstance(error, (files.NotRegular, IsADirectoryError)):
             return UsageError(f"{self.directory / LOCK}: {error.strerror}; valid is to remove it")
         line = f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
@@ -145,12 +145,12 @@ class Sweep:
             again: the points are more of the command that sweep.yaml tells of already.
             among: overrides of these points and of that command's earlier ones.
         """
-        points = run_layout.points_of(configs, overrides, among)
+        points = run_layout.name_points(configs, overrides, among)
         typed = dict.fromkeys(override for point in points for override in point.overrides)
-        places = run_layout.place(self.directory, points)
-        planned_runs.note(self.directory, restore_runs.recorded(places))
+        places = run_layout.locate_runs(self.directory, points)
+        planned_runs.note(self.directory, restore_runs.list_records(places))
         self._describe(run_layout.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
-        return run_layout.create(places)
+        return run_layout.create_runs(places)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
         """Write into sweep.yaml that it is gone on with, by which command and with what."""
@@ -168,16 +168,16 @@ class Sweep:
         path = self.directory / run_directory.SWEEP
         known = _read_yaml(path)
         if again and known:
-            last = _commands(known)[-1]
-            last["overrides"] = list(dict.fromkeys([*_texts(last.get("overrides")), *overrides]))
+            last = _list_commands(known)[-1]
+            last["overrides"] = list(dict.fromkeys([*_keep_texts(last.get("overrides")), *overrides]))
         else:
             this = {"created": run_directory.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
             if "format" in known:
-                known["resumed"] = [*_commands(known)[1:], this]
+                known["resumed"] = [*_list_commands(known)[1:], this]
             else:  # nothing is there, or nothing that says how the sweep began
                 damaged = files.set_aside(path)
                 known = {"format": run_directory.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
-        known["swept"] = list(dict.fromkeys([*_texts(known.get("swept")), *swept]))
+        known["swept"] = list(dict.fromkeys([*_keep_texts(known.get("swept")), *swept]))
         if recorded:
             known.pop(LAYING_OUT, None)
         _write_yaml(path, known)
@@ -187,17 +187,17 @@ def add_to_description(directory: Path, **facts: Any) -> None:
     """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
     path = directory / run_directory.SWEEP
     known = _read_yaml(path)
-    _commands(known)[-1].update(facts)
+    _list_commands(known)[-1].update(facts)
     _write_yaml(path, known)
 
 
-def described(directory: Path) -> dict[str, Any]:
+def read_description(directory: Path) -> dict[str, Any]:
     """Return what sweep.yaml says of the last command that filled `directory`; nothing where it is damaged."""
     known = _read_yaml(directory / run_directory.SWEEP)
-    return {**known, **_commands(known)[-1]}
+    return {**known, **_list_commands(known)[-1]}
 
 
-def torn(directory: Path) -> str | None:
+def explain_torn(directory: Path) -> str | None:
     """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
     try:
         text = files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
@@ -225,12 +225,12 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _commands(known: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_commands(known: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what sweep.yaml tells of each command that has filled the sweep: the first stands at its top."""
     resumed = known.get("resumed")
     return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
 
 
-def _texts(value: object) -> list[str]:
+def _keep_texts(value: object) -> list[str]:
     """Return the texts of a list that a stranger may have written; none of what is no list."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

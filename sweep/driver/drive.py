@@ -16,12 +16,12 @@ from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun
 from sweep.console.console import manner
 from sweep.console.events import RUNS_PLANNED, Events
-from sweep.console.messages import resume_command, say
+from sweep.console.messages import print_line, resume_command
 from sweep.directory import run_layout
-from sweep.directory.run_state import take_in, write_state
+from sweep.directory.run_state import include, write_state
 from sweep.driver.progress import Progress
 from sweep.driver.pruner import Pruner
-from sweep.driver.request_handler import Heeding
+from sweep.driver.request_handler import RequestHandler
 from sweep.driver.retries import Retries
 from sweep.executors.base import POLL_S, RunExecutor, RunJob
 from sweep.settings.sweep import SweepSettings
@@ -60,8 +60,8 @@ class Drive:
         self.directory, self.configs, self.task_of = directory, dict(configs), task_of
         self.executor, self.settings = executor, settings
         self.manner, self.events = manner(settings), events
-        self.console = self.manner.chatter()
-        self.alarm = self.manner.essential() if self.manner.terse else self.console  # a live picture wants one for all
+        self.console = self.manner.info()
+        self.alarm = self.manner.errors() if self.manner.is_terse else self.console  # a live picture wants one for all
         self.jobs: dict[Run, RunJob] = {}  # the latest of each run
         self.unjudged: dict[Run, RunJob] = {}
         self.waiting: dict[Run, Retry] = {}
@@ -77,8 +77,8 @@ class Drive:
         Raises:
             Interrupted: by a signal; everything that was started has been ended.
         """
-        todo = run_layout.missing(self.configs, self.executor.settle)
-        say(self.console, f"{os.path.relpath(self.directory)}: {len(todo)} of {len(self.configs)} runs to do")
+        todo = run_layout.list_missing(self.configs, self.executor.reconcile)
+        print_line(self.console, f"{os.path.relpath(self.directory)}: {len(todo)} of {len(self.configs)} runs to do")
         if self.events is not None:
             self.events.write(RUNS_PLANNED, runs=len(self.configs), missing=len(todo))
         try:
@@ -88,17 +88,17 @@ class Drive:
                 self._run(len(self.configs) - len(todo), pruner)
         except Interrupted as interrupted:
             if self.executor.can_leave and interrupted.code == 128 + signal.SIGHUP:
-                interrupted.told = self.left = True  # the terminal has gone, or the connection to it; the jobs go on
+                interrupted.reported = self.left = True  # the terminal or the connection to it has gone; the jobs go on
                 self.executor.leave()
                 raise
             self._give_up("interrupted")
             if self.shown is not None:
                 self.shown.refresh()
-            if run_layout.unfinished(self.configs):
-                interrupted.told = True
+            if run_layout.list_unfinished(self.configs):
+                interrupted.reported = True
                 what = "what was running has been ended, unsaved since its last checkpoint"
-                say(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")
-                say(self.alarm, f"  {resume_command(self.directory)}")
+                print_line(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")
+                print_line(self.alarm, f"  {resume_command(self.directory)}")
             raise
         finally:
             self._give_up("the launcher failed")
@@ -131,7 +131,7 @@ class Drive:
             for run in tasks:
                 with suppress(OSError):  # a full disk: the run says how it stood before
                     if run.status() != run_directory.PENDING:
-                        take_in(run, status=run_directory.PENDING, reason=None)
+                        include(run, status=run_directory.PENDING, reason=None)
         jobs = dict(zip(tasks, self.executor.submit_runs(list(tasks.values())), strict=True))
         self.jobs |= jobs
         self.unjudged |= jobs
@@ -146,10 +146,10 @@ class Drive:
             configs,
             finished,
             self.console if self.manner.json else self.alarm,
-            quiet=self.manner.terse,
+            quiet=self.manner.is_terse,
             events=self.events,
         )
-        heed = Heeding(self)
+        heed = RequestHandler(self)
         with self.shown as progress, noticed(signal.SIGUSR1) as preempted:
             while self.executor.active or self.waiting:
                 signals.check()
@@ -180,7 +180,7 @@ class Drive:
         try:
             self._queue({run: retry.task for run, retry in retries.items()})
         except UsageError as refused:
-            say(self.alarm, f"no retry: {refused}", "red")
+            print_line(self.alarm, f"no retry: {refused}", "red")
             self.waiting |= retries
             for run, retry in retries.items():
                 self._drop_retry(run, retry.failed.status, retry.failed.reason)
@@ -205,7 +205,7 @@ class Drive:
         most = self.settings.most_failures
         if most is not None and self.failed >= most and not self.ending:
             key = "sweep.fail_fast=true" if self.settings.fail_fast else f"sweep.max_failures={most}"
-            say(self.alarm, f"{key}: {run.name} has failed; the rest is cancelled", "red")
+            print_line(self.alarm, f"{key}: {run.name} has failed; the rest is cancelled", "red")
             self._give_up(f"{key}: {run.name} had failed")
 
     def _give_up(self, reason: str) -> None:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from gradsweep import disk_errors, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of
 from sweep.attempts import build_task
-from sweep.console.messages import say
+from sweep.console.messages import print_line
 from sweep.directory import restore_runs, run_layout
 from sweep.directory.requests import CANCEL, Inbox, Request
-from sweep.directory.run_state import cancel_unwatched, leave_out, take_in
+from sweep.directory.run_state import cancel_unwatched, exclude, include
 
 if TYPE_CHECKING:
     from sweep.driver.drive import Drive
     from sweep.executors.base import RunJob
 
 
-class Heeding:
+class RequestHandler:
     """Looks for requests and has a Drive heed them; may be called at any rate."""
 
     def __init__(self, drive: Drive) -> None:
@@ -29,9 +29,9 @@ class Heeding:
         self._ending: list[tuple[Path, Request, dict[Run, RunJob]]] = []  # what was asked for and is not through
 
     def __call__(self) -> None:
-        for request in self.inbox.new():
+        for request in self.inbox.read_new():
             if isinstance(request, str):
-                say(self.drive.console, request, "yellow")
+                print_line(self.drive.console, request, "yellow")
             elif request.kind == CANCEL:
                 self._cancel(request)
             else:
@@ -43,7 +43,7 @@ class Heeding:
                 self._ending.remove(each)
                 with self._surviving():
                     self._conclude(request, theirs)
-                self.inbox.heeded(path)
+                self.inbox.remove(path)
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -51,7 +51,7 @@ class Heeding:
         try:
             yield
         except OSError as error:
-            say(self.drive.console, disk_errors.line(error) or str(error), "yellow")
+            print_line(self.drive.console, disk_errors.line(error) or str(error), "yellow")
 
     def _asked(self, request: Request) -> list[Run]:
         """The runs of this sweep that a request is about; what it names besides is nobody's."""
@@ -62,7 +62,7 @@ class Heeding:
         """Have runs ended, while the others go on; a scheduler may take its time."""
         watched = self.drive.active()
         theirs = {run: watched[run] for run in self._asked(request) if run in watched}
-        say(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
+        print_line(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
         self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
         self._ending.append((self.inbox.hold(), request, theirs))
 
@@ -73,21 +73,23 @@ class Heeding:
         try:
             cancel_unwatched((run for run in asked if run not in watched), f"cancelled by {request.by}")
         except UsageError as error:
-            say(self.drive.console, str(error), "yellow")
+            print_line(self.drive.console, str(error), "yellow")
         if request.runs is not None:
             for run in asked:
-                leave_out(run)
+                exclude(run)
 
     def _take_up(self, request: Request) -> None:
         watched = self.drive.active()
         mine = {run.name for run in watched}
         asked = request.runs
-        restore_runs.lay_out(self.drive.directory, lambda name: name not in mine and (asked is None or name in asked))
+        restore_runs.lay_out_missing(
+            self.drive.directory, lambda name: name not in mine and (asked is None or name in asked)
+        )
         configs = {}
         for run in self._asked(request):
             if run in watched:
                 continue
-            self.drive.executor.settle(run)
+            self.drive.executor.reconcile(run)
             if run_layout.is_complete(run):
                 continue
             try:
@@ -95,8 +97,8 @@ class Heeding:
                 build_task.check(run, config)
                 configs[run] = config
             except UsageError as error:
-                say(self.drive.console, str(error), "yellow")
-        say(self.drive.console, f"asked by {request.by} to take up {len(configs)} runs again")
+                print_line(self.drive.console, str(error), "yellow")
+        print_line(self.drive.console, f"asked by {request.by} to take up {len(configs)} runs again")
         for run in configs:
-            take_in(run, status=run_directory.PENDING, reason=None)
+            include(run, status=run_directory.PENDING, reason=None)
         self.drive.add(configs)

@@ -15,7 +15,7 @@ from submitit.core.utils import DelayedSubmission, FailedJobError
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun, RunFailed, outcome
-from sweep.directory.run_state import settle_abandoned, write_state
+from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.system.processes import GRACE_S
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class RunExecutor(Executor, abc.ABC):
             tasks.append(submission.function)
         return list(self.submit_runs(tasks))
 
-    def settle(self, run: Run) -> None:
+    def reconcile(self, run: Run) -> None:
         """Bring the state of a run in line with what has become of it, before any is submitted.
 
         Raises:
@@ -163,7 +163,7 @@ class RunExecutor(Executor, abc.ABC):
                     f"hydra.launcher.cluster={self.cluster}: SLURM still has runs of this sweep, such as "
                     f"{run.name} (job {job}); valid is hydra/launcher=slurm, or to end them with scancel first"
                 )
-        settle_abandoned(run)
+        reconcile_abandoned(run)
 
     def leave(self) -> None:
         """Forget the jobs, which go on by themselves (`can_leave`)."""

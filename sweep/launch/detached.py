@@ -22,7 +22,7 @@ from gradsweep.run_directory import Run, runs_of
 from sweep.console import flags
 from sweep.console.console import manner
 from sweep.console.events import Events
-from sweep.console.messages import say, say_left, tell_interrupted
+from sweep.console.messages import print_line, report_interrupted, report_left
 from sweep.directory import run_layout
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.provenance import code_snapshot
@@ -40,7 +40,7 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
         UsageError: there is no code to start from.
         SystemExit: it could not begin; the reason has been printed.
     """
-    missing = run_layout.unfinished(runs)
+    missing = run_layout.list_unfinished(runs)
     settings, _ = settings_of(run_layout.load_config(missing[0]))
     if settings.snapshot:
         code_snapshot.take(
@@ -66,10 +66,12 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
             )
         while (run_directory.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
             if process.poll() is not None:
-                console = how.essential()
+                console = how.errors()
                 for line in run_directory.tail(log):
-                    say(console, f"  | {line}", "dim")
-                say(console, f"the launcher could not begin (exit status {process.returncode}): {log}", "bold red")
+                    print_line(console, f"  | {line}", "dim")
+                print_line(
+                    console, f"the launcher could not begin (exit status {process.returncode}): {log}", "bold red"
+                )
                 raise SystemExit(1)
             time.sleep(0.02)
     except BaseException:
@@ -78,7 +80,7 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
             process.wait()
         raise
     Events(sweep.directory, echo=how.json).left("local", len(set(runs)), len(missing), pid=process.pid)
-    say_left(
+    report_left(
         sweep.directory,
         f"{len(missing)} of {len(set(runs))} runs to do, by pid {process.pid}",
         {"watch": "how far it is", "cancel": "end it", "resume": "go on after that"},
@@ -99,12 +101,12 @@ def main(arguments: Sequence[str]) -> int:
     sweep = Sweep.adopt(directory, descriptor)
     try:
         runs = [run for run in runs_of(directory) if run.name in wanted]
-        configs = {run: run_layout.load_config(run) for run in run_layout.unfinished(runs)}
+        configs = {run: run_layout.load_config(run) for run in run_layout.list_unfinished(runs)}
         if configs:
             execute.take_to_end(directory, configs)
         return execute.conclude()
     except Interrupted as interrupted:
-        tell_interrupted(interrupted, [directory])
+        report_interrupted(interrupted, [directory])
         raise
     except OSError as error:
         if (line := disk_errors.line(error)) is None:

@@ -17,10 +17,10 @@ from gradsweep.run_directory import Run, UsageError, bad_value
 from gradsweep.sweep_lock import holder
 from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks, weight
-from sweep.console.console import Manner, manner
-from sweep.console.messages import note_growing, say, show_failures
+from sweep.console.console import Verbosity, manner
+from sweep.console.messages import note_growing, print_line, show_failures
 from sweep.directory import restore_runs, run_layout
-from sweep.directory.run_state import take_in
+from sweep.directory.run_state import include
 from sweep.directory.sweep_directory import Sweep, add_to_description
 from sweep.driver import pruner
 from sweep.driver.drive import Drive
@@ -158,7 +158,7 @@ def execute(
         if manner(settings).json:
             dry_run.tell(points, directory)
         else:
-            dry_run.show(points, directory, manner(settings).essential())
+            dry_run.show(points, directory, manner(settings).errors())
         take_back(directory)
         return found
     if not points.configs:  # of a batch of a search
@@ -183,8 +183,8 @@ def execute(
         _note_left_out(sweep.directory, points, len(configs))
         if len(wanted) < len(runs):
             equal = f"{len(runs)} points are {plural(len(wanted), 'run')}: what is the same is computed once"
-            say(manner(settings).chatter(), equal)
-        if settings.wait or not run_layout.missing(wanted):
+            print_line(manner(settings).info(), equal)
+        if settings.wait or not run_layout.list_missing(wanted):
             take_to_end(sweep.directory, wanted)
         else:
             options_of(points.configs[0]["launcher"]).leave(sweep, list(wanted))
@@ -210,7 +210,7 @@ def _note_left_out(directory: Path, points: Points, of: int) -> None:
     if not points.taken_out:
         return
     for line in invalid_points.lines(points.taken_out, of, most=10):
-        say(manner(points.settings).chatter(), line)
+        print_line(manner(points.settings).info(), line)
     so_far = _left_out.setdefault(directory, [])
     so_far += points.taken_out
     add_to_description(directory, points_left_out=invalid_points.summary(so_far))
@@ -228,8 +228,8 @@ def _incomplete(points: Points, directory: Path) -> list[dict[str, Any]]:
     """The configs of points that are not complete in a sweep that is resumed."""
     if not (directory / run_directory.SWEEP).is_file():
         return points.configs
-    places = run_layout.place(directory, run_layout.points_of(points.configs, points.overrides))
-    return [each.point.config for each in places if not (each.known and run_layout.is_complete(each.run))]
+    places = run_layout.locate_runs(directory, run_layout.name_points(points.configs, points.overrides))
+    return [each.point.config for each in places if not (each.is_laid_out and run_layout.is_complete(each.run))]
 
 
 def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> None:
@@ -243,10 +243,10 @@ def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> No
         pruner.forget(configs)
     tasks = Tasks(directory, keep_code=settings.snapshot)
     if settings.reuse:
-        reuse.take_and_tell(directory, configs, tasks.version, closing.manner.chatter())
-    missing = run_layout.unfinished(configs)
+        reuse.take_and_tell(directory, configs, tasks.version, closing.manner.info())
+    missing = run_layout.list_unfinished(configs)
     for run in missing:
-        take_in(run)
+        include(run)
     if missing:
         add_to_description(directory, calibration=calibrate())
     executor = options_of(first["launcher"]).executor(directory, settings)
@@ -300,22 +300,22 @@ def _show(directory: Path, runs: Sequence[Run], closing: Closing) -> bool:
     how = closing.manner
     written = write_report(directory, how)
     unfinished = [run for run in dict.fromkeys(runs) if run.status() not in run_directory.FINE]
-    show_failures(unfinished, directory, how.essential())
+    show_failures(unfinished, directory, how.errors())
     if (best := closing.best(runs)) is not None:
-        say(how.chatter(), best)
+        print_line(how.info(), best)
     if how.quiet and not how.json:
-        say(how.essential(), best or closing.summary(runs))
+        print_line(how.errors(), best or closing.summary(runs))
     return written and not unfinished
 
 
-def write_report(directory: Path, how: Manner) -> bool:
+def write_report(directory: Path, how: Verbosity) -> bool:
     """Have the report of a sweep written, unless it stands; returns whether that is so now."""
     if _report_stands(directory):
-        say(how.chatter(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
+        print_line(how.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
         return True
     command = [sys.executable, "-m", "reports", str(directory)]
     environment = {**os.environ, **python_environment()}
-    out = subprocess.DEVNULL if how.terse else None
+    out = subprocess.DEVNULL if how.is_terse else None
     # in a session of its own: Ctrl-C comes to us, and we end it, without its traceback
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=out, env=environment, check=False, start_new_session=True

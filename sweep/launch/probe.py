@@ -22,8 +22,8 @@ from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks
 from sweep.attempts.mpirun import MpiRun
 from sweep.console import flags
-from sweep.console.console import Manner, manner
-from sweep.console.messages import say
+from sweep.console.console import Verbosity, manner
+from sweep.console.messages import print_line
 from sweep.directory import run_layout
 from sweep.directory.sweep_directory import Sweep
 from sweep.executors.base import POLL_S, RunExecutor
@@ -68,13 +68,13 @@ def execute(
             raise bad_value("hydra.sweep.dir", directory, "a directory without a sweep or probes")
         described = record.describe(points.mpi.program())
         runs = run_layout.lay_out(
-            sweep.directory, run_layout.points_of(points.configs, points.overrides), run_directory.PROBES
+            sweep.directory, run_layout.name_points(points.configs, points.overrides), run_directory.PROBES
         )
         wanted = dict(zip(runs, points.configs, strict=True))  # equal points are one
         tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=described)
         executor = options_of(points.configs[0]["launcher"]).executor(sweep.directory, points.settings)
         about = f"about {seconds:g} s" if len(wanted) == 1 else f"about {seconds:g} s each, one after the other"
-        say(how.chatter(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
+        print_line(how.info(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
         failed = 0
         for run, config in wanted.items():
             task = dataclasses.replace(
@@ -82,7 +82,7 @@ def execute(
             )
             failed += not _probe(executor, task, how)
     except (UsageError, signals.Interrupted) as ended:
-        if not (isinstance(ended, signals.Interrupted) and ended.told):  # nothing was started
+        if not (isinstance(ended, signals.Interrupted) and ended.reported):  # nothing was started
             sweep.forget()
         raise
     finally:
@@ -122,7 +122,7 @@ def _checked(
     return points
 
 
-def _probe(executor: RunExecutor, task: MpiRun, how: Manner) -> bool:
+def _probe(executor: RunExecutor, task: MpiRun, how: Verbosity) -> bool:
     """Take a probe to its end and show what it has found; returns whether it has found anything."""
     try:
         with signals.deferred():
@@ -132,34 +132,34 @@ def _probe(executor: RunExecutor, task: MpiRun, how: Manner) -> bool:
                 executor.poll()
                 time.sleep(POLL_S)
     except signals.Interrupted as interrupted:
-        interrupted.told = True
-        say(how.essential(), "\ninterrupted; the probe has been ended", "yellow")
+        interrupted.reported = True
+        print_line(how.errors(), "\ninterrupted; the probe has been ended", "yellow")
         raise
     finally:
         executor.cancel_all("interrupted")
     run = task.run
     if job.status == run_directory.DONE:
         return show(run.path(run_directory.NETWORK), how)
-    say(how.essential(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
+    print_line(how.errors(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
     for number in run.attempt_numbers()[-1:]:
         for line in run_directory.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
-            say(how.essential(), f"  | {line}", "dim")
+            print_line(how.errors(), f"  | {line}", "dim")
     return False
 
 
-def show(path: Path, how: Manner) -> bool:
+def show(path: Path, how: Verbosity) -> bool:
     """Have a probe's network.json drawn beside it, and its tables printed; returns whether that could be done."""
     command = [sys.executable, "-m", "reports", "network", os.path.relpath(path)]
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if how.terse else None,
+        stdout=subprocess.DEVNULL if how.is_terse else None,
         env={**os.environ, **python_environment()},
         check=False,
         start_new_session=True,  # Ctrl-C comes to us
     )
-    if how.terse:
-        say(how.essential(), os.path.relpath(path))
+    if how.is_terse:
+        print_line(how.errors(), os.path.relpath(path))
     return not done.returncode
 
 

@@ -16,7 +16,7 @@ from gradsweep.text import duration, plural
 from sweep.console import on_end
 from sweep.console.console import manner
 from sweep.console.events import SWEEP_ENDED, SWEEP_STARTED, Events
-from sweep.console.messages import is_growing, say
+from sweep.console.messages import is_growing, print_line
 from sweep.provenance import record
 from sweep.settings.metrics import MAXIMIZE, METRICS, value_of
 from sweep.settings.sweep import SweepSettings
@@ -67,7 +67,7 @@ class Closing:
                 "exit_status": exit_status,
             }
             if (trouble := on_end.run(self.settings.on_end, facts)) is not None:
-                say(self.manner.essential(), trouble, "yellow")
+                print_line(self.manner.errors(), trouble, "yellow")
 
     def summary(self, runs: Sequence[Run]) -> str:
         """The sweep in a line: for those who want no more."""

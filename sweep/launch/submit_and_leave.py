@@ -9,9 +9,9 @@ from gradsweep.run_directory import Run
 from sweep.attempts.build_task import Tasks, weight
 from sweep.console.console import manner
 from sweep.console.events import Events
-from sweep.console.messages import say_left
+from sweep.console.messages import report_left
 from sweep.directory import run_layout
-from sweep.directory.run_state import take_in
+from sweep.directory.run_state import include
 from sweep.directory.sweep_directory import add_to_description
 from sweep.launch.calibrate import calibrate
 from sweep.planning import reuse
@@ -29,11 +29,11 @@ def leave(options: SlurmOptions, sweep: Sweep, runs: Sequence[Run]) -> None:
     Raises:
         UsageError: SLURM refuses or does not answer.
     """
-    configs = {run: run_layout.load_config(run) for run in run_layout.unfinished(runs)}
+    configs = {run: run_layout.load_config(run) for run in run_layout.list_unfinished(runs)}
     settings, _ = settings_of(next(iter(configs.values())))
     tasks, how = Tasks(sweep.directory, keep_code=settings.snapshot), manner(settings)
     if settings.reuse:
-        for run in reuse.take_and_tell(sweep.directory, configs, tasks.version, how.chatter()):
+        for run in reuse.take_and_tell(sweep.directory, configs, tasks.version, how.info()):
             del configs[run]
     if configs:
         add_to_description(sweep.directory, calibration=calibrate())
@@ -43,12 +43,12 @@ def leave(options: SlurmOptions, sweep: Sweep, runs: Sequence[Run]) -> None:
         estimator = Estimator(sweep.directory)
         executor.estimate = lambda task: estimator.seconds(configs[task.run])
     for run in configs:
-        take_in(run)
-    todo = run_layout.missing(configs, executor.settle)
+        include(run)
+    todo = run_layout.list_missing(configs, executor.reconcile)
     jobs = executor.submit_runs([tasks(run, configs[run]) for run in todo])
     executor.leave()
     Events(sweep.directory, echo=how.json).left("slurm", len(set(runs)), len(jobs), pid=None)
-    say_left(
+    report_left(
         sweep.directory,
         f"{len(jobs)} of {len(set(runs))} runs are with SLURM, which goes on without this command",
         {"watch": "how far it is", "cancel": "end it", "resume": "what failed, again"},

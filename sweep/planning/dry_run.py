@@ -18,7 +18,7 @@ from gradsweep.run_directory import Run
 from gradsweep.text import duration, plural
 from sweep.attempts.build_task import weight
 from sweep.console import events
-from sweep.console.messages import say
+from sweep.console.messages import print_line
 from sweep.console.step_counter import counted
 from sweep.directory import run_layout
 from sweep.executors.backlog import rank
@@ -88,15 +88,15 @@ class Row:
 
 def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
     """What would become of each point of a grid."""
-    places = run_layout.place(directory, run_layout.points_of(points.configs, points.overrides))
+    places = run_layout.locate_runs(directory, run_layout.name_points(points.configs, points.overrides))
     found = reusable(points, directory, [each.signature for each in places])
     first: dict[str, int] = {}
     todo: list[Row] = []
     others: list[Row] = []
-    repeated: list[run_layout.Place] = []
+    repeated: list[run_layout.RunLocation] = []
     for entry in counted("points estimated", places):
         name, config, place = entry.run.name, entry.point.config, entry.run.directory
-        if entry.known and run_layout.is_complete(entry.run):
+        if entry.is_laid_out and run_layout.is_complete(entry.run):
             others.append(Row(None, COMPLETE, name, config, place, f"{entry.run.status()} in this sweep"))
         elif entry.signature in found:
             earlier = os.path.relpath(found[entry.signature].directory)
@@ -222,7 +222,7 @@ def show(points: Points, directory: Path, console: Console) -> None:
     found, cost = estimated(points, directory)
     counts = _counts(found)
     skipped = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if word != RUN]
-    say(
+    print_line(
         console,
         f"{os.path.relpath(directory)}: {plural(len(found), 'point')}, {plural(counts.get(RUN, 0), 'run')} to do"
         + (f" ({', '.join(skipped)})" if skipped else "")
@@ -230,7 +230,7 @@ def show(points: Points, directory: Path, console: Console) -> None:
     )
     same, columns = _columns([row for row in found if row.standing != IMPOSSIBLE])
     if same:
-        say(console, "for every run: " + ", ".join(same))
+        print_line(console, "for every run: " + ", ".join(same))
     if console.is_terminal:
         table = Table(show_edge=False)
         for heading, cells in columns.items():
@@ -243,14 +243,14 @@ def show(points: Points, directory: Path, console: Console) -> None:
         rows = ([*columns], *map(list, zip(*columns.values(), strict=True)))
         lines = ["  ".join(map(str.ljust, texts, widths)).rstrip() for texts in rows]
         for first in range(0, len(lines), AT_ONCE):  # a call for each would take longer than all the rest
-            say(console, "\n".join(lines[first : first + AT_ONCE]))
+            print_line(console, "\n".join(lines[first : first + AT_ONCE]))
     for line in invalid_points.lines([each for each in points.taken_out if each.impossible], len(found)):
-        say(console, line)
+        print_line(console, line)
     packed, alone = _packed(points, found), packing_forecast.alone(_runs(found))
     if packed or (alone and packed is not None):
-        say(console, packing_forecast.line(packed, points.configs[0]["launcher"]["cluster"], alone))
+        print_line(console, packing_forecast.line(packed, points.configs[0]["launcher"]["cluster"], alone))
     for line in cost.lines(sweep_locations.roots_of(directory)):
-        say(console, line)
+        print_line(console, line)
 
 
 def _columns(found: Sequence[Row]) -> tuple[list[str], dict[str, list[str]]]:

@@ -71,7 +71,9 @@ def check(
     worked = list(resolved)
     if whole:
         typed = (
-            [run_layout.settled(config, overrides[number]) for number, config in resolved.items()] if refused else []
+            [run_layout.drop_undecided(config, overrides[number]) for number, config in resolved.items()]
+            if refused
+            else []
         )
         refusal = invalid_points.refusal(sweep.invalid, refused, typed, overrides)
     else:

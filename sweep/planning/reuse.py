@@ -18,9 +18,9 @@ from rich.console import Console
 from gradsweep import run_directory, sweep_locations
 from gradsweep.files import is_regular
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run, write_json
-from sweep.console.messages import say
+from sweep.console.messages import print_line
 from sweep.directory import completeness, run_layout
-from sweep.directory.sweep_directory import described
+from sweep.directory.sweep_directory import read_description
 from sweep.settings.launcher import options_of
 
 PROGRAMS = ("packages", "python", "mpi")
@@ -53,7 +53,7 @@ def take_finished(directory: Path, configs: Mapping[Run, Mapping[str, Any]], ver
         version: of the code, as sweep/provenance/code_snapshot.py has it.
     """
     wanted = {str(run.state()["signature"]): run for run in configs if not run_layout.is_complete(run)}
-    about = described(directory)
+    about = read_description(directory)
     asked = {signature: expected(configs[run], about) for signature, run in wanted.items()}
     found = finished(directory, asked, version)
     for signature, earlier in found.items():
@@ -64,7 +64,7 @@ def take_finished(directory: Path, configs: Mapping[Run, Mapping[str, Any]], ver
 def take_and_tell(directory: Path, configs: Mapping[Run, Mapping[str, Any]], version: str, out: Console) -> list[Run]:
     """`take_finished`, and say how many there were."""
     taken = take_finished(directory, configs, version)
-    say(out, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
+    print_line(out, f"{os.path.relpath(directory)}: {len(taken)} runs taken from earlier sweeps")
     return taken
 
 

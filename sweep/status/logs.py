@@ -71,7 +71,7 @@ _asked: dict[scheduler_job.Job, tuple[float, bool]] = {}
 
 def _scheduled(run: Run) -> bool:
     """Whether a scheduler has the run; it is asked now and then only, and where it is silent, what runs is believed."""
-    job = scheduler_job.job_of(run)
+    job = scheduler_job.read_job(run)
     settled = run.status() in (run_directory.FAILED, run_directory.TIMEOUT, run_directory.CANCELLED)
     if job is None:
         return False

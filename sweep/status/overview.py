@@ -161,13 +161,13 @@ class Overview:
 
     def _show_waiting(self) -> None:
         """What the launcher knows of jobs that wait: it asks their scheduler, so nobody else need do so."""
-        noted = {} if self.holder is None else scheduler_job.waiting(self.directory, self.holder)
+        noted = {} if self.holder is None else scheduler_job.read_waiting(self.directory, self.holder)
         for view in self.views.values():
             if self.holder is not None and view.status == run_directory.PENDING:
                 view.job, view.waits_for = noted.get(view.name, (None, None))
 
     def _job_of(self, view: View) -> Job | None:
-        return scheduler_job.job_of(Run(self.directory / run_directory.RUNS / view.name))
+        return scheduler_job.read_job(Run(self.directory / run_directory.RUNS / view.name))
 
     def _driven(self, view: View) -> bool:
         """Whether the holder is who runs it: an earlier launcher may have left it behind."""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
-from sweep.console.messages import command, resume_command, say
+from sweep.console.messages import command, print_line, resume_command
 from sweep.driver.progress import Output
 from sweep.status import find, run_lines
 from sweep.status.overview import LOST, Overview, View
@@ -52,14 +52,14 @@ def follow(options: argparse.Namespace, on_terminal: type[Table]) -> int:
             shown.show()
     except KeyboardInterrupt:
         if overview.active:
-            say(console, f"\nthe sweep goes on; to end it: {command('cancel', directory)}")
+            print_line(console, f"\nthe sweep goes on; to end it: {command('cancel', directory)}")
         raise
     unfinished = [view for view in overview.views.values() if view.status not in run_directory.FINE]
-    say(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
+    print_line(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
     for view in unfinished:
-        say(console, f"  {run_lines.sentence(view)}")
+        print_line(console, f"  {run_lines.sentence(view)}")
     if any(view.status not in run_directory.COMPLETE for view in unfinished):
-        say(console, f"\nTo compute only what is missing:\n  {resume_command(directory)}")
+        print_line(console, f"\nTo compute only what is missing:\n  {resume_command(directory)}")
     return int(bool(unfinished) or not overview.views)
 
 
@@ -69,7 +69,7 @@ class Lines:
     def __init__(self, console: Console, overview: Overview) -> None:
         self.console, self.overview = console, overview
         self.ended = {view.name for view in overview.views.values() if view.ended}
-        say(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
+        print_line(console, f"{run_lines.headline(overview)}; {run_lines.holding(overview)}")
 
     def __enter__(self) -> Lines:
         return self
@@ -82,7 +82,7 @@ class Lines:
         news = [view for view in views if view.ended and view.name not in self.ended]
         self.ended = {view.name for view in views if view.ended}  # one that is taken up again may end again
         for number, view in enumerate(news, len(self.ended) - len(news) + 1):
-            say(self.console, f"[{number}/{len(views)}]  {run_lines.sentence(view)}")
+            print_line(self.console, f"[{number}/{len(views)}]  {run_lines.sentence(view)}")
 
 
 class Table:

@@ -20,7 +20,7 @@ PATIENCE = 2
 class Interrupted(SystemExit):
     """A signal asked the program to end; its exit status will be 128 + the signal's number."""
 
-    told = False  # whether the user has been told so
+    reported = False  # whether the user has been told so
 
 
 def hurried() -> bool:
@@ -52,7 +52,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except Interrupted as interrupted:
-        if not interrupted.told:
+        if not interrupted.reported:
             with suppress(OSError):  # a terminal that has gone
                 print(NOTHING, file=sys.stderr, flush=True)
         raise

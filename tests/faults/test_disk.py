@@ -29,7 +29,7 @@ from sweep.attempts import failures
 from sweep.console.console import Output
 from sweep.directory import requests
 from sweep.driver.drive import Drive
-from sweep.driver.request_handler import Heeding
+from sweep.driver.request_handler import RequestHandler
 from sweep.launch import execute
 from sweep.provenance import code_snapshot
 from tests.conftest import PLAYED, QUICK, ROOT, Program
@@ -312,7 +312,7 @@ def test_a_launcher_outlives_a_request_that_it_cannot_write_down(
     sweep: Path, broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drive = SimpleNamespace(directory=sweep, console=Output(), active=dict, ask_to_end=lambda runs, reason: None)
-    heed = Heeding(cast(Drive, drive))
+    heed = RequestHandler(cast(Drive, drive))
     (sweep / requests.FOLDER).mkdir()
     asked = {"kind": requests.CANCEL, "runs": None, "by": "a test"}
     path = sweep / requests.FOLDER / "1.json"

@@ -50,9 +50,9 @@ def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
         run_directory.write_text(
             directory / run_directory.SWEEP, yaml.safe_dump({"format": run_directory.FORMAT, "swept": ["seed"]})
         )
-        places = run_layout.place(directory, points)
-        planned_runs.note(directory, restore_runs.recorded(places))
-        return run_layout.create(places)
+        places = run_layout.locate_runs(directory, points)
+        planned_runs.note(directory, restore_runs.list_records(places))
+        return run_layout.create_runs(places)
     finally:
         opened.close()
 

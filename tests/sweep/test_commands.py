@@ -626,15 +626,15 @@ def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
 def test_a_request_is_there_until_it_has_been_heeded(tmp_path: Path) -> None:
     path = requests.send(tmp_path, Request(CANCEL, ("a", "b"), "me"))
     inbox = Inbox(tmp_path, every_s=0)
-    coming = inbox.new()
+    coming = inbox.read_new()
     assert next(coming) == Request(CANCEL, ("a", "b"), "me") and path.exists()
     assert list(coming) == [] and not path.exists()
     requests.send(tmp_path, Request(RESUME, None))
-    assert list(inbox.new()) == [Request(RESUME, None)]
+    assert list(inbox.read_new()) == [Request(RESUME, None)]
     path = requests.send(tmp_path, Request(CANCEL, None))
-    held = [inbox.hold() for _ in inbox.new()]
-    assert held == [path] and path.exists() and list(inbox.new()) == []
-    inbox.heeded(path)
+    held = [inbox.hold() for _ in inbox.read_new()]
+    assert held == [path] and path.exists() and list(inbox.read_new()) == []
+    inbox.remove(path)
     assert not path.parent.exists()
 
 
@@ -655,13 +655,13 @@ def test_what_is_no_request_is_told_once_and_ignored(tmp_path: Path, content: st
     path = tmp_path / requests.FOLDER / "1.json"
     path.write_text(content)
     inbox = Inbox(tmp_path, every_s=0)
-    assert list(inbox.new()) == [f"{path}: not a request; it is ignored"]
-    assert list(inbox.new()) == [] and not path.exists()
+    assert list(inbox.read_new()) == [f"{path}: not a request; it is ignored"]
+    assert list(inbox.read_new()) == [] and not path.exists()
 
 
 def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
     requests.send(tmp_path, Request(CANCEL, None))
-    assert list(Inbox(tmp_path, every_s=0).new()) == [Request(CANCEL, None)]
+    assert list(Inbox(tmp_path, every_s=0).read_new()) == [Request(CANCEL, None)]
     assert not (tmp_path / requests.FOLDER).exists()
     requests.send(tmp_path, Request(CANCEL, None))
     requests.clear(tmp_path)
@@ -677,20 +677,20 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / requests.FOLDER).mkdir()
     os.mkfifo(tmp_path / requests.FOLDER / "1.json")
     (tmp_path / requests.FOLDER / ".2.json.tmp").write_text("being written")
-    assert list(Inbox(tmp_path, every_s=0).new()) == []
+    assert list(Inbox(tmp_path, every_s=0).read_new()) == []
 
 
 def test_a_launcher_looks_now_and_then(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, every_s=1000)
-    assert list(inbox.new()) == []
+    assert list(inbox.read_new()) == []
     requests.send(tmp_path, Request(CANCEL, None))
-    assert list(inbox.new()) == []
+    assert list(inbox.read_new()) == []
 
 
 def test_requests_to_an_earlier_launcher_are_forgotten(tmp_path: Path) -> None:
     requests.send(tmp_path, Request(CANCEL, None))
     Sweep(tmp_path, fresh=False).close()
-    assert list(Inbox(tmp_path, every_s=0).new()) == []
+    assert list(Inbox(tmp_path, every_s=0).read_new()) == []
 
 
 def test_a_request_reaches_nothing_outside_of_the_sweep(driven: Driven, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from gradsweep import planned_runs, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of
 from sweep.__main__ import main
 from sweep.console.console import Output
-from sweep.console.messages import show_failures, tell_interrupted
+from sweep.console.messages import report_interrupted, show_failures
 from sweep.directory import run_layout
-from sweep.directory.sweep_directory import LOCK, Sweep, add_to_description, described, torn
+from sweep.directory.sweep_directory import LOCK, Sweep, add_to_description, explain_torn, read_description
 from sweep.launch import execute
 from sweep.launch.session import Closing
 from sweep.provenance import record as provenance
@@ -57,18 +57,18 @@ def test_a_lock_that_was_taken_away_meanwhile_is_none(tmp_path: Path, monkeypatc
 
 def interrupted_when(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Ctrl-C comes while points are laid out: at a step of that, or when the first run is there."""
-    create = run_layout.create
+    create_runs = run_layout.create_runs
 
-    def one(places: list[run_layout.Place]) -> list[Run]:
-        create(places[:1])
+    def one(places: list[run_layout.RunLocation]) -> list[Run]:
+        create_runs(places[:1])
         raise Interrupted(130)
 
     def at_once(*_: object) -> None:
         raise Interrupted(130)
 
-    where = {"place": run_layout, "note": planned_runs, "describe": provenance}
-    if step == "create":
-        monkeypatch.setattr(run_layout, "create", one)
+    where = {"locate_runs": run_layout, "note": planned_runs, "describe": provenance}
+    if step == "create_runs":
+        monkeypatch.setattr(run_layout, "create_runs", one)
     else:
         monkeypatch.setattr(where[step], step, at_once)
     monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
@@ -84,7 +84,7 @@ def interrupted(directory: Path, capsys: pytest.CaptureFixture[str], **sweep: An
     configs = [config(seed, **sweep) for seed in range(3)]
     with pytest.raises(Interrupted) as found:
         execute.execute(configs, TYPED, directory, dict, fresh=False)
-    tell_interrupted(found.value, execute.opened())
+    report_interrupted(found.value, execute.opened())
     return capsys.readouterr().err
 
 
@@ -92,7 +92,7 @@ def test_a_sweep_that_is_interrupted_while_it_is_laid_out_goes_on_from_its_recor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "sweep"
-    interrupted_when(monkeypatch, "create")
+    interrupted_when(monkeypatch, "create_runs")
     told = interrupted(directory, capsys)
     assert told == f"\ninterrupted. To go on:\n  python -m sweep resume {os.path.relpath(directory)}\n"
     monkeypatch.undo()
@@ -104,7 +104,7 @@ def test_a_sweep_that_is_interrupted_while_it_is_laid_out_goes_on_from_its_recor
     assert [run.status() for run in runs_of(directory)] == ["done"] * 3
 
 
-@pytest.mark.parametrize("step", ["place", "note", "describe"])
+@pytest.mark.parametrize("step", ["locate_runs", "note", "describe"])
 def test_a_sweep_that_is_interrupted_before_it_is_one_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
 ) -> None:
@@ -130,7 +130,7 @@ def test_a_report_that_is_interrupted_is_all_that_is_left_to_do(
 ) -> None:
     write_run(tmp_path, "a=1-11111111", {"status": "done"}, {"status": "done"})
     (tmp_path / run_directory.SWEEP).touch()
-    tell_interrupted(Interrupted(143), [tmp_path])
+    report_interrupted(Interrupted(143), [tmp_path])
     assert capsys.readouterr().err.endswith(f"To report on them:\n  python -m reports {os.path.relpath(tmp_path)}\n")
 
 
@@ -146,7 +146,8 @@ def test_so_it_is_where_the_last_run_has_just_ended(
     monkeypatch.setattr(signals, "check", check)
     with pytest.raises(Interrupted) as found:
         execute.take_to_end(tmp_path, {runs[0]: config(0)})
-    assert runs[0].status() == run_directory.DONE and not found.value.told and "To go on" not in capsys.readouterr().out
+    assert runs[0].status() == run_directory.DONE and not found.value.reported
+    assert "To go on" not in capsys.readouterr().out
 
 
 def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
@@ -154,21 +155,21 @@ def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
 ) -> None:
     """It has no record of its runs."""
     directory = tmp_path / "sweep"
-    run_layout.lay_out(directory, run_layout.points_of(CONFIGS[:1], TYPED[:1]))
+    run_layout.lay_out(directory, run_layout.name_points(CONFIGS[:1], TYPED[:1]))
     (directory / run_directory.SWEEP).write_text("format: 1\nlaying_out: 3\n")
     lacks = "it was ended while its 3 points were laid out, and some are not there; its own command, with sweep.resume="
-    assert lacks in str(torn(directory))
+    assert lacks in str(explain_torn(directory))
     assert main(["status", str(directory)]) == 0
     assert lacks in capsys.readouterr().out
     monkeypatch.setattr(execute, "prepare_data", lambda configs: None)
     monkeypatch.setattr(execute, "take_to_end", lambda directory, configs: None)
     monkeypatch.setattr(execute, "conclude", lambda: 0)
     assert main(["resume", str(directory)]) == 1
-    assert lacks in capsys.readouterr().err and torn(directory) is not None
+    assert lacks in capsys.readouterr().err and explain_torn(directory) is not None
     sweep = Sweep(directory, fresh=False)
     assert len(sweep.lay_out(CONFIGS, TYPED, MPI)) == 3
     sweep.close()
-    assert torn(directory) is None
+    assert explain_torn(directory) is None
 
 
 def test_a_report_does_not_hear_ctrl_c_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,14 +212,14 @@ def test_a_description_whose_values_are_odd_is_added_to(content: str, tmp_path: 
     assert (known["format"], known["created"], known["command"]) == (1, "then", "typed")
     assert known["swept"] == ["seed"] and known["resumed"][-1]["calibration"] == {"s": 1}
     assert known["resumed"][-1]["overrides"] == ["seed=1", "seed=2"]
-    assert described(tmp_path)["calibration"] == {"s": 1}
+    assert read_description(tmp_path)["calibration"] == {"s": 1}
 
 
 @pytest.mark.parametrize("content", ["[]", "", "5", "a: [", "\0", "swept: [lr]", "a: &a [1]\nb: *a", None])
 def test_a_description_that_is_none_is_set_aside_and_begun_anew(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / run_directory.SWEEP
     path.mkdir() if content is None else path.write_text(content)
-    assert described(tmp_path) in ({}, {"swept": ["lr"]}) and torn(tmp_path) is None
+    assert read_description(tmp_path) in ({}, {"swept": ["lr"]}) and explain_torn(tmp_path) is None
     for number in (1, 2):
         sweep = Sweep(tmp_path, fresh=False)
         sweep.note_resumed(MPI)

@@ -22,7 +22,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
 from sweep.attempts.failures import explain
 from sweep.attempts.mpirun import MpiRun, RunFailed
-from sweep.directory.run_state import settle_abandoned
+from sweep.directory.run_state import reconcile_abandoned
 from sweep.executors.local import SlotExecutor, SlotJob
 from sweep.executors.slots import Slots
 from sweep.system.job_environment import clean_environment
@@ -449,7 +449,7 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
     os.waitpid(child, 0)
     # the shell gets SIGTERM; mpirun would end its ranks, which here a resume does
     eventually(lambda: len(processes_of(attempt)) <= 2)
-    settle_abandoned(task.run)
+    reconcile_abandoned(task.run)
     eventually(lambda: not processes_of(attempt))
     assert task.run.status() == run_directory.FAILED
 
@@ -460,7 +460,7 @@ def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> N
     try:
         attempt.run.path(run_directory.STATE).unlink()
         eventually(lambda: len(processes_of(attempt.directory)) == 3)
-        settle_abandoned(attempt.run)
+        reconcile_abandoned(attempt.run)
         attempt.process.wait(60)
         assert processes_of(attempt.directory) == [] and attempt.run.status() == run_directory.PENDING
     finally:

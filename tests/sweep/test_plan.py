@@ -70,7 +70,7 @@ def test_only_keys_that_differ_are_swept() -> None:
 
 def test_a_single_run_is_named_by_what_it_computes_not_by_where() -> None:
     typed = {"workers": "2", "sweep.include": '["workers == 2"]', "data.root": "/somewhere", "gpus": "[0]"}
-    (only,) = run_layout.points_of([changed("workers", 2)], [typed])
+    (only,) = run_layout.name_points([changed("workers", 2)], [typed])
     assert run_layout.readable_name(only.swept) == "workers=2"
     assert len(only.overrides) == 4
 
@@ -125,7 +125,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         write_state(run, status=status)
         if status in run_directory.COMPLETE:
             run_directory.write_json(run.path(run_directory.RESULT), {"status": status})
-    assert run_layout.missing([*runs, *runs]) == runs[2:]
+    assert run_layout.list_missing([*runs, *runs]) == runs[2:]
 
 
 def test_a_run_whose_launcher_died(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_run_whose_launcher_died(tmp_path: Path) -> None:
     for run in (finished, cut_off):
         write_state(run, status=run_directory.RUNNING, attempts=[{"number": 1, "status": run_directory.RUNNING}])
     run_directory.write_json(finished.path(run_directory.RESULT), {"status": run_directory.DONE})
-    assert run_layout.missing([finished, cut_off]) == [cut_off]
+    assert run_layout.list_missing([finished, cut_off]) == [cut_off]
     assert finished.status() == run_directory.DONE
     assert cut_off.state()["attempts"][0]["reason"] == "the launcher was killed"
 
@@ -143,9 +143,9 @@ def test_a_result_that_is_gone_is_computed_again(tmp_path: Path) -> None:
     write_state(run, status=run_directory.DONE)
     for content in ("", "[]"):
         run.path(run_directory.RESULT).write_text(content)
-        assert run_layout.missing([run]) == [run]
+        assert run_layout.list_missing([run]) == [run]
     run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
-    assert run_layout.missing([run]) == []
+    assert run_layout.list_missing([run]) == []
 
 
 @pytest.mark.parametrize("state", ["", '{"status": "failed"}', '{"attempts": null}', '{"status": 3, "attempts": [1]}'])
@@ -154,7 +154,7 @@ def test_a_result_counts_whatever_became_of_the_state(tmp_path: Path, state: str
     run.attempt(1).mkdir()
     run.path(run_directory.STATE).write_text(state)
     run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
-    assert run_layout.missing(run_layout.lay_out(tmp_path, [point(2)])) == []
+    assert run_layout.list_missing(run_layout.lay_out(tmp_path, [point(2)])) == []
     assert run.status() == run_directory.DONE and run.state()["signature"] == run_layout.signature(point(2).config)
 
 

@@ -121,7 +121,7 @@ def test_a_hopeless_run_is_ended_and_left_alone(
     assert 3 <= epochs < EPOCHS and bad.result() is None  # the first two are every run's
     assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == run_directory.PRUNED
     assert "[3/3]  pruned  1-bad" in capsys.readouterr().out
-    assert run_layout.is_complete(bad) and run_layout.missing(runs.values()) == []
+    assert run_layout.is_complete(bad) and run_layout.list_missing(runs.values()) == []
     report = reports.load(tmp_path)
     row = report.runs.set_index("run").loc["1-bad"]
     assert (row["status"], row["epochs_done"]) == (run_directory.PRUNED, epochs) and not report.left_out

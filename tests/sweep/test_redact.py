@@ -76,7 +76,7 @@ def test_an_override_loses_all_of_its_value(word: str, shown: str) -> None:
 
 
 def test_the_overrides_of_a_run_have_none() -> None:
-    (point,) = run_layout.points_of([{}], [{"compressor": "qsgd", "hydra.job.env_set.X_TOKEN": SECRET}])
+    (point,) = run_layout.name_points([{}], [{"compressor": "qsgd", "hydra.job.env_set.X_TOKEN": SECRET}])
     assert point.overrides == ("compressor=qsgd", "hydra.job.env_set.X_TOKEN=***")
 
 

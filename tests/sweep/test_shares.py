@@ -76,7 +76,7 @@ def test_a_batch_says_which_runs_each_of_its_tasks_has(executor: SlurmRunExecuto
     first = read(tmp_path / "sweep" / "slurm" / "batch-0001.json")
     assert first is not None and first.packed and first.tasks == [["a", "c"], ["b"]]
     assert "--ntasks=6" in (tmp_path / "sweep" / "slurm" / "batch-0001.sh").read_text()
-    assert scheduler_job.job_of(tasks[2].run) == ("slurm", "100_0")
+    assert scheduler_job.read_job(tasks[2].run) == ("slurm", "100_0")
 
 
 def test_runs_of_different_worlds_do_not_share_a_job(executor: SlurmRunExecutor, make: Make) -> None:
@@ -92,7 +92,7 @@ def test_one_of_many_is_taken_out_and_all_of_them_are_cancelled(
     assert beside_others([each.mpi_run.run for each in (a, b, c)]) == []
     executor.cancel([a], "not wanted", 0.0)
     assert (a.status, a.reason) == (run_directory.CANCELLED, "not wanted") and not fake.asked("scancel")
-    assert a.mpi_run.run.state()["reason"] == "not wanted" and scheduler_job.job_of(a.mpi_run.run) is None
+    assert a.mpi_run.run.state()["reason"] == "not wanted" and scheduler_job.read_job(a.mpi_run.run) is None
     executor.cancel([b, c], "not wanted", 0.0)
     assert fake.asked("scancel") == ["100"]
 

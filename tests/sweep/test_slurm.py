@@ -169,7 +169,7 @@ def test_jobs_that_are_alive_are_adopted(executor: SlurmRunExecutor, fake: FakeS
     tasks[2].run.path(run_directory.RESULT).write_text('{"status": "done"}', encoding="utf-8")
     fake.queue(_100_0="PENDING", _100_1="RUNNING", _100_2="COMPLETED")
     again = SlurmRunExecutor(executor.folder, 0.05)
-    todo = run_layout.missing([task.run for task in tasks], again.settle)
+    todo = run_layout.list_missing([task.run for task in tasks], again.reconcile)
     assert [run.name for run in todo] == ["a", "b"]
     assert [run.status() for run in todo] == [run_directory.PENDING, run_directory.RUNNING]
     jobs = submit(again, *tasks[:2])
@@ -201,7 +201,8 @@ def test_a_batch_that_sbatch_never_saw_is_submitted_anew(
     path = executor.folder / "slurm" / "batch-0001.json"
     write_json(path, {**read(path), "id": None})
     again = SlurmRunExecutor(executor.folder, 0.05)
-    assert run_layout.missing([task.run], again.settle) == [task.run] and task.run.status() == run_directory.PENDING
+    assert run_layout.list_missing([task.run], again.reconcile) == [task.run]
+    assert task.run.status() == run_directory.PENDING
     (job,) = submit(again, task)
     assert job.slurm_id == "200_0" and read(task.run.path("job.json"))["batch"] == "batch-0002"
 
@@ -326,7 +327,7 @@ def test_a_launcher_that_died_before_another_try(executor: SlurmRunExecutor, fak
     began(task, "100_0", run_directory.FAILED, reason="out of memory")
     write_state(task.run, status=run_directory.PENDING, reason="retry 1 of 2 in 5 s")
     fake.queue(_100_0="FAILED")
-    assert run_layout.missing([task.run], SlurmRunExecutor(executor.folder, 0.05).settle) == [task.run]
+    assert run_layout.list_missing([task.run], SlurmRunExecutor(executor.folder, 0.05).reconcile) == [task.run]
     assert task.run.state()["attempts"][0]["reason"] == "out of memory" == task.run.state()["reason"]
 
 

@@ -197,7 +197,7 @@ def test_silence_at_the_beginning_is_said(executor: SlurmRunExecutor, fake: Fake
     (fake.here / "down").touch()
     again = SlurmRunExecutor(executor.folder, 0.05)
     with pytest.raises(UsageError, match="squeue: Unable to contact slurm controller; valid is a SLURM that answers"):
-        run_layout.missing([task.run], again.settle)
+        run_layout.list_missing([task.run], again.reconcile)
 
 
 def test_slurm_is_not_asked_while_jobs_run_and_show_it(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:

@@ -13,9 +13,9 @@ import pytest
 from gradsweep import failure_causes, planned_runs, run_directory
 from gradsweep.run_directory import Run
 from sweep.directory import run_layout
-from sweep.directory.completeness import judge
+from sweep.directory.completeness import judge_result
 from sweep.directory.run_layout import Point
-from sweep.directory.run_state import settle_abandoned, write_state
+from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.planning import reuse
 from tests.sweep.fakes import config
 
@@ -49,11 +49,11 @@ def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 
 def test_a_whole_run_is_what_its_result_says(run: Run) -> None:
-    assert judge(run, 1) == (run_directory.DONE, None, None)
+    assert judge_result(run, 1) == (run_directory.DONE, None, None)
     run_directory.write_json(
         run.path(run_directory.RESULT), {**(run.result() or {}), "status": run_directory.DIVERGED, "reason": "nan"}
     )
-    assert judge(run, 1) == (run_directory.DIVERGED, "nan", None)
+    assert judge_result(run, 1) == (run_directory.DIVERGED, "nan", None)
     assert run.path(run_directory.CHECKPOINT).exists()
 
 
@@ -97,18 +97,18 @@ def test_a_run_that_is_not_whole_has_failed_and_begins_anew(
     run: Run, damage: Callable[[Run], object], reason: str
 ) -> None:
     damage(run)
-    ended = judge(run, 1)
+    ended = judge_result(run, 1)
     assert ended is not None and ended[0::2] == (run_directory.FAILED, failure_causes.INPUT)
     assert ended[1] is not None and reason in ended[1] and ended[1].endswith("; a resume computes it again")
-    assert judge(run, 1) is None  # its result counts no more
+    assert judge_result(run, 1) is None  # its result counts no more
     assert (run.attempt(1) / run_directory.RESULT).is_file() and not run.path(run_directory.CHECKPOINT).exists()
 
 
 def test_so_has_one_whose_launcher_was_killed(run: Run) -> None:
     run.path(run_directory.STEPS).unlink()
-    settle_abandoned(run)
+    reconcile_abandoned(run)
     assert run.status() == run_directory.FAILED and "steps.csv has been removed" in run.state()["reason"]
-    assert run_layout.missing([run]) == [run]
+    assert run_layout.list_missing([run]) == [run]
 
 
 def test_no_other_sweep_takes_it_over(run: Run, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun
 from sweep.directory import run_layout
-from sweep.directory.run_state import settle_abandoned
+from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
 from sweep.executors.base import RunExecutor, RunJob
 from sweep.executors.slurm import queue
@@ -74,14 +74,14 @@ class SlurmRunExecutor(RunExecutor):
 
     # what is there when we come
 
-    def settle(self, run: Run) -> None:
+    def reconcile(self, run: Run) -> None:
         if run_layout.is_complete(run):
             return
         attempts = run.state()["attempts"]
         if place_of(run) is None or (
             attempts and attempts[-1].get("job") is None and run.status() == run_directory.RUNNING
         ):
-            settle_abandoned(run)  # a launcher's own
+            reconcile_abandoned(run)  # a launcher's own
             return
         try:
             if self._known.alive(run) is None:
