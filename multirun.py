@@ -27,10 +27,10 @@ from omegaconf import DictConfig  # noqa: E402
 
 from gradsweep.version import version  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
-from sweep.config import idle_options, schema  # noqa: E402
+from sweep.config import arguments, idle_options, schema  # noqa: E402
+from sweep.config.arguments import refuse_misread  # noqa: E402
 from sweep.config.error_messages import explain  # noqa: E402
 from sweep.config.grid import refuse_duplicates  # noqa: E402
-from sweep.config.override_grammar import refuse_misread  # noqa: E402
 from sweep.console import flags  # noqa: E402
 from sweep.settings.sweep import settings_of  # noqa: E402
 from sweep.system.signals import Interrupted, interruptible  # noqa: E402
@@ -126,7 +126,7 @@ def run() -> int:
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:
-        sys.argv[1:] = schema.in_order(schema.for_hydra(sys.argv[1:]))
+        sys.argv[1:] = arguments.put_overrides_first(arguments.quote_for_hydra(sys.argv[1:]))
         refuse_duplicates(sys.argv[1:])
         refuse_misread(sys.argv[1:])
         compose_and_run()

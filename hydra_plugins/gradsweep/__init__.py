@@ -39,7 +39,7 @@ def run_points(
         compose_them: gives their configs as sweep.config.composer has them, or raises.
         overrides: of each point, as typed.
     """
-    from sweep.config import schema  # not at the top: Hydra imports this file for every command
+    from sweep.config import directories  # not at the top: Hydra imports this file for every command
     from sweep.console import flags
     from sweep.launch import execute as launch
     from sweep.launch import probe
@@ -51,7 +51,7 @@ def run_points(
         parse(config)  # what goes together in training makes no difference to a probe
         return dict(config)
 
-    fresh = schema.is_fresh(str(directory))
+    fresh = directories.is_fresh(str(directory))
     probes = flags.probe_seconds() is not None
     execute = probe.execute if probes else launch.execute
     with launch.forgetting(directory):
@@ -77,7 +77,7 @@ class NothingLeft(Callback):
 
     @staticmethod
     def _note(config: DictConfig, section: str) -> None:
-        from sweep.config.schema import note_absent
+        from sweep.config.directories import note_absent
 
         with suppress(OmegaConfBaseException):  # Hydra is about to find the same, and an error here is a warning there
             note_absent(config.hydra[section].dir)

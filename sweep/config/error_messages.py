@@ -23,7 +23,7 @@ from gradsweep.hints import did_you_mean, one_of
 from gradsweep.run_directory import LISTED_BY, UsageError
 from sweep.config import optuna_defaults
 from sweep.config.override_grammar import explain_grammar, explain_override, valid_kind
-from sweep.config.schema import LAUNCHER, MEMBERS, TYPES, own_launchers
+from sweep.config.schema import LAUNCHER, MEMBERS, TYPES, select_own_launchers
 
 _INTERPOLATED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _SWEPT = re.compile(r"^Sweeping over Hydra's configuration is not supported : '(.*)'$", re.DOTALL)
@@ -50,7 +50,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str | None:
             )
         if isinstance(cause, MissingConfigException) and cause.options is not None and cause.missing_cfg_file:
             group, _, option = cause.missing_cfg_file.rpartition("/")
-            options = own_launchers(cause.options) if group == LAUNCHER else cause.options
+            options = select_own_launchers(cause.options) if group == LAUNCHER else cause.options
             line = f"{group}={option}: {did_you_mean(option, options)}valid is {one_of(options, LISTED_BY)}"
             return line + (optuna_defaults.HINT if group.startswith(optuna_defaults.GROUP) else "")
     innermost = causes[-1]

@@ -87,7 +87,7 @@ def _groups(hydra: Hydra, folders: Sequence[Path]) -> Iterator[str]:
         if not _is_ours(group):
             continue
         names = sorted(hydra.config_loader.get_group_options(group))
-        names = schema.own_launchers(names) if group == schema.LAUNCHER else names
+        names = schema.select_own_launchers(names) if group == schema.LAUNCHER else names
         others = {name: meant for name in names if (meant := _other_name(_file(folders, group, name)))}
         yield from _wrapped(f"{group}: {', '.join(name for name in names if name not in others)}")
         if others:

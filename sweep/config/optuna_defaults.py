@@ -28,7 +28,7 @@ def sweep_direction(metric: str) -> str:
     return METRICS[metric].goal if metric in METRICS else MAXIMIZE  # a wrong one is found where settings are checked
 
 
-def register() -> None:
+def register_defaults() -> None:
     """Tell Hydra our defaults for searches, where the package is installed that makes them.
 
     - direction follows from sweep.metric.

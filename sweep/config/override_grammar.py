@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -12,19 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 
-from gradsweep.run_directory import LISTED_BY, UsageError
-from sweep.settings.slurm_launcher import SlurmOptions
-
-_NUMBER = re.compile(r"[+-]?[\d._eE+-]*\d[\d._eE+-]*")
-
-_OTHER = r"[+-]?(?:[\d._eE+-]*\d[\d._eE+-]*|inf|nan)|true|false"  # what Hydra takes for a number or a truth
-_OTHERS = re.compile(
-    r"""(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$\{[^}]*\})|(?<=[\[,:])(?P<gap>\s*)"""
-    rf"(?P<text>{_OTHER})(?=\s*[,\]}}])",
-    re.IGNORECASE,
-)
-_TEXT = re.compile(r"sweep\.(?:name|resume)|mpi\.environment\.\w+")
-_TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment")
+from gradsweep.run_directory import LISTED_BY
 
 _KINDS = (
     ("could not be converted to Integer", "an integer"),
@@ -37,9 +24,6 @@ _KINDS = (
     ("Invalid type assigned: ", "a mapping, such as {key:value}"),
     ("is not Optional", "anything but null"),
 )
-
-_CHOSEN = ("hydra.launcher", "hydra.sweeper")
-"""Groups whose options stand under the same name with a dot."""
 
 
 def valid_kind(message: str) -> str | None:
@@ -66,7 +50,7 @@ def explain_grammar(error: OverrideParseException, arguments: Sequence[str], val
         return f"{word}: {'; '.join(str(said).strip().splitlines())}"
     if not equals:
         return f"{word}: valid is key=value"
-    if not _parses(f"{key}=1"):
+    if not parse(f"{key}=1"):
         return f"{word}: not in Hydra's grammar; valid is key=value, with a key of letters, digits, . _ and /"
     where = syntax_errors.find(word)
     wrong = f"{word}: not in Hydra's grammar{f', {where}' if where else ''}"
@@ -126,7 +110,7 @@ def explain_override(
 
 def _without_name(word: str) -> bool:
     """Whether a word may choose a group's member, and one of its values is no text, as of compressor=null."""
-    override = _parses(word)
+    override = parse(word)
     if override is None or "." in str(override.key_or_group):
         return False
     with suppress(HydraException):
@@ -135,58 +119,18 @@ def _without_name(word: str) -> bool:
     return False
 
 
-def as_typed(word: str) -> str:
-    """An override with quotes around what belongs to a text and Hydra would read as something else: true, 1e3, 007.
-
-    For arguments of programs and variables of their environment, where `true` is not `True`.
-    """
-    key, equals, value = word.partition("=")
-    name = key.lstrip("+")
-    if _TEXT.fullmatch(name) and re.fullmatch(_OTHER, value, re.IGNORECASE):
-        return f'{key}="{value}"'
-    if name in _TEXTS:
-        return key + equals + _OTHERS.sub(lambda found: found["kept"] or f'{found["gap"]}"{found["text"]}"', value)
-    return word
-
-
-def refuse_misread(words: Sequence[str]) -> None:
-    """See that no text for the launcher is taken for a number (account=2024_08 is 202408 to Hydra), or for its options.
-
-    Raises:
-        UsageError: the line says how to type it.
-    """
-    for word in words:
-        key, equals, value = word.lstrip("+").partition("=")
-        if equals and key in _CHOSEN and not value.startswith("{"):
-            group = key.replace(".", "/")
-            raise UsageError(f"{word}: valid is {group}=NAME to choose one, {key}.KEY=VALUE for its options")
-        if not (equals and key.startswith("hydra.launcher.") and _NUMBER.fullmatch(value)) or _is_numeric(key):
-            continue
-        parsed = _parses(f"{key}={value}")
-        read = None if parsed is None else parsed.value()
-        if isinstance(read, (int, float)) and str(read) != value:
-            quoted = shlex.quote(f'{key}="{value}"')
-            raise UsageError(f"{key}={value}: without quotes it is the number {read}; as a text: {quoted}")
-
-
-def _is_numeric(key: str) -> bool:
-    """Whether a number is what a key of the launcher wants."""
-    name = key.rpartition(".")[2]
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(SlurmOptions)}
-    return kinds.get(name, "").startswith(("int", "float"))
-
-
 def _quoted(key: str, value: str) -> str | None:
     """The word for a shell that gives `key` this text; None where quotes do not help."""
     for quote in ('"', "'"):
         word = f"{key}={quote}{value}{quote}"
-        parsed = _parses(word)
+        parsed = parse(word)
         if parsed is not None and getattr(parsed.value(), "text", parsed.value()) == value:
             return shlex.quote(word)
     return None
 
 
-def _parses(word: str) -> Override | None:
+def parse(word: str) -> Override | None:
+    """Parse one override; return None where it is not in Hydra's grammar."""
     with suppress(HydraException):
         return OverridesParser.create().parse_override(word)
     return None

@@ -32,5 +32,5 @@ def _proper(words: list[str]) -> list[str]:
     kept = [word for word in words if not word.startswith("schema")]
     mark = f"{schema.LAUNCHER}="
     launchers = [word.removeprefix(mark) for word in kept if word.startswith(mark)]
-    foreign = {mark + name for name in launchers} - {mark + name for name in schema.own_launchers(launchers)}
+    foreign = {mark + name for name in launchers} - {mark + name for name in schema.select_own_launchers(launchers)}
     return [word for word in kept if word not in foreign]

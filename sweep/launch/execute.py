@@ -97,12 +97,12 @@ def forgetting(directory: Path) -> Iterator[None]:
 
 def take_back(directory: Path) -> None:
     """Remove what Hydra has made for a sweep of which nothing was started."""
-    from sweep.config import schema  # not at the top: `python -m sweep` does without Hydra
+    from sweep.config import directories  # not at the top: `python -m sweep` does without Hydra
 
     with suppress(OSError):
         if not (directory / run_directory.SWEEP).exists():
             (directory / "multirun.yaml").unlink(missing_ok=True)  # by sweepers other than ours
-            schema.forget_made()
+            directories.remove_made()
 
 
 def execute(

@@ -8,7 +8,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from gradsweep.run_directory import UsageError
-from sweep.config import schema
+from sweep.config import arguments, schema
 
 
 @pytest.mark.parametrize(("things", "size", "boxes"), [(1, 8, 1), (8, 8, 1), (9, 8, 2), (0, 8, 0)])
@@ -45,12 +45,12 @@ def test_ceil_of_nonsense_is_refused() -> None:
     ],
 )
 def test_arguments_as_hydra_wants_them(word: str, quoted: str) -> None:
-    assert schema.for_hydra([word]) == [quoted]
+    assert arguments.quote_for_hydra([word]) == [quoted]
 
 
 def test_words_of_a_program_stay_as_they_are_typed() -> None:
     words = ["true", "False", "1e3", "007", "1_0", "-0.50", "inf", "NaN", "1.2.3", "a"]
-    (word,) = schema.for_hydra([f"sweep.on_end=[{','.join(words)}]"])
+    (word,) = arguments.quote_for_hydra([f"sweep.on_end=[{','.join(words)}]"])
     value = OverridesParser.create().parse_override(word).value()
     assert isinstance(value, list) and [getattr(each, "text", each) for each in value] == words
 
@@ -58,7 +58,7 @@ def test_words_of_a_program_stay_as_they_are_typed() -> None:
 @pytest.mark.parametrize("typed", ["1_0", "TRUE", "0.10"])
 @pytest.mark.parametrize("key", ["sweep.name", "+mpi.environment.A"])
 def test_texts_that_look_like_something_else_stay_as_they_are_typed(key: str, typed: str) -> None:
-    value = OverridesParser.create().parse_override(schema.for_hydra([f"{key}={typed}"])[0]).value()
+    value = OverridesParser.create().parse_override(arguments.quote_for_hydra([f"{key}={typed}"])[0]).value()
     assert getattr(value, "text", value) == typed
 
 
@@ -77,7 +77,7 @@ def test_texts_that_look_like_something_else_stay_as_they_are_typed(key: str, ty
     ],
 )
 def test_flags_may_stand_between_overrides(typed: str, ordered: str) -> None:
-    assert schema.in_order(typed.split()) == ordered.split()
+    assert arguments.put_overrides_first(typed.split()) == ordered.split()
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_flags_may_stand_between_overrides(typed: str, ordered: str) -> None:
 )
 def test_a_wrong_flag_is_one_line(typed: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError) as error:
-        schema.in_order(typed.split())
+        arguments.put_overrides_first(typed.split())
     assert re.fullmatch(line, str(error.value)) and capsys.readouterr() == ("", "")

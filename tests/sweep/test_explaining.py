@@ -14,11 +14,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from gradsweep.config_keys import paths
-from sweep.config import schema
+from sweep.config import arguments, schema
+from sweep.config.arguments import refuse_misread
 from sweep.config.composer import plain
 from sweep.config.error_messages import explain
 from sweep.config.grid import refuse_duplicates
-from sweep.config.override_grammar import refuse_misread
 from sweep.config.syntax_errors import find
 from sweep.settings.launcher import options_of
 from sweep.settings.sweep import settings_of
@@ -73,7 +73,7 @@ def typed() -> Iterator[Typed]:
         def check(*words: str) -> str | None:
             ordered: Sequence[str] = words
             try:
-                ordered = schema.in_order(schema.for_hydra(words))
+                ordered = arguments.put_overrides_first(arguments.quote_for_hydra(words))
                 refuse_duplicates(ordered)
                 refuse_misread(ordered)
                 config = loader.load_configuration("config", list(ordered), RunMode.RUN)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep.run_directory import UsageError
-from sweep.config.override_grammar import refuse_misread
+from sweep.config.arguments import refuse_misread
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.settings.launcher import options_of
 from sweep.settings.slurm_launcher import SlurmOptions

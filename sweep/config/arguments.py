@@ -1,0 +1,109 @@
+"""Arguments of the command line, as Hydra's parsers take them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+import shlex
+from collections.abc import Sequence
+
+from hydra._internal.utils import get_args_parser
+
+from gradsweep.hints import did_you_mean
+from gradsweep.run_directory import UsageError
+from sweep.config.override_grammar import parse
+from sweep.console import flags
+from sweep.settings.slurm_launcher import SlurmOptions
+
+_NUMBER = re.compile(r"[+-]?[\d._eE+-]*\d[\d._eE+-]*")
+_OTHER = r"[+-]?(?:[\d._eE+-]*\d[\d._eE+-]*|inf|nan)|true|false"  # Hydra takes it for a number or a boolean
+_OTHERS = re.compile(
+    r"""(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$\{[^}]*\})|(?<=[\[,:])(?P<gap>\s*)"""
+    rf"(?P<text>{_OTHER})(?=\s*[,\]}}])",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"sweep\.(?:name|resume)|mpi\.environment\.\w+")
+_TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment")
+
+_CHOSEN = ("hydra.launcher", "hydra.sweeper")
+"""Groups whose options stand under the same name with a dot."""
+
+
+def quote_for_hydra(words: Sequence[str]) -> list[str]:
+    """Put ${ceil:${workers},8} and texts like 1e3 in quotes, and ++ before free keys, as Hydra wants them."""
+    nested = r"^([^=\s]+=)(\$\{[^{}\"']*(?:\$\{[^{}\"']*\}[^{}\"']*)+\})$"
+    free = r"^(?=hydra\.launcher\.additional(\.|=\{))"
+    return [quote_text(re.sub(free, "++", re.sub(nested, r'\1"\2"', word))) for word in words]
+
+
+def put_overrides_first(words: Sequence[str]) -> list[str]:
+    """Put all overrides before all flags where flags stand between them, which Hydra's parser refuses.
+
+    Raises:
+        UsageError: a flag is unknown, or has a wrong value.
+    """
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        get_args_parser().parse_args(list(words))
+        return list(words)
+    usage = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(usage):
+            overrides = list(get_args_parser().parse_intermixed_args(list(words)).overrides)
+    except SystemExit:  # after its usage in several lines
+        why = usage.getvalue().strip().rpartition("error: ")[2]
+        unknown = why.removeprefix("unrecognized arguments: ")
+        if unknown != why:
+            typed = [word for word in unknown.split() if word.startswith("-")]  # it names what follows them, too
+            valid = "key=value, --quiet, --json, --trust, --version and the flags of --hydra-help"
+            known = [option for action in get_args_parser()._actions for option in action.option_strings]
+            long = [option for option in (*flags.ALL, *known) if option.startswith("--")]
+            meant = did_you_mean(typed[0], long) if typed else ""
+            why = f"{' '.join(typed) or unknown}: unknown; {meant}valid is {valid}"
+        raise UsageError(why) from None
+    left = list(words)
+    for override in overrides:
+        left.remove(override)
+    return [*overrides, *left]
+
+
+def quote_text(word: str) -> str:
+    """Put quotes around parts of a text that Hydra would read as something else: true, 1e3, 007.
+
+    Arguments of programs and variables of their environment are such texts: `true` is not `True` there.
+    """
+    key, equals, value = word.partition("=")
+    name = key.lstrip("+")
+    if _TEXT.fullmatch(name) and re.fullmatch(_OTHER, value, re.IGNORECASE):
+        return f'{key}="{value}"'
+    if name in _TEXTS:
+        return key + equals + _OTHERS.sub(lambda match: match["kept"] or f'{match["gap"]}"{match["text"]}"', value)
+    return word
+
+
+def refuse_misread(words: Sequence[str]) -> None:
+    """Refuse a text for the launcher that Hydra reads as a number (account=2024_08 is 202408), or as its options.
+
+    Raises:
+        UsageError: the line says how to type it.
+    """
+    for word in words:
+        key, equals, value = word.lstrip("+").partition("=")
+        if equals and key in _CHOSEN and not value.startswith("{"):
+            group = key.replace(".", "/")
+            raise UsageError(f"{word}: valid is {group}=NAME to choose one, {key}.KEY=VALUE for its options")
+        if not (equals and key.startswith("hydra.launcher.") and _NUMBER.fullmatch(value)) or _is_numeric(key):
+            continue
+        parsed = parse(f"{key}={value}")
+        read = None if parsed is None else parsed.value()
+        if isinstance(read, (int, float)) and str(read) != value:
+            quoted = shlex.quote(f'{key}="{value}"')
+            raise UsageError(f"{key}={value}: without quotes it is the number {read}; as a text: {quoted}")
+
+
+def _is_numeric(key: str) -> bool:
+    """Tell whether a key of the launcher wants a number."""
+    name = key.rpartition(".")[2]
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(SlurmOptions)}
+    return kinds.get(name, "").startswith(("int", "float"))
