@@ -1,59 +1,48 @@
-"""MLflow: a run for each of ours, in its file store or on a tracking server, by the client alone."""
+"""Export runs to MLflow: a run for each of ours, in a file store or on a tracking server."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from gradsweep import run_directory as rundir
+from gradsweep.tracking.mlflow_store import Store, import_mlflow
 from reports.exports.runs import Ended
 
-EXPERIMENT = "gradsweep"
 SIGNATURE, VERSION = "gradsweep.signature", "gradsweep.version"  # the second is set when all the rest is there
-
-_METRICS, _PARAMS = 1000, 100  # of one request
-_PARAM, _TAG = 500, 5000  # characters
+_TAG = 5000  # characters
 
 
 def export(runs: Iterable[Ended], into: Path | str) -> Iterator[tuple[Ended, bool]]:
-    """Into the experiment `gradsweep` there; a signature has one run.
+    """Write runs into the experiment `gradsweep` of a store, one run for each signature.
 
-    One that is there already stays as it is where it says the same; else it is deleted, as by hand, and made anew.
+    A run that is there already stays if it has the same version; else it is deleted, as by hand, and written anew.
     """
-    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # later versions ask for a data base otherwise
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    from mlflow.exceptions import MlflowException
-    from mlflow.tracking import MlflowClient
-
+    mlflow = import_mlflow()
     if isinstance(into, Path):
         into.mkdir(parents=True, exist_ok=True)
     try:
-        client = MlflowClient(tracking_uri=into.resolve().as_uri() if isinstance(into, Path) else into)
-        experiment = client.get_experiment_by_name(EXPERIMENT)
-        place = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
-        known = _known(client, place)
+        store = Store(into)
+        versions = _find_runs(store)
         for run in runs:
-            there = known.get(run.signature, {})
-            is_new = run.version not in there.values()
+            earlier = versions.get(run.signature, {})
+            is_new = run.version not in earlier.values()
             if is_new:
-                for old in there:
-                    client.delete_run(old)
-                _write(run, client, place)
+                for old in earlier:
+                    store.client.delete_run(old)
+                _write(run, store)
             yield run, is_new
-    except MlflowException as error:
+    except mlflow.exceptions.MlflowException as error:
         raise rundir.UsageError(f"export mlflow: {' '.join(str(error).split())}") from error
 
 
-def _known(client: Any, experiment: str) -> dict[str, dict[str, str]]:
-    """By signature: the runs that earlier exports have left, and their versions."""
+def _find_runs(store: Store) -> dict[str, dict[str, str]]:
+    """Return by signature the ids of the runs that earlier exports have left, and the version of each."""
     found: dict[str, dict[str, str]] = {}
     token = None
     while token != "":
-        page = client.search_runs([experiment], page_token=token)
+        page = store.client.search_runs([store.experiment], page_token=token)
         for run in page:
             if SIGNATURE in run.data.tags:
                 version = run.data.tags.get(VERSION, "")
@@ -62,33 +51,16 @@ def _known(client: Any, experiment: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def _write(run: Ended, client: Any, experiment: str) -> None:
-    from mlflow.entities import Metric, Param
-
+def _write(run: Ended, store: Store) -> None:
     tags = {SIGNATURE: run.signature, "sweep": run.sweep, "status": run.status, "reason": run.reason[:_TAG]}
     began, ended = int(run.began_s * 1000), int(run.ended_s * 1000)
-    made = client.create_run(experiment, start_time=began, run_name=run.name, tags=tags).info.run_id
-    options = {_key(name): str(value)[:_PARAM] for name, value in run.options.items()}
-    for batch in _batches(itertools.starmap(Param, options.items()), _PARAMS):
-        client.log_batch(made, params=batch)
+    made = store.begin_run(run.name, run.options, began, tags)
     measured = (
-        Metric(name, value, int(point.wall_s * 1000), point.step)
+        (name, value, int(point.wall_s * 1000), point.step)
         for point in run.read()
         for name, value in point.values.items()
     )
-    results = (Metric(name, value, ended, run.steps) for name, value in run.results.items())
-    for batch in _batches(itertools.chain(measured, results), _METRICS):
-        client.log_batch(made, batch)
-    client.set_terminated(made, "FINISHED" if run.status == rundir.DONE else "FAILED", end_time=ended)
-    client.set_tag(made, VERSION, run.version)
-
-
-def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    iterator = iter(values)
-    while batch := list(itertools.islice(iterator, size)):
-        yield batch
-
-
-def _key(name: str) -> str:
-    """The name of an option with the characters that MLflow takes, which may make a file of it."""
-    return re.sub(r"[^\w. -]|^\.+$", "_", name, flags=re.ASCII)[:250]
+    results = ((name, value, ended, run.steps) for name, value in run.results.items())
+    store.log_metrics(made, itertools.chain(measured, results))
+    store.end_run(made, run.status == rundir.DONE, ended)
+    store.client.set_tag(made, VERSION, run.version)
