@@ -161,8 +161,8 @@ def exchange(told: dict[str, Any]) -> Step:
     from compressors import Key
     from trainers.devices.stopwatch import Stopwatch
     from trainers.gradients.flat import Unit
-    from trainers.lanes.base import Parcel
     from trainers.lanes.gathering import GatherLane
+    from trainers.lanes.parcel import Parcel
     from trainers.lanes.summing import SumLane
 
     comm, watch, compressor = MPI.COMM_WORLD, Stopwatch(), compressors.build("none")

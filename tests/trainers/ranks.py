@@ -29,6 +29,7 @@ from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
+from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Unit
 from trainers.replica.replica import Replica
 
@@ -41,7 +42,7 @@ def exchange_of(
     )
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**policy), compressors.build(name), described, MPI.COMM_WORLD.size)
-    return exchange.build(config, MPI.COMM_WORLD, units, selector, memory.build(memory_name), 5, Stopwatch())
+    return build_exchange(config, MPI.COMM_WORLD, units, selector, memory.build(memory_name), 5, Stopwatch())
 
 
 def gradients() -> None:

@@ -20,6 +20,7 @@ from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
+from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Unit
 from trainers.lanes import summing
 from trainers.rules.resolve import resolve
@@ -78,7 +79,7 @@ def counted() -> None:
         selector = Selector(Policy(dense_1d=bool(policy)), compressors.build(name), described, COMM.size)
         comm: Any = Counting(COMM)
         config = groups.GROUPS["exchange"][exchange_name]()
-        exchanger = exchange.build(config, comm, units, selector, memory.build("none"), 5, Stopwatch())
+        exchanger = build_exchange(config, comm, units, selector, memory.build("none"), 5, Stopwatch())
         assert exchanger.calls(0) == {}
         comm.calls.clear()
         for step in range(1, STEPS + 1):

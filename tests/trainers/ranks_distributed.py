@@ -119,7 +119,7 @@ def on_gpus() -> None:
     from compressors.policy.policy import Policy, Selector
     from trainers.config import groups
     from trainers.devices.stopwatch import Stopwatch
-    from trainers.exchange import base as exchange
+    from trainers.exchange.build import build_exchange
     from trainers.gradients.flat import Unit
     from trainers.lanes.base import MessageLane
     from trainers.mpi import staging
@@ -139,7 +139,7 @@ def on_gpus() -> None:
             described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
             selector = Selector(Policy(), build(name), described, COMM.size)
             carrier = groups.GROUPS["exchange"]["mixed"](overlap=overlap, transport="torch")
-            exchanger = exchange.build(carrier, COMM, units, selector, memory.build("none"), 5, Stopwatch())
+            exchanger = build_exchange(carrier, COMM, units, selector, memory.build("none"), 5, Stopwatch())
             assert exchanger.transport.described["transport"] == "nccl"
             for step in (1, 2, 3):
                 for unit, mine in zip(units, everyone[COMM.rank], strict=True):

@@ -26,6 +26,7 @@ from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
+from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Flat, Unit
 from trainers.lanes import serving
 from trainers.lanes.second import Second
@@ -62,7 +63,7 @@ def build(
     config = groups.GROUPS["exchange"][name](**{**values, **given})
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**(policy or {})), compressor, described, COMM.size)
-    return exchange.build(config, COMM, units, selector, kept or memory.build("none"), 5, Stopwatch())
+    return build_exchange(config, COMM, units, selector, kept or memory.build("none"), 5, Stopwatch())
 
 
 def allowed(kind: str, compressor: Compressor, kept: memory.Memory) -> bool:

@@ -16,8 +16,8 @@ from tests.trainers.ranks import main
 from trainers import models
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange import base
 from trainers.exchange.base import Traffic
+from trainers.exchange.build import build_exchange
 from trainers.exchange.gossip import Gossip
 from trainers.gradients.flat import Flat
 from trainers.topology import Mixing
@@ -57,7 +57,7 @@ def measure(file: str) -> None:
         selector = Selector(run.policy, run.compressor, described, 1)
         mixing = Mixing((np.eye(1),)) if run.decentralised else None
         parts = (run.exchange, MPI.COMM_SELF, units, selector, run.memory, run.seed, Stopwatch())
-        exchanger = base.build(*parts, mixing=mixing)
+        exchanger = build_exchange(*parts, mixing=mixing)
         traffic = sent(exchanger) if isinstance(exchanger, Gossip) else exchanger.mean(100, epoch=10)
         shapes = [tuple(unit.gradient.shape) for unit in units]
         found[name] = {"parameters": len(flat), "payload_bytes": traffic.payload_bytes, "shapes": shapes}

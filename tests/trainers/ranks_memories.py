@@ -27,6 +27,7 @@ from trainers.config import groups
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
+from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Unit
 from trainers.mpi import message_sizes
 from trainers.mpi.message_sizes import MessageTooLarge
@@ -83,7 +84,7 @@ def new_exchange(
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**policy), compressor, described, COMM.size)
     config = groups.GROUPS["exchange"][exchange_name]()
-    return exchange.build(config, comm, units, selector, kept, 5, Stopwatch()), comm  # type: ignore[arg-type]
+    return build_exchange(config, comm, units, selector, kept, 5, Stopwatch()), comm  # type: ignore[arg-type]
 
 
 def local_gradient(rank: int, step: int, unit: int, shape: tuple[int, ...]) -> torch.Tensor:

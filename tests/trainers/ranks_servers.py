@@ -23,12 +23,13 @@ from tests.trainers.test_config import composed
 from trainers import optimizers
 from trainers.config import run_config as options
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange import base as exchange
+from trainers.exchange.build import build_exchange
 from trainers.exchange.dedicated_server import Dedicated
 from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat, Unit
 from trainers.lanes.server_link import Head
 from trainers.mpi import stopping
+from trainers.optimizers.update import Updating
 from trainers.options.optimizers import SGD
 from trainers.rules.resolve import resolve
 from trainers.servers import Link
@@ -36,7 +37,6 @@ from trainers.servers.asynchronous import AsynchronousServer
 from trainers.servers.base import Server
 from trainers.servers.synchronous import SynchronousServer
 from trainers.training import loop
-from trainers.training.assembly import Updating
 
 COMM = MPI.COMM_WORLD
 WORKERS = COMM.size - 1
@@ -256,7 +256,7 @@ def play(given: dict[str, Any], name: str, kept: memory.Memory, shapes: list[tup
         server.run()
     else:
         link = Link(COMM, WORKERS)
-        exchanger = exchange.build(config.exchange, TOGETHER, units, selector, kept, 5, Stopwatch(), link=link)
+        exchanger = build_exchange(config.exchange, TOGETHER, units, selector, kept, 5, Stopwatch(), link=link)
         assert isinstance(exchanger, Dedicated)
         steps(exchanger, flat, units)
         TOGETHER.Barrier()

@@ -10,8 +10,8 @@ import torch
 from compressors import Compressor, CorruptPayload, Key, build
 from compressors.message import Message
 from trainers.gradients.flat import Unit
-from trainers.lanes.base import Parcel
 from trainers.lanes.decoding import Decoders
+from trainers.lanes.parcel import Parcel
 from trainers.mpi.message_sizes import aligned
 
 SHAPES = [(7, 5), (3,), (24, 31)]

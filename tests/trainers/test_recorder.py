@@ -14,8 +14,8 @@ import pytest
 from gradsweep import run_directory
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Traffic
+from trainers.recording.local_models import LocalModels
 from trainers.recording.recorder import LOCAL, Diverged, Recorder
-from trainers.training.evaluation import LocalModels
 
 
 class Twins:

@@ -10,10 +10,11 @@ import torch
 from compressors import Compressor
 from trainers.exchange.base import Exchange, Parts, Traffic
 from trainers.gradients.flat import Unit
-from trainers.lanes.base import Lane, Parcel
+from trainers.lanes.base import Lane
 from trainers.lanes.courier import ThreadCourier
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.neighbours import Letter, NeighbourLane
+from trainers.lanes.parcel import Parcel
 from trainers.options import exchanges as options
 from trainers.topology import Mixing
 

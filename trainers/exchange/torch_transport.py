@@ -19,9 +19,9 @@ import torch.distributed as dist
 from gradsweep.run_directory import UsageError
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.transport import Transport
-from trainers.lanes.base import Parcel, Part
 from trainers.lanes.courier import Courier, ThreadCourier, Work
 from trainers.lanes.gathering import Gathered, GatherLane
+from trainers.lanes.parcel import Parcel, Part
 from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
 from trainers.mpi.message_sizes import ring_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compressors.memories.base import NoMemory
 from trainers.config.run_config import RunConfig
 from trainers.gradients.flat import Flat, Unit
-from trainers.lanes.base import PART_BYTES
+from trainers.mpi.message_sizes import PART_BYTES
 from trainers.options import exchanges as options
 
 

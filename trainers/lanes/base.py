@@ -8,38 +8,21 @@ count).
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
-from compressors import Compressor, Key
 from trainers.devices.stopwatch import Stopwatch
-from trainers.gradients.flat import Unit
 from trainers.lanes.courier import Courier
 from trainers.lanes.decoding import Decoders
+from trainers.lanes.parcel import Parcel, Part
 from trainers.mpi import staging
 from trainers.mpi.message_sizes import aligned
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-
-PART_BYTES = 2**20
-"""A part of a message is posted when it may have become this long. What that is must not depend on what payloads turn
-out to need, which differs between workers: bounds count."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Parcel:
-    """A unit in a step: what is compressed of it (`x`), by what, and the random numbers for that."""
-
-    unit: Unit
-    compressor: Compressor
-    key: Key
-    x: torch.Tensor
 
 
 class Lane(ABC):
@@ -79,16 +62,6 @@ class Lane(ABC):
     @abstractmethod
     def decode(self) -> None:
         """Put the mean of what the workers have sent into the gradient of every unit."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Units that travel together: the bytes from `start` to `end` of the message, and how long each payload is."""
-
-    parcels: list[Parcel]
-    sizes: list[int]
-    start: int
-    end: int
 
 
 class MessageLane(Lane):

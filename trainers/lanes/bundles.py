@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from compressors import CorruptPayload
-from trainers.lanes.base import Parcel
+from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes
 from trainers.mpi.message_sizes import ALIGNMENT, aligned, countable
 

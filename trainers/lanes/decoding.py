@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from compressors import Compressor, CorruptPayload
 from compressors.message import Decode, Message
+from trainers.lanes.parcel import Parcel
 from trainers.mpi.message_sizes import aligned
-
-if TYPE_CHECKING:
-    from trainers.lanes.base import Parcel
 
 
 class Decoders:

@@ -11,8 +11,9 @@ import torch
 
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.base import MessageLane, Parcel, Part
+from trainers.lanes.base import MessageLane
 from trainers.lanes.courier import Courier
+from trainers.lanes.parcel import Parcel, Part
 from trainers.mpi import message_sizes, staging
 from trainers.mpi.message_sizes import ALIGNMENT, countable
 

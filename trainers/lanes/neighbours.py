@@ -12,9 +12,10 @@ import torch
 from compressors import CorruptPayload
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.base import MessageLane, Parcel
+from trainers.lanes.base import MessageLane
 from trainers.lanes.courier import Courier
 from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes, staging
 from trainers.mpi.message_sizes import ALIGNMENT, aligned, countable
 from trainers.topology import Mixing

@@ -9,7 +9,7 @@ import torch
 
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.base import Parcel
+from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import Second
 from trainers.lanes.server_link import FLAG_BYTES, HEAD_BYTES, Head, Link
 from trainers.lanes.serving import SERVER, ServerLane

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 
 from compressors.base import Cooperative, Reduction, Sum
-from trainers.lanes.base import Lane, Parcel
+from trainers.lanes.base import Lane
+from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes, staging
 from trainers.mpi.message_sizes import allreduce_bytes, countable
 

@@ -18,7 +18,7 @@ import compressors
 from compressors import Compressor, Key
 from compressors.memories.base import Memory
 from compressors.quantisation.signs import Signum
-from trainers.lanes.base import Parcel
+from trainers.lanes.parcel import Parcel
 
 
 class Second:

@@ -10,9 +10,9 @@ import torch
 
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, bound_of, fixed_sizes, message_bytes, words
 from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import Second
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.mpi import message_sizes

@@ -9,8 +9,9 @@ import torch
 
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.base import Lane, Parcel
+from trainers.lanes.base import Lane
 from trainers.lanes.bundles import Bundle, accumulate
+from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import Second
 from trainers.mpi.message_sizes import aligned
 

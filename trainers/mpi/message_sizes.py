@@ -5,6 +5,9 @@ from __future__ import annotations
 ALIGNMENT = 4  # bytes: a payload starts where a kernel may read a float32
 LARGEST_COUNT = 2**31 - 1  # of the items of one MPI message
 LARGEST_SIZE = 2**32 - 1  # of one payload, in bytes: sizes travel as uint32
+PART_BYTES = 2**20
+"""A part of a message is posted when it may have become this long. What that is must not depend on what payloads turn
+out to need, which differs between workers: bounds count."""
 SEGMENT_BYTES = 2**21
 """The network adds at most this much at a time: what goes round in a ring then stays in the caches of the processors,
 which makes sums of tens of MiB two to three times as fast (docs/benchmarks.md)."""

@@ -1,4 +1,4 @@
-"""Exchanges by name; built by trainers/exchange/base.py."""
+"""Exchanges by name; built by trainers/exchange/build.py."""
 
 from __future__ import annotations
 

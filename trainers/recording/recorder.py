@@ -32,7 +32,7 @@ from trainers.exchange.base import Traffic
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from trainers.training.evaluation import LocalModels
+    from trainers.recording.local_models import LocalModels
 
 COMBINE_EVERY_S = 1.0
 SUMMED = ("loss", "accuracy")

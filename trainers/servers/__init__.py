@@ -31,9 +31,9 @@ def serve(config: RunConfig, world: MPI.Comm) -> dict[str, Any]:
 
     from compressors.kernels import backend
     from trainers import data
+    from trainers.optimizers.update import updating
     from trainers.replica.replica import Replica
     from trainers.servers.base import Server
-    from trainers.training.assembly import updating
 
     feed = data.feed(config, 0, config.workers)
     backend.choose("auto" if config.kernels == "triton" else config.kernels)

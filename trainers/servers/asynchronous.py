@@ -15,8 +15,8 @@ from trainers.gradients.flat import Flat
 from trainers.lanes.bundles import Room, accumulate
 from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import ServerLane
+from trainers.optimizers.update import Updating
 from trainers.servers.base import Server
-from trainers.training.assembly import Updating
 
 if TYPE_CHECKING:
     from mpi4py import MPI

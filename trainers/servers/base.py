@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compressors import Key
-from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, words
+from trainers.lanes.parcel import Parcel
 from trainers.lanes.server_link import (
     ANSWER,
     CONTROL,
@@ -29,7 +29,7 @@ from trainers.lanes.server_link import (
 )
 from trainers.mpi import stopping
 from trainers.mpi.message_sizes import ALIGNMENT
-from trainers.training.assembly import Updating
+from trainers.optimizers.update import Updating
 
 if TYPE_CHECKING:
     from mpi4py import MPI

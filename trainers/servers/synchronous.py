@@ -11,14 +11,14 @@ import torch
 from trainers.config.run_config import RunConfig
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.unit_owners import second_memory
-from trainers.lanes.base import Parcel
 from trainers.lanes.bundles import Room, bound_of, fixed_sizes
 from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.parcel import Parcel
 from trainers.lanes.second import Second
 from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import FURTHEST_BEHIND, SERVER, ServerLane
+from trainers.optimizers.update import Updating
 from trainers.servers.base import Server
-from trainers.training.assembly import Updating
 
 if TYPE_CHECKING:
     from mpi4py import MPI

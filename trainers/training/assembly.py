@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from compressors.kernels import backend
-from compressors.policy.policy import Selector
-from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import FORMAT, bad_value
-from trainers import algorithms, data, optimizers, topology
+from gradsweep.run_directory import FORMAT
+from trainers import algorithms, data, topology
 from trainers.algorithms.base import Algorithm, Parts
 from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
@@ -25,14 +20,11 @@ from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Feed
 from trainers.devices import choose
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange import base
-from trainers.gradients.clipping import Clipping
-from trainers.gradients.flat import Flat, Unit
-from trainers.gradients.units import cut
+from trainers.exchange.build import build_exchange
 from trainers.mpi.stopping import Agreement
 from trainers.optimizers import schedules
-from trainers.optimizers.base import Optimizer
 from trainers.optimizers.schedules import Schedule
+from trainers.optimizers.update import updating
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Recorder
 from trainers.replica.replica import Replica
@@ -111,41 +103,13 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     )
 
 
-class Updating(NamedTuple):
-    """What workers and servers have alike: units with their compressors, and what is done with gradients."""
-
-    units: Sequence[Unit]
-    selector: Selector
-    optimizer: Optimizer
-    clipping: Clipping
-
-
-def updating(config: RunConfig, flat: Flat) -> Updating:
-    """For a model's flat buffers, with all kernels loaded.
-
-    Raises:
-        UsageError: a pattern of the policy finds no unit.
-    """
-    units = cut(config, flat)
-    described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
-    try:
-        selector = Selector(config.policy, config.compressor, described, config.workers)
-    except InvalidParameter as error:  # only now the names of the tensors are known
-        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
-    with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
-        selector.warm_up(flat.gradients.device)
-        optimizer = optimizers.build(config.optimizer, flat)
-        clipping = Clipping(config.clip, flat.gradients)
-    return Updating(units, selector, optimizer, clipping)
-
-
 def algorithm_of(
     config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch, link: Link | None = None
 ) -> Algorithm:
     """The algorithm with its exchange and optimizer, ready for the first step."""
     units, selector, optimizer, clipping = updating(config, replica.flat)
     mixing = topology.build(config.topology, config.workers) if config.decentralised else None
-    exchanger = base.build(
+    exchanger = build_exchange(
         config.exchange, comm, units, selector, config.memory, config.seed, watch, link=link, mixing=mixing
     )
     parts = Parts(comm, replica.flat, units, exchanger, optimizer, clipping, watch)
@@ -163,16 +127,3 @@ def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: 
     trackers = Trackers(config, directory)
     recorder.listeners += [progress, trackers]
     return trackers
-
-
-@contextlib.contextmanager
-def hidden(package: str) -> Iterator[None]:
-    """Make imports of an optional package fail within the block, unless it is loaded already."""
-    if package in sys.modules:
-        yield
-        return
-    sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[package]

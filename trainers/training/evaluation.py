@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from gradsweep.run_directory import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
 from trainers.algorithms.base import Algorithm
 from trainers.data.feeds import Feed
 from trainers.options.algorithms import Decentralised
+from trainers.recording.local_models import LocalModels
 from trainers.replica.replica import Replica
-
-
-@dataclasses.dataclass(frozen=True)
-class LocalModels:
-    """The workers' own models after an epoch, by worker, (workers,) each; all workers know of all.
-
-    `loss` and `accuracy` are over the whole test set, NaN where that was not asked for; `distance` is
-    ||x_i - mean x|| of the parameters.
-    """
-
-    loss: np.ndarray
-    accuracy: np.ndarray
-    distance: np.ndarray
-
-    @property
-    def consensus_distance(self) -> float:
-        """sqrt(mean_i ||x_i - mean x||^2), as Koloskova, Stich and Jaggi (ICML 2019) bound it, per worker."""
-        return math.sqrt(np.mean(np.square(self.distance)))
-
-    @property
-    def are_judged(self) -> bool:
-        """Accuracies are known; a loss may also be NaN because it is no number."""
-        return not np.isnan(self.accuracy).any()
-
-    def columns(self) -> dict[str, float]:
-        """What epochs.csv says of them, without what was not asked for."""
-        judged = (self.loss.mean(), self.accuracy.mean(), self.accuracy.min(), self.accuracy.max())
-        values = (*(judged if self.are_judged else ()), self.consensus_distance)
-        names = LOCAL_EPOCH_COLUMNS[-len(values) :]
-        return {name: float(value) for name, value in zip(names, values, strict=True)}
-
-    def rows(self, epoch: int) -> list[dict[str, float]]:
-        """What local_models.csv says of them."""
-        found = []
-        for worker, values in enumerate(zip(self.loss, self.accuracy, self.distance, strict=True)):
-            row = dict(zip(LOCAL_MODEL_COLUMNS, (epoch, worker, *map(float, values)), strict=True))
-            found.append(row if self.are_judged else {name: row[name] for name in ("epoch", "worker", "distance")})
-        return found
 
 
 class Evaluation(NamedTuple):

@@ -1,0 +1,73 @@
+"""The exchange of a run, built as its config says; only the module of that exchange is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from compressors.memories.base import Memory
+from compressors.policy.policy import Selector
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Exchange, Parts
+from trainers.gradients.flat import Unit
+from trainers.options import exchanges as options
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from trainers.lanes.server_link import Link
+    from trainers.topology import Mixing
+
+
+def build_exchange(
+    config: options.Exchange,
+    comm: MPI.Comm,
+    units: Sequence[Unit],
+    selector: Selector,
+    memory: Memory,
+    seed: int,
+    watch: Stopwatch,
+    *,
+    link: Link | None = None,
+    mixing: Mixing | None = None,
+) -> Exchange:
+    """The exchange that `config` names; `auto` has been resolved before a run starts. All workers call this.
+
+    Args:
+        link: leads to the server where that is a rank of its own.
+        mixing: says who is whose neighbour, for gossip.
+
+    Raises:
+        UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
+    """
+    parts = Parts(comm, units, selector, memory, seed, watch)
+    if isinstance(config, options.Gossip):
+        from trainers.exchange.gossip import Gossip
+
+        assert mixing is not None
+        return Gossip(config, parts, mixing)
+    if isinstance(config, options.Hierarchical):
+        from trainers.exchange.hierarchical import hierarchical
+
+        return hierarchical(config, parts)
+    if isinstance(config, options.Sharded):
+        from trainers.exchange.unit_owners import sharded
+
+        return sharded(config, parts)
+    if isinstance(config, options.ParameterServer) and link is not None:
+        from trainers.exchange.dedicated_server import dedicated
+
+        return dedicated(config, parts, link)
+    if isinstance(config, options.ParameterServer):
+        from trainers.exchange.unit_owners import parameter_server
+
+        return parameter_server(config, parts)
+    assert isinstance(config, options.Overlapping)
+    sums = isinstance(config, (options.Allreduce, options.Mixed))
+    gathers = isinstance(config, (options.Allgather, options.Mixed))
+    transport = None
+    if config.transport == "torch":
+        from trainers.exchange.torch_transport import TorchTransport
+
+        transport = TorchTransport(comm, watch, units[0].gradient.device)
+    return Exchange(*parts, sums=sums, gathers=gathers, overlap=config.overlap, transport=transport)

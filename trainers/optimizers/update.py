@@ -1,0 +1,59 @@
+"""What workers and servers alike do with gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from compressors.policy.policy import Selector
+from gradsweep.parameters import InvalidParameter
+from gradsweep.run_directory import bad_value
+from trainers import optimizers
+from trainers.config.run_config import RunConfig
+from trainers.gradients.clipping import Clipping
+from trainers.gradients.flat import Flat, Unit
+from trainers.gradients.units import cut
+from trainers.optimizers.base import Optimizer
+
+
+class Updating(NamedTuple):
+    """What workers and servers have alike: units with their compressors, and what is done with gradients."""
+
+    units: Sequence[Unit]
+    selector: Selector
+    optimizer: Optimizer
+    clipping: Clipping
+
+
+def updating(config: RunConfig, flat: Flat) -> Updating:
+    """For a model's flat buffers, with all kernels loaded.
+
+    Raises:
+        UsageError: a pattern of the policy finds no unit.
+    """
+    units = cut(config, flat)
+    described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
+    try:
+        selector = Selector(config.policy, config.compressor, described, config.workers)
+    except InvalidParameter as error:  # only now the names of the tensors are known
+        raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+    with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
+        selector.warm_up(flat.gradients.device)
+        optimizer = optimizers.build(config.optimizer, flat)
+        clipping = Clipping(config.clip, flat.gradients)
+    return Updating(units, selector, optimizer, clipping)
+
+
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Make imports of an optional package fail within the block, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
