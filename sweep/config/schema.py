@@ -58,7 +58,7 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
-    """Register types with Hydra: `run` of the whole config (`sweep` and `mpi` are added), `groups` of its parts by name."""
+    """Register the types of the whole config, `run` with `sweep` and `mpi`, and of its `groups` with Hydra."""
     hydra_patches.patch()
     store = ConfigStore.instance()
     TYPES[:] = [("", run), ("sweep.", SweepSettings)]
@@ -98,7 +98,7 @@ class _Deferred(ConfigNode):
 
 
 def ceil(*given: int) -> int:
-    """Return how many boxes of the second size hold the first number of things: nodes for workers; the resolver `ceil`."""
+    """Return a / b, rounded up, such as nodes for workers; the resolver `ceil`."""
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in given)
     if len(given) != 2 or not whole or given[1] < 1:
         raise UsageError(f"${{ceil:{','.join(map(str, given))}}}: valid is two integers, the second from 1 up")
