@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import failure_causes, run_directory
 from sweep.attempts import failures
 from sweep.attempts.watchdog import Watch
-from sweep.directory import completeness, run_layout
+from sweep.directory import result_check, run_identity
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.provenance import code_snapshot
 from sweep.system.lease import Lease
@@ -67,7 +67,7 @@ class Try(abc.ABC):
         self._asked: float | None = None  # when it was last asked to save, by time.monotonic()
         self._stopping: tuple[str, str, str | None] | None = None  # status, reason, cause
         self._signals: list[tuple[float, signal.Signals]] = []  # still to be sent, with the times by time.monotonic()
-        if (wrong := run_layout.explain_unfit(self.run) or code_snapshot.unfit(task.code)) is not None:
+        if (wrong := run_identity.explain_unfit(self.run) or code_snapshot.unfit(task.code)) is not None:
             self.status, self.reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
             with contextlib.suppress(OSError):
                 self._write(None)
@@ -177,7 +177,7 @@ class Try(abc.ABC):
     def _conclude(self, code: int) -> None:
         """Settle how it has ended, with the exit status `code` of the MPI launcher, and write it."""
         self.exit_code = code
-        ended = completeness.judge_result(self.run, self.number)
+        ended = result_check.judge_result(self.run, self.number)
         stopped = run_directory.read_json(self.directory / run_directory.STOPPED)
         if ended is not None:
             self.status, reason, self.cause = ended
@@ -192,7 +192,7 @@ class Try(abc.ABC):
         elif self._asked is not None and code in UNHEARD:
             self.status, self.unsaved = run_directory.PREEMPTED, True
             reason = "SIGUSR1 came before it had begun"
-        elif (wrong := run_layout.explain_unfit(self.run)) is not None:
+        elif (wrong := run_identity.explain_unfit(self.run)) is not None:
             self.status, reason, self.cause = run_directory.FAILED, wrong, failure_causes.INPUT
         elif code and (told := self.told()) is not None:
             self.status, reason, self.cause = told

@@ -11,7 +11,7 @@ from typing import Any
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory.sweep_directory import read_description
+from sweep.directory.description import read_description
 from sweep.emulation import emulated
 from sweep.provenance import code_snapshot, record
 from sweep.settings.launcher import options_of

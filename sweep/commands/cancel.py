@@ -23,7 +23,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from sweep.commands.ask_launcher import ask, take_over
     from sweep.directory.requests import CANCEL, Request, describe_sender
-    from sweep.directory.run_state import cancel_unwatched, exclude
+    from sweep.directory.run_state import exclude
+    from sweep.driver.cancel_unwatched import cancel_unwatched
 
     directory, words = find.sweep_and_runs(options.words)
     runs = find.chosen(directory, words)

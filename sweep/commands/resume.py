@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gradsweep import planned_runs, run_directory
 from gradsweep.run_directory import Run, UsageError
 from gradsweep.text import plural
-from sweep.directory import restore_runs, run_layout
+from sweep.directory import completion, restore_runs
 from sweep.status import find
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def is_wanted(run: Run, everything: bool, failed: bool, lost: bool = False) -> b
     """
     state = run.state()
     status = state["status"]
-    if run_layout.is_complete(run):
+    if completion.is_complete(run):
         return False
     if failed:
         cause = state["attempts"][-1].get("cause") if state["attempts"] else None
@@ -124,8 +124,8 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
     from sweep.attempts.build_task import check
     from sweep.console.console import Verbosity, manner
     from sweep.console.messages import print_line
-    from sweep.directory import completeness, run_layout, scheduler_job
-    from sweep.directory.sweep_directory import explain_torn
+    from sweep.directory import completion, result_check, scheduler_job
+    from sweep.directory.description import explain_torn
     from sweep.launch import execute
     from sweep.settings.launcher import options_of
     from sweep.settings.sweep import settings_of
@@ -136,7 +136,7 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
         owned = {
             each: job
             for each in runs
-            if (job := scheduler_job.read_job(each)) is not None and not run_layout.is_complete(each)
+            if (job := scheduler_job.read_job(each)) is not None and not completion.is_complete(each)
         }
         alive = scheduler_job.known(owned.values())
         wanted = [
@@ -147,16 +147,16 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
             print(f"{os.path.relpath(sweep.directory)}: {line}", file=sys.stderr)
         for each in runs:
             if (
-                run_layout.is_complete(each)
+                completion.is_complete(each)
                 and (result := each.result())
-                and (wrong := completeness.explain_lacking(each, result))
+                and (wrong := result_check.explain_lacking(each, result))
             ):
                 lacking.append(wrong)
                 print(f"{os.path.relpath(each.directory)}: {each.status()}, but {wrong}", file=sys.stderr)
         configs, damaged = {}, bool(lacking)
         for each in wanted:
             try:
-                configs[each] = run_layout.load_config(each)
+                configs[each] = completion.load_config(each)
             except UsageError as error:
                 print(error, file=sys.stderr)
                 damaged = True

@@ -66,14 +66,17 @@ def report_left(sweep: Path, what: str, purposes: Mapping[str, str], how: Verbos
 
 def report_interrupted(interrupted: Interrupted, directories: Iterable[Path]) -> None:
     """Say how to go on with sweeps that this process has opened, unless that has been said or nothing was written."""
-    from sweep.directory import restore_runs, run_layout  # with YAML, which the rest does without
+    from sweep.directory import (
+        completion,  # with YAML, which the rest does without
+        restore_runs,
+    )
 
     if interrupted.reported:
         return
     for directory in directories:
         if (directory / run_directory.SWEEP).is_file():
             interrupted.reported = True
-            finished = not is_growing(directory) and all(map(run_layout.is_complete, run_directory.runs_of(directory)))
+            finished = not is_growing(directory) and all(map(completion.is_complete, run_directory.runs_of(directory)))
             if finished and not restore_runs.list_missing(directory):
                 what, how = "interrupted; all runs are computed. To report on them", report_command(directory)
             else:

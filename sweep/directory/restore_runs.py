@@ -8,8 +8,9 @@ from typing import Any
 
 from gradsweep import planned_runs, run_directory
 from gradsweep.run_directory import Run
-from sweep.directory import run_layout
-from sweep.directory.run_layout import Point, RunLocation
+from sweep.directory import run_identity, run_layout
+from sweep.directory.run_identity import Point
+from sweep.directory.run_layout import RunLocation
 
 
 def list_records(places: Iterable[RunLocation]) -> list[planned_runs.Recorded]:
@@ -49,6 +50,6 @@ def list_missing(sweep: Path) -> list[planned_runs.Recorded]:
     there = run_directory.runs_of(sweep)
     absent = planned_runs.missing(sweep, {run.name for run in there})
     if absent:  # seldom: then it is worth reading all states
-        others = {run_layout.full_signature(run) for run in there}
+        others = {run_identity.full_signature(run) for run in there}
         absent = [each for each in absent if each.signature not in others]
     return absent

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.failure_causes import LOST
 from gradsweep.run_directory import Run
-from sweep.directory import scheduler_job
 from sweep.system.processes import kill_processes_of
 
 
@@ -34,9 +32,7 @@ def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | N
 
 def finish_by_result(run: Run) -> bool:
     """Write how a run has ended that has left a result, of which nothing runs any more; returns whether it has one."""
-    from sweep.directory.completeness import (
-        judge_result,  # which reads what plan.py lays out, as this module writes it
-    )
+    from sweep.directory.result_check import judge_result
 
     ended = judge_result(run)
     if ended is not None:
@@ -68,28 +64,6 @@ def reconcile_abandoned(run: Run) -> None:
             finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
         else:
             finish_attempt(run, run_directory.FAILED, "the launcher was killed", None, LOST)
-
-
-def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
-    """End runs that no launcher works on, though they wait for their turn or say that they are running.
-
-    Raises:
-        UsageError: a scheduler that has some of them does not answer; nothing has been changed.
-    """
-    ended = (run_directory.PREEMPTED, run_directory.CANCELLED)
-    wanted = (run_directory.PENDING, run_directory.RUNNING, *ended)
-    left = {run: status for run in runs if (status := run.status()) in wanted}
-    given = scheduler_job.found(left)
-    # a run whose job the scheduler has ended may wait for its turn again
-    queued = scheduler_job.known(given[run] for run in given if left[run] in ended)
-    left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
-    scheduler_job.cancel({run: job for run, job in given.items() if run in left}, reason)
-    for run, before in left.items():
-        reconcile_abandoned(run)
-        if run.status() in (run_directory.FAILED, run_directory.CANCELLED) and run.state()["attempts"]:
-            finish_attempt(run, run_directory.CANCELLED, reason, None)
-        elif run.status() == run_directory.PENDING or before in ended:
-            write_state(run, status=run_directory.CANCELLED, reason=reason)
 
 
 def exclude(run: Run) -> None:

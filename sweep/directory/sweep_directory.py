@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gradsweep import disk_errors, file_lock, files, planned_runs, run_directory, yaml_files
+from gradsweep import disk_errors, file_lock, files, planned_runs, run_directory
 from gradsweep.file_lock import FileLock
-from gradsweep.run_directory import Run, UsageError, write_text
+from gradsweep.run_directory import Run, UsageError
 from gradsweep.sweep_lock import LOCK, holder
 from gradsweep.text import who
-from sweep.directory import requests, restore_runs, run_layout
+from sweep.directory import requests, restore_runs, run_identity, run_layout
+from sweep.directory.description import LAYING_OUT, _keep_texts, _list_commands, _read_yaml, _write_yaml
 from sweep.provenance import code_snapshot
 from sweep.provenance import record as provenance
 
@@ -27,8 +25,6 @@ _FOLDERS = (run_directory.RUNS, run_directory.PROBES, "slurm", "worlds", code_sn
 OURS = (*_FOLDERS, run_directory.EVENTS, planned_runs.FILE, run_directory.SWEEP)
 """What a sweep may make in its directory before anything of it is started."""
 LOOKS_S = 0.2  # longer than somebody who only looks has the lock
-LAYING_OUT = "laying_out"
-"""In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
 
 
 class Sweep:
@@ -145,11 +141,11 @@ class Sweep:
             again: the points are more of the command that sweep.yaml tells of already.
             among: overrides of these points and of that command's earlier ones.
         """
-        points = run_layout.name_points(configs, overrides, among)
+        points = run_identity.name_points(configs, overrides, among)
         typed = dict.fromkeys(override for point in points for override in point.overrides)
         places = run_layout.locate_runs(self.directory, points)
         planned_runs.note(self.directory, restore_runs.list_records(places))
-        self._describe(run_layout.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
+        self._describe(run_identity.swept_keys(among or overrides), list(typed), mpi_program, again, recorded=True)
         return run_layout.create_runs(places)
 
     def note_resumed(self, mpi_program: Sequence[str]) -> None:
@@ -181,56 +177,3 @@ class Sweep:
         if recorded:
             known.pop(LAYING_OUT, None)
         _write_yaml(path, known)
-
-
-def add_to_description(directory: Path, **facts: Any) -> None:
-    """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
-    path = directory / run_directory.SWEEP
-    known = _read_yaml(path)
-    _list_commands(known)[-1].update(facts)
-    _write_yaml(path, known)
-
-
-def read_description(directory: Path) -> dict[str, Any]:
-    """Return what sweep.yaml says of the last command that filled `directory`; nothing where it is damaged."""
-    known = _read_yaml(directory / run_directory.SWEEP)
-    return {**known, **_list_commands(known)[-1]}
-
-
-def explain_torn(directory: Path) -> str | None:
-    """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
-    try:
-        text = files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
-    except OSError:
-        return None
-    if (
-        found := re.search(rf"^{LAYING_OUT}: (\d+)$", text, re.MULTILINE)
-    ) is None:  # a parser takes seconds for a large grid
-        return None
-    return (
-        f"it was ended while its {found[1]} points were laid out, and some are not there; its own command, "
-        f"with sweep.resume={os.path.relpath(directory)}, lays out the rest"
-    )
-
-
-def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
-    write_text(path, yaml.dump(dict(known), Dumper=yaml_files.Dumper, sort_keys=False, allow_unicode=True))
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in sweep.yaml; an empty one where it is damaged."""
-    try:
-        return yaml_files.read_mapping(path)
-    except (OSError, ValueError):
-        return {}
-
-
-def _list_commands(known: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what sweep.yaml tells of each command that has filled the sweep: the first stands at its top."""
-    resumed = known.get("resumed")
-    return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
-
-
-def _keep_texts(value: object) -> list[str]:
-    """Return the texts of a list that a stranger may have written; none of what is no list."""
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

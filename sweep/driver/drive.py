@@ -17,7 +17,7 @@ from sweep.attempts.mpirun import MpiRun
 from sweep.console.console import manner
 from sweep.console.events import RUNS_PLANNED, Events
 from sweep.console.messages import print_line, resume_command
-from sweep.directory import run_layout
+from sweep.directory import completion
 from sweep.directory.run_state import include, write_state
 from sweep.driver.progress import Progress
 from sweep.driver.pruner import Pruner
@@ -77,7 +77,7 @@ class Drive:
         Raises:
             Interrupted: by a signal; everything that was started has been ended.
         """
-        todo = run_layout.list_missing(self.configs, self.executor.reconcile)
+        todo = completion.list_missing(self.configs, self.executor.reconcile)
         print_line(self.console, f"{os.path.relpath(self.directory)}: {len(todo)} of {len(self.configs)} runs to do")
         if self.events is not None:
             self.events.write(RUNS_PLANNED, runs=len(self.configs), missing=len(todo))
@@ -94,7 +94,7 @@ class Drive:
             self._give_up("interrupted")
             if self.shown is not None:
                 self.shown.refresh()
-            if run_layout.list_unfinished(self.configs):
+            if completion.list_unfinished(self.configs):
                 interrupted.reported = True
                 what = "what was running has been ended, unsaved since its last checkpoint"
                 print_line(self.alarm, f"\ninterrupted; {what}. To go on:", "yellow")

@@ -11,9 +11,10 @@ from gradsweep import disk_errors, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of
 from sweep.attempts import build_task
 from sweep.console.messages import print_line
-from sweep.directory import restore_runs, run_layout
+from sweep.directory import completion, restore_runs
 from sweep.directory.requests import CANCEL, Inbox, Request
-from sweep.directory.run_state import cancel_unwatched, exclude, include
+from sweep.directory.run_state import exclude, include
+from sweep.driver.cancel_unwatched import cancel_unwatched
 
 if TYPE_CHECKING:
     from sweep.driver.drive import Drive
@@ -90,10 +91,10 @@ class RequestHandler:
             if run in watched:
                 continue
             self.drive.executor.reconcile(run)
-            if run_layout.is_complete(run):
+            if completion.is_complete(run):
                 continue
             try:
-                config = run_layout.load_config(run)
+                config = completion.load_config(run)
                 build_task.check(run, config)
                 configs[run] = config
             except UsageError as error:

@@ -23,7 +23,7 @@ from sweep.console import flags
 from sweep.console.console import manner
 from sweep.console.events import Events
 from sweep.console.messages import print_line, report_interrupted, report_left
-from sweep.directory import run_layout
+from sweep.directory import completion
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.provenance import code_snapshot
 from sweep.settings.sweep import settings_of
@@ -40,8 +40,8 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
         UsageError: there is no code to start from.
         SystemExit: it could not begin; the reason has been printed.
     """
-    missing = run_layout.list_unfinished(runs)
-    settings, _ = settings_of(run_layout.load_config(missing[0]))
+    missing = completion.list_unfinished(runs)
+    settings, _ = settings_of(completion.load_config(missing[0]))
     if settings.snapshot:
         code_snapshot.take(
             code_snapshot.current(), code_snapshot.store_for(sweep.directory)
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     sweep = Sweep.adopt(directory, descriptor)
     try:
         runs = [run for run in runs_of(directory) if run.name in wanted]
-        configs = {run: run_layout.load_config(run) for run in run_layout.list_unfinished(runs)}
+        configs = {run: completion.load_config(run) for run in completion.list_unfinished(runs)}
         if configs:
             execute.take_to_end(directory, configs)
         return execute.conclude()

@@ -19,9 +19,10 @@ from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks, weight
 from sweep.console.console import Verbosity, manner
 from sweep.console.messages import note_growing, print_line, show_failures
-from sweep.directory import restore_runs, run_layout
+from sweep.directory import completion, restore_runs, run_identity, run_layout
+from sweep.directory.description import add_to_description
 from sweep.directory.run_state import include
-from sweep.directory.sweep_directory import Sweep, add_to_description
+from sweep.directory.sweep_directory import Sweep
 from sweep.driver import pruner
 from sweep.driver.drive import Drive
 from sweep.executors.packed import fork_server
@@ -184,7 +185,7 @@ def execute(
         if len(wanted) < len(runs):
             equal = f"{len(runs)} points are {plural(len(wanted), 'run')}: what is the same is computed once"
             print_line(manner(settings).info(), equal)
-        if settings.wait or not run_layout.list_missing(wanted):
+        if settings.wait or not completion.list_missing(wanted):
             take_to_end(sweep.directory, wanted)
         else:
             options_of(points.configs[0]["launcher"]).leave(sweep, list(wanted))
@@ -228,8 +229,8 @@ def _incomplete(points: Points, directory: Path) -> list[dict[str, Any]]:
     """The configs of points that are not complete in a sweep that is resumed."""
     if not (directory / run_directory.SWEEP).is_file():
         return points.configs
-    places = run_layout.locate_runs(directory, run_layout.name_points(points.configs, points.overrides))
-    return [each.point.config for each in places if not (each.is_laid_out and run_layout.is_complete(each.run))]
+    places = run_layout.locate_runs(directory, run_identity.name_points(points.configs, points.overrides))
+    return [each.point.config for each in places if not (each.is_laid_out and completion.is_complete(each.run))]
 
 
 def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> None:
@@ -244,7 +245,7 @@ def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> No
     tasks = Tasks(directory, keep_code=settings.snapshot)
     if settings.reuse:
         reuse.take_and_tell(directory, configs, tasks.version, closing.manner.info())
-    missing = run_layout.list_unfinished(configs)
+    missing = completion.list_unfinished(configs)
     for run in missing:
         include(run)
     if missing:

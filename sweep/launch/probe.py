@@ -24,7 +24,7 @@ from sweep.attempts.mpirun import MpiRun
 from sweep.console import flags
 from sweep.console.console import Verbosity, manner
 from sweep.console.messages import print_line
-from sweep.directory import run_layout
+from sweep.directory import run_identity, run_layout
 from sweep.directory.sweep_directory import Sweep
 from sweep.executors.base import POLL_S, RunExecutor
 from sweep.provenance import record
@@ -68,7 +68,7 @@ def execute(
             raise bad_value("hydra.sweep.dir", directory, "a directory without a sweep or probes")
         described = record.describe(points.mpi.program())
         runs = run_layout.lay_out(
-            sweep.directory, run_layout.name_points(points.configs, points.overrides), run_directory.PROBES
+            sweep.directory, run_identity.name_points(points.configs, points.overrides), run_directory.PROBES
         )
         wanted = dict(zip(runs, points.configs, strict=True))  # equal points are one
         tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=described)

@@ -10,9 +10,9 @@ from sweep.attempts.build_task import Tasks, weight
 from sweep.console.console import manner
 from sweep.console.events import Events
 from sweep.console.messages import report_left
-from sweep.directory import run_layout
+from sweep.directory import completion
+from sweep.directory.description import add_to_description
 from sweep.directory.run_state import include
-from sweep.directory.sweep_directory import add_to_description
 from sweep.launch.calibrate import calibrate
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
@@ -29,7 +29,7 @@ def leave(options: SlurmOptions, sweep: Sweep, runs: Sequence[Run]) -> None:
     Raises:
         UsageError: SLURM refuses or does not answer.
     """
-    configs = {run: run_layout.load_config(run) for run in run_layout.list_unfinished(runs)}
+    configs = {run: completion.load_config(run) for run in completion.list_unfinished(runs)}
     settings, _ = settings_of(next(iter(configs.values())))
     tasks, how = Tasks(sweep.directory, keep_code=settings.snapshot), manner(settings)
     if settings.reuse:
@@ -44,7 +44,7 @@ def leave(options: SlurmOptions, sweep: Sweep, runs: Sequence[Run]) -> None:
         executor.estimate = lambda task: estimator.seconds(configs[task.run])
     for run in configs:
         include(run)
-    todo = run_layout.list_missing(configs, executor.reconcile)
+    todo = completion.list_missing(configs, executor.reconcile)
     jobs = executor.submit_runs([tasks(run, configs[run]) for run in todo])
     executor.leave()
     Events(sweep.directory, echo=how.json).left("slurm", len(set(runs)), len(jobs), pid=None)

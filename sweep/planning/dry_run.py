@@ -20,7 +20,7 @@ from sweep.attempts.build_task import weight
 from sweep.console import events
 from sweep.console.messages import print_line
 from sweep.console.step_counter import counted
-from sweep.directory import run_layout
+from sweep.directory import completion, run_identity, run_layout
 from sweep.executors.backlog import rank
 from sweep.planning import invalid_points, packing_forecast, reuse
 from sweep.planning.cost import LEAST, SURE, Cost, Wanted
@@ -88,7 +88,7 @@ class Row:
 
 def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
     """What would become of each point of a grid."""
-    places = run_layout.locate_runs(directory, run_layout.name_points(points.configs, points.overrides))
+    places = run_layout.locate_runs(directory, run_identity.name_points(points.configs, points.overrides))
     found = reusable(points, directory, [each.signature for each in places])
     first: dict[str, int] = {}
     todo: list[Row] = []
@@ -96,7 +96,7 @@ def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
     repeated: list[run_layout.RunLocation] = []
     for entry in counted("points estimated", places):
         name, config, place = entry.run.name, entry.point.config, entry.run.directory
-        if entry.is_laid_out and run_layout.is_complete(entry.run):
+        if entry.is_laid_out and completion.is_complete(entry.run):
             others.append(Row(None, COMPLETE, name, config, place, f"{entry.run.status()} in this sweep"))
         elif entry.signature in found:
             earlier = os.path.relpath(found[entry.signature].directory)
@@ -116,7 +116,7 @@ def rows(points: Points, directory: Path, estimator: Estimator) -> list[Row]:
         others.append(Row(None, DUPLICATE, entry.run.name, entry.point.config, entry.run.directory, why))
     for each in _named(points):
         standing = IMPOSSIBLE if each.impossible else TAKEN_OUT
-        others.append(Row(None, standing, run_layout.readable_name(each.overrides), None, None, each.why))
+        others.append(Row(None, standing, run_identity.readable_name(each.overrides), None, None, each.why))
     return [*todo, *others]
 
 
@@ -146,7 +146,7 @@ def reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict
 def _named(points: Points) -> list[invalid_points.TakenOut]:
     """The points that are taken out, with those of their overrides that tell them from each other."""
     every = [*points.overrides, *(each.overrides for each in points.taken_out)]
-    swept = run_layout.swept_keys(every)
+    swept = run_identity.swept_keys(every)
     return [
         dataclasses.replace(each, overrides={key: each.overrides[key] for key in swept if key in each.overrides})
         for each in points.taken_out

@@ -11,7 +11,7 @@ from sweep.config import idle_options as idling
 from sweep.config import schema
 from sweep.config.interning import Sections
 from sweep.console.step_counter import counted
-from sweep.directory import run_layout
+from sweep.directory import run_identity
 from sweep.planning import invalid_points
 from sweep.planning.conditions import Choice
 from sweep.planning.invalid_points import TakenOut
@@ -71,7 +71,7 @@ def check(
     worked = list(resolved)
     if whole:
         typed = (
-            [run_layout.drop_undecided(config, overrides[number]) for number, config in resolved.items()]
+            [run_identity.drop_undecided(config, overrides[number]) for number, config in resolved.items()]
             if refused
             else []
         )

@@ -19,8 +19,8 @@ from gradsweep import run_directory, sweep_locations
 from gradsweep.files import is_regular
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run, write_json
 from sweep.console.messages import print_line
-from sweep.directory import completeness, run_layout
-from sweep.directory.sweep_directory import read_description
+from sweep.directory import completion, result_check
+from sweep.directory.description import read_description
 from sweep.settings.launcher import options_of
 
 PROGRAMS = ("packages", "python", "mpi")
@@ -52,7 +52,7 @@ def take_finished(directory: Path, configs: Mapping[Run, Mapping[str, Any]], ver
         configs: of the runs.
         version: of the code, as sweep/provenance/code_snapshot.py has it.
     """
-    wanted = {str(run.state()["signature"]): run for run in configs if not run_layout.is_complete(run)}
+    wanted = {str(run.state()["signature"]): run for run in configs if not completion.is_complete(run)}
     about = read_description(directory)
     asked = {signature: expected(configs[run], about) for signature, run in wanted.items()}
     found = finished(directory, asked, version)
@@ -90,9 +90,9 @@ def finished(directory: Path, wanted: Mapping[str, Expected], version: str) -> d
             state = earlier.state()
             signature = str(state.get("signature"))
             made_by = state["attempts"][-1].get("code_version") if state["attempts"] else None
-            if signature not in left or made_by != version or not run_layout.is_complete(earlier):
+            if signature not in left or made_by != version or not completion.is_complete(earlier):
                 continue
-            if _made_as(earlier, left[signature]) and _is_copyable(earlier) and completeness.is_whole(earlier):
+            if _made_as(earlier, left[signature]) and _is_copyable(earlier) and result_check.is_whole(earlier):
                 del left[signature]
                 found[signature] = earlier
     return found

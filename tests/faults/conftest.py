@@ -16,7 +16,7 @@ import pytest
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.directory import run_layout
-from sweep.directory.run_layout import Point
+from sweep.directory.run_identity import Point
 from sweep.system.log_pipes import OUTPUT_VARIABLE
 from sweep.system.processes import ATTEMPT_VARIABLE, kill_processes_of
 from tests.conftest import ROOT, eventually

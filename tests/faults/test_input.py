@@ -11,7 +11,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError, runs_of
-from sweep.directory.run_layout import readable_name
+from sweep.directory.run_identity import readable_name
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import PLAYED, QUICK

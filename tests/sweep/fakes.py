@@ -15,7 +15,7 @@ from gradsweep import planned_runs, run_directory
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from sweep.directory import restore_runs, run_layout
-from sweep.directory.run_layout import Point
+from sweep.directory.run_identity import Point
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch import detached
 from tests.conftest import eventually

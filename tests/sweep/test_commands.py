@@ -22,7 +22,7 @@ from gradsweep.run_directory import Run, UsageError, runs_of
 from gradsweep.sweep_lock import LOCK, holder
 from sweep.__main__ import main
 from sweep.console import flags
-from sweep.directory import requests, run_layout
+from sweep.directory import completion, requests, run_identity, run_layout
 from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
 from sweep.directory.run_state import write_state
 from sweep.directory.sweep_directory import Sweep
@@ -146,7 +146,7 @@ def test_a_launcher_takes_up_again_what_has_failed(
 
 
 def add_run(sweep: Path, seed: int) -> list[Run]:
-    return run_layout.lay_out(sweep, [run_layout.Point(config(seed), {"seed": str(seed)})])
+    return run_layout.lay_out(sweep, [run_identity.Point(config(seed), {"seed": str(seed)})])
 
 
 def test_a_changed_config_is_not_run_by_a_launcher_either(
@@ -717,8 +717,8 @@ def test_who_asks_waits_for_no_launcher_that_has_gone(driven: Driven, tmp_path: 
 
 def test_settings_travel_in_the_configs(tmp_path: Path) -> None:
     (run,) = lay_out(tmp_path, [SUCCEED], wait=False, max_parallel=1)
-    assert run_layout.load_config(run)["sweep"] == {"wait": False, "max_parallel": 1}
-    assert json.loads(json.dumps(run_layout.load_config(run))) == run_layout.load_config(run)
+    assert completion.load_config(run)["sweep"] == {"wait": False, "max_parallel": 1}
+    assert json.loads(json.dumps(completion.load_config(run))) == completion.load_config(run)
 
 
 @pytest.mark.parametrize("content", ["[1]", "", "{", '{"format": 1, "base": {}, "runs": {"a": 5}}'])

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gradsweep.run_directory import UsageError
-from sweep.directory import run_layout
+from sweep.directory import run_identity, run_layout
 from sweep.launch import execute
 from sweep.planning import invalid_points
 from sweep.planning.points import Points, check
@@ -152,7 +152,7 @@ def test_what_is_left_out_is_said_in_a_line_a_reason() -> None:
 
 def test_a_run_without_neighbours_has_no_topology_in_its_name(tmp_path: Path) -> None:
     points = checked(grid(algorithm=["sgd", "choco"], topology=["ring", "complete"]))
-    places = run_layout.locate_runs(tmp_path, run_layout.name_points(points.configs, points.overrides))
+    places = run_layout.locate_runs(tmp_path, run_identity.name_points(points.configs, points.overrides))
     assert [place.run.name.rpartition("-")[0] for place in places] == [
         "algorithm=sgd,topology=none",
         "algorithm=sgd,topology=none",
@@ -166,5 +166,5 @@ def test_a_run_without_neighbours_has_no_topology_in_its_name(tmp_path: Path) ->
 def test_options_that_were_settled_away_are_not_in_a_name() -> None:
     configs = [{"topology": {"name": "none"}}, {"topology": {"name": "ring", "lazy": True}}]
     typed = [{"seed": "1", "topology.lazy": "true"}, {"seed": "2", "topology.lazy": "false"}]
-    first, second = run_layout.name_points(configs, typed)
+    first, second = run_identity.name_points(configs, typed)
     assert first.swept == {"seed": "1"} and second.swept == {"seed": "2", "topology.lazy": "false"}

@@ -16,8 +16,9 @@ from gradsweep.run_directory import Run, UsageError, runs_of
 from sweep.__main__ import main
 from sweep.console.console import Output
 from sweep.console.messages import report_interrupted, show_failures
-from sweep.directory import run_layout
-from sweep.directory.sweep_directory import LOCK, Sweep, add_to_description, explain_torn, read_description
+from sweep.directory import run_identity, run_layout
+from sweep.directory.description import add_to_description, explain_torn, read_description
+from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.launch import execute
 from sweep.launch.session import Closing
 from sweep.provenance import record as provenance
@@ -155,7 +156,7 @@ def test_a_sweep_that_an_earlier_version_has_not_laid_out_says_so(
 ) -> None:
     """It has no record of its runs."""
     directory = tmp_path / "sweep"
-    run_layout.lay_out(directory, run_layout.name_points(CONFIGS[:1], TYPED[:1]))
+    run_layout.lay_out(directory, run_identity.name_points(CONFIGS[:1], TYPED[:1]))
     (directory / run_directory.SWEEP).write_text("format: 1\nlaying_out: 3\n")
     lacks = "it was ended while its 3 points were laid out, and some are not there; its own command, with sweep.resume="
     assert lacks in str(explain_torn(directory))

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from gradsweep import run_directory, yaml_files
 from gradsweep.run_directory import Run
-from sweep.directory import run_layout
+from sweep.directory import run_identity, run_layout
 from sweep.directory.run_state import write_state
 from sweep.planning import cost, dry_run, estimate
 from sweep.planning.estimate import Crew, Estimator
@@ -75,7 +75,7 @@ def finish(run: Run, of: dict[str, Any], seconds: float = 8.0, overhead: float =
 
 
 def finished(root: Path, sweep: str, of: dict[str, Any], seconds: float = 8.0, overhead: float = 2.0) -> Run:
-    (run,) = run_layout.lay_out(root / "2026-11-20" / sweep, [run_layout.Point(of, {})])
+    (run,) = run_layout.lay_out(root / "2026-11-20" / sweep, [run_identity.Point(of, {})])
     finish(run, of, seconds, overhead)
     return run
 
@@ -297,7 +297,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = run_layout.lay_out(
-        sweep, run_layout.name_points([config(seed=seed) for seed in (1, 2)], [{"seed": "1"}, {"seed": "2"}])
+        sweep, run_identity.name_points([config(seed=seed) for seed in (1, 2)], [{"seed": "1"}, {"seed": "2"}])
     )
     finish(runs[0], config(seed=1))
     before = sorted(sweep.rglob("*"))
@@ -326,13 +326,13 @@ def test_what_becomes_of_every_point(sweep: Path, capsys: pytest.CaptureFixture[
         "1 from 1 run similar to it (~), with other workers or cores, scaled by how many have a core",
     ]
     assert sorted(sweep.rglob("*")) == before
-    again = run_layout.lay_out(sweep, run_layout.name_points(left, points(*left).overrides))
+    again = run_layout.lay_out(sweep, run_identity.name_points(left, points(*left).overrides))
     assert [run.name for run in again] == [known[0], known[1], new[0], new[0], new[1]]  # as it was shown
 
 
 def test_what_all_runs_ask_for_is_said_once(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launcher = {"cluster": "slurm", "nodes": 2, "partition": "gpu", "qos": None}
-    finish(run_layout.lay_out(sweep, run_layout.name_points([config()], [{}]))[0], config(), 34.0, 2.0)
+    finish(run_layout.lay_out(sweep, run_identity.name_points([config()], [{}]))[0], config(), 34.0, 2.0)
     configs = [
         config(seed=1, launcher=launcher, device="cuda", exchange={"name": "star", "placement": "dedicated"}),
         config(
@@ -369,7 +369,7 @@ def test_an_option_of_the_launcher_does_not_hide_what_a_run_asks_for(
 
 
 def test_machines_are_told_the_same_in_lines(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (done,) = run_layout.lay_out(sweep, run_layout.name_points([config(seed=1)], [{"workers": "2", "seed": "1"}]))
+    (done,) = run_layout.lay_out(sweep, run_identity.name_points([config(seed=1)], [{"workers": "2", "seed": "1"}]))
     finish(done, config(seed=1))
     of = [config(seed=1), config(seed=2), config(seed=2), config(seed=3, dataset={"name": "other"})]
     dry_run.tell(points(*of, taken_out=[TakenOut({"seed": "9"}, "sweep.exclude: seed == 9")]), sweep)
@@ -397,7 +397,9 @@ def test_machines_are_told_the_same_in_lines(sweep: Path, capsys: pytest.Capture
 
 def test_cores_of_a_run_and_those_to_share_out_are_two_things(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launcher = {"cluster": "local", "cores": None, "gpus": None}
-    finish(run_layout.lay_out(sweep, run_layout.name_points([config(workers=1)], [{}]))[0], config(workers=1), 8.0, 2.0)
+    finish(
+        run_layout.lay_out(sweep, run_identity.name_points([config(workers=1)], [{}]))[0], config(workers=1), 8.0, 2.0
+    )
     both = [config(workers=1, launcher=launcher, seed=seed) for seed in (1, 2)]
     out = shown(points(*both, config(workers=2, launcher=launcher)), sweep, capsys)
     assert re.split("  +", out[1])[:4] == ["#", "run", "workers", "cores"]
@@ -412,7 +414,7 @@ def test_one_run_and_none(sweep: Path, capsys: pytest.CaptureFixture[str]) -> No
     out = shown(one, sweep, capsys)
     assert out[0].startswith("2026-11-21/s: 1 point, 1 run to do, launcher local; ")
     assert f"1  compressor=qsgd-{run_layout.signature(config())[:8]}" in out[3]
-    finish(run_layout.lay_out(sweep, run_layout.name_points(one.configs, one.overrides))[0], config())
+    finish(run_layout.lay_out(sweep, run_identity.name_points(one.configs, one.overrides))[0], config())
     assert shown(one, sweep, capsys)[-1] == "estimated: nothing to do"
 
 

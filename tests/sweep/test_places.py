@@ -11,7 +11,7 @@ from gradsweep import run_directory, sweep_locations
 from gradsweep.run_directory import Run
 from gradsweep.sweep_locations import last_sweep
 from sweep.directory import run_layout
-from sweep.directory.run_layout import Point
+from sweep.directory.run_identity import Point
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from sweep.provenance import code_snapshot

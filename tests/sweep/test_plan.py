@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsweep import run_directory
-from sweep.directory import run_layout
-from sweep.directory.run_layout import Point
+from sweep.directory import completion, run_identity, run_layout
+from sweep.directory.run_identity import Point
 from sweep.directory.run_state import write_state
 
 CONFIG: dict[str, Any] = {
@@ -58,20 +58,20 @@ def test_the_order_of_keys_is_not() -> None:
 
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=200), max_size=5))
 def test_names_are_safe_in_any_file_system(swept: dict[str, str]) -> None:
-    name = run_layout.readable_name(swept)
+    name = run_identity.readable_name(swept)
     assert 0 < len(name) <= 120
     assert not set(name) - set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=,+-")
 
 
 def test_only_keys_that_differ_are_swept() -> None:
     points = [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "2", "b": "x", "c": "1"}]
-    assert run_layout.swept_keys(points) == ["a", "c"]
+    assert run_identity.swept_keys(points) == ["a", "c"]
 
 
 def test_a_single_run_is_named_by_what_it_computes_not_by_where() -> None:
     typed = {"workers": "2", "sweep.include": '["workers == 2"]', "data.root": "/somewhere", "gpus": "[0]"}
-    (only,) = run_layout.name_points([changed("workers", 2)], [typed])
-    assert run_layout.readable_name(only.swept) == "workers=2"
+    (only,) = run_identity.name_points([changed("workers", 2)], [typed])
+    assert run_identity.readable_name(only.swept) == "workers=2"
     assert len(only.overrides) == 4
 
 
@@ -125,7 +125,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         write_state(run, status=status)
         if status in run_directory.COMPLETE:
             run_directory.write_json(run.path(run_directory.RESULT), {"status": status})
-    assert run_layout.list_missing([*runs, *runs]) == runs[2:]
+    assert completion.list_missing([*runs, *runs]) == runs[2:]
 
 
 def test_a_run_whose_launcher_died(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_run_whose_launcher_died(tmp_path: Path) -> None:
     for run in (finished, cut_off):
         write_state(run, status=run_directory.RUNNING, attempts=[{"number": 1, "status": run_directory.RUNNING}])
     run_directory.write_json(finished.path(run_directory.RESULT), {"status": run_directory.DONE})
-    assert run_layout.list_missing([finished, cut_off]) == [cut_off]
+    assert completion.list_missing([finished, cut_off]) == [cut_off]
     assert finished.status() == run_directory.DONE
     assert cut_off.state()["attempts"][0]["reason"] == "the launcher was killed"
 
@@ -143,9 +143,9 @@ def test_a_result_that_is_gone_is_computed_again(tmp_path: Path) -> None:
     write_state(run, status=run_directory.DONE)
     for content in ("", "[]"):
         run.path(run_directory.RESULT).write_text(content)
-        assert run_layout.list_missing([run]) == [run]
+        assert completion.list_missing([run]) == [run]
     run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
-    assert run_layout.list_missing([run]) == []
+    assert completion.list_missing([run]) == []
 
 
 @pytest.mark.parametrize("state", ["", '{"status": "failed"}', '{"attempts": null}', '{"status": 3, "attempts": [1]}'])
@@ -154,7 +154,7 @@ def test_a_result_counts_whatever_became_of_the_state(tmp_path: Path, state: str
     run.attempt(1).mkdir()
     run.path(run_directory.STATE).write_text(state)
     run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
-    assert run_layout.list_missing(run_layout.lay_out(tmp_path, [point(2)])) == []
+    assert completion.list_missing(run_layout.lay_out(tmp_path, [point(2)])) == []
     assert run.status() == run_directory.DONE and run.state()["signature"] == run_layout.signature(point(2).config)
 
 

@@ -16,7 +16,7 @@ import yaml
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory import run_layout
+from sweep.directory import run_identity, run_layout
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
 from sweep.executors.packed.fork_server import Nurseries
@@ -41,7 +41,7 @@ def make(tmp_path: Path, digits: Path) -> Make:
 
     def task(folder: str = "sweep", **changes: Any) -> MpiRun:
         config = {**resolve(composed(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
-        (run,) = run_layout.lay_out(tmp_path / folder, [run_layout.Point(config, {})])
+        (run,) = run_layout.lay_out(tmp_path / folder, [run_identity.Point(config, {})])
         return MpiRun(str(run.directory), run_directory.ranks(config), 1, mpi.program(), mpi.environment)
 
     return task

@@ -13,8 +13,8 @@ import reports
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory import run_layout
-from sweep.directory.run_layout import Point
+from sweep.directory import completion, run_layout
+from sweep.directory.run_identity import Point
 from sweep.driver import pruner
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor
@@ -121,7 +121,7 @@ def test_a_hopeless_run_is_ended_and_left_alone(
     assert 3 <= epochs < EPOCHS and bad.result() is None  # the first two are every run's
     assert "worse than the median" in state["reason"] and state["attempts"][0]["status"] == run_directory.PRUNED
     assert "[3/3]  pruned  1-bad" in capsys.readouterr().out
-    assert run_layout.is_complete(bad) and run_layout.list_missing(runs.values()) == []
+    assert completion.is_complete(bad) and completion.list_missing(runs.values()) == []
     report = reports.load(tmp_path)
     row = report.runs.set_index("run").loc["1-bad"]
     assert (row["status"], row["epochs_done"]) == (run_directory.PRUNED, epochs) and not report.left_out

@@ -9,7 +9,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError, runs_of
-from sweep.directory import run_layout
+from sweep.directory import run_identity
 from sweep.provenance import secrets
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.slurm_launcher import SlurmOptions
@@ -76,7 +76,7 @@ def test_an_override_loses_all_of_its_value(word: str, shown: str) -> None:
 
 
 def test_the_overrides_of_a_run_have_none() -> None:
-    (point,) = run_layout.name_points([{}], [{"compressor": "qsgd", "hydra.job.env_set.X_TOKEN": SECRET}])
+    (point,) = run_identity.name_points([{}], [{"compressor": "qsgd", "hydra.job.env_set.X_TOKEN": SECRET}])
     assert point.overrides == ("compressor=qsgd", "hydra.job.env_set.X_TOKEN=***")
 
 

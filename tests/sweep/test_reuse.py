@@ -13,7 +13,7 @@ import yaml
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, write_json
 from sweep.directory import run_layout
-from sweep.directory.run_layout import Point
+from sweep.directory.run_identity import Point
 from sweep.directory.run_state import write_state
 from sweep.planning import reuse
 from sweep.settings.slurm_launcher import SlurmOptions

@@ -22,7 +22,8 @@ from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, read_json, write_json
 from sweep.attempts.mpirun import MpiRun
 from sweep.directory import scheduler_job
-from sweep.directory.run_state import cancel_unwatched, write_state
+from sweep.directory.run_state import write_state
+from sweep.driver.cancel_unwatched import cancel_unwatched
 from sweep.executors.packed.rank_connection import CONTROL
 from sweep.executors.slurm.batch import read
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor

@@ -15,7 +15,7 @@ import pytest
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of, write_json
 from sweep.attempts.mpirun import MpiRun, task_from
-from sweep.directory import run_layout
+from sweep.directory import completion, run_identity, run_layout
 from sweep.directory.run_state import write_state
 from sweep.driver.drive import Drive
 from sweep.executors.base import RunJob
@@ -169,7 +169,7 @@ def test_jobs_that_are_alive_are_adopted(executor: SlurmRunExecutor, fake: FakeS
     tasks[2].run.path(run_directory.RESULT).write_text('{"status": "done"}', encoding="utf-8")
     fake.queue(_100_0="PENDING", _100_1="RUNNING", _100_2="COMPLETED")
     again = SlurmRunExecutor(executor.folder, 0.05)
-    todo = run_layout.list_missing([task.run for task in tasks], again.reconcile)
+    todo = completion.list_missing([task.run for task in tasks], again.reconcile)
     assert [run.name for run in todo] == ["a", "b"]
     assert [run.status() for run in todo] == [run_directory.PENDING, run_directory.RUNNING]
     jobs = submit(again, *tasks[:2])
@@ -201,7 +201,7 @@ def test_a_batch_that_sbatch_never_saw_is_submitted_anew(
     path = executor.folder / "slurm" / "batch-0001.json"
     write_json(path, {**read(path), "id": None})
     again = SlurmRunExecutor(executor.folder, 0.05)
-    assert run_layout.list_missing([task.run], again.reconcile) == [task.run]
+    assert completion.list_missing([task.run], again.reconcile) == [task.run]
     assert task.run.status() == run_directory.PENDING
     (job,) = submit(again, task)
     assert job.slurm_id == "200_0" and read(task.run.path("job.json"))["batch"] == "batch-0002"
@@ -327,7 +327,7 @@ def test_a_launcher_that_died_before_another_try(executor: SlurmRunExecutor, fak
     began(task, "100_0", run_directory.FAILED, reason="out of memory")
     write_state(task.run, status=run_directory.PENDING, reason="retry 1 of 2 in 5 s")
     fake.queue(_100_0="FAILED")
-    assert run_layout.list_missing([task.run], SlurmRunExecutor(executor.folder, 0.05).reconcile) == [task.run]
+    assert completion.list_missing([task.run], SlurmRunExecutor(executor.folder, 0.05).reconcile) == [task.run]
     assert task.run.state()["attempts"][0]["reason"] == "out of memory" == task.run.state()["reason"]
 
 
@@ -337,7 +337,7 @@ def test_tasks_survive_being_written_as_json(make: Make) -> None:
 
 
 def test_a_resume_does_not_write_states_that_a_job_may_be_writing(tmp_path: Path) -> None:
-    point = run_layout.Point({"workers": 1, "sweep": {}}, {"seed": "1"})
+    point = run_identity.Point({"workers": 1, "sweep": {}}, {"seed": "1"})
     (run,) = run_layout.lay_out(tmp_path, [point])
     before = run.path(run_directory.STATE).stat().st_mtime_ns, run.path(run_directory.STATE).stat().st_ino
     assert run_layout.lay_out(tmp_path, [point]) == [Run(run.directory)]

@@ -12,7 +12,7 @@ from gradsweep import run_directory
 from gradsweep.run_directory import UsageError, write_json
 from sweep.__main__ import main
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory import requests, run_layout
+from sweep.directory import completion, requests
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor
 from sweep.executors.slurm.executor import SlurmRunExecutor
@@ -219,9 +219,9 @@ def test_this_machine_does_not_compute_what_slurm_still_has(
     fake.queue(_100_0="PENDING")
     local = SlotExecutor(tmp_path / "sweep", [0])
     with pytest.raises(UsageError, match="cluster=local: SLURM still has runs of this sweep, such as a .job 100_0."):
-        run_layout.list_missing([task.run], local.reconcile)
+        completion.list_missing([task.run], local.reconcile)
     fake.queue(_100_0="CANCELLED")
-    assert run_layout.list_missing([task.run], SlotExecutor(tmp_path / "sweep", [0]).reconcile) == [task.run]
+    assert completion.list_missing([task.run], SlotExecutor(tmp_path / "sweep", [0]).reconcile) == [task.run]
 
 
 def test_the_command_ends_jobs_whose_launcher_died_before_it_noted_them(

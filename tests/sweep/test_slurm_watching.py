@@ -10,7 +10,7 @@ import pytest
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import UsageError, write_json
 from sweep.console.events import Events
-from sweep.directory import run_layout
+from sweep.directory import completion
 from sweep.directory.sweep_directory import Sweep
 from sweep.driver.drive import Drive
 from sweep.executors.slurm.executor import SlurmRunExecutor
@@ -197,7 +197,7 @@ def test_silence_at_the_beginning_is_said(executor: SlurmRunExecutor, fake: Fake
     (fake.here / "down").touch()
     again = SlurmRunExecutor(executor.folder, 0.05)
     with pytest.raises(UsageError, match="squeue: Unable to contact slurm controller; valid is a SLURM that answers"):
-        run_layout.list_missing([task.run], again.reconcile)
+        completion.list_missing([task.run], again.reconcile)
 
 
 def test_slurm_is_not_asked_while_jobs_run_and_show_it(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:

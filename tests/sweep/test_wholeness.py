@@ -12,9 +12,9 @@ import pytest
 
 from gradsweep import failure_causes, planned_runs, run_directory
 from gradsweep.run_directory import Run
-from sweep.directory import run_layout
-from sweep.directory.completeness import judge_result
-from sweep.directory.run_layout import Point
+from sweep.directory import completion, run_layout
+from sweep.directory.result_check import judge_result
+from sweep.directory.run_identity import Point
 from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.planning import reuse
 from tests.sweep.fakes import config
@@ -108,7 +108,7 @@ def test_so_has_one_whose_launcher_was_killed(run: Run) -> None:
     run.path(run_directory.STEPS).unlink()
     reconcile_abandoned(run)
     assert run.status() == run_directory.FAILED and "steps.csv has been removed" in run.state()["reason"]
-    assert run_layout.list_missing([run]) == [run]
+    assert completion.list_missing([run]) == [run]
 
 
 def test_no_other_sweep_takes_it_over(run: Run, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import yaml
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError, keep_rows, runs_of
 from sweep.attempts.mpirun import Attempt, MpiRun
-from sweep.directory import run_layout
+from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
@@ -59,7 +59,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
             epochs=40, compressor="topk", memory="residual", data={"root": str(digits)}, checkpoint=settings
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
-        (run,) = run_layout.lay_out(tmp_path / name, [run_layout.Point(config, {})])
+        (run,) = run_layout.lay_out(tmp_path / name, [run_identity.Point(config, {})])
         return MpiRun(str(run.directory), 2, 1, mpi.program(), mpi.environment).start([0, 1])
 
     first = attempt("parts")

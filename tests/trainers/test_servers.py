@@ -13,7 +13,7 @@ import yaml
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory import run_layout
+from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import ROOT, eventually
 from tests.faults.test_signals import nothing_left, ranks_of
@@ -55,7 +55,7 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
         checkpoint={"every_steps": 20},
     )
     config_of_run = {**resolve(given), "mpi": {}, "sweep": {}}
-    (run,) = run_layout.lay_out(tmp_path / "sweep", [run_layout.Point(config_of_run, {})])
+    (run,) = run_layout.lay_out(tmp_path / "sweep", [run_identity.Point(config_of_run, {})])
     task = MpiRun(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.program(), mpi.environment)
     assert task.cores == 2
     first = task.start([0, 1])

@@ -17,7 +17,7 @@ from pathlib import Path
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.mpirun import MpiRun
-from sweep.directory import run_layout
+from sweep.directory import completion
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
 from sweep.executors.base import RunExecutor, RunJob
@@ -75,7 +75,7 @@ class SlurmRunExecutor(RunExecutor):
     # what is there when we come
 
     def reconcile(self, run: Run) -> None:
-        if run_layout.is_complete(run):
+        if completion.is_complete(run):
             return
         attempts = run.state()["attempts"]
         if place_of(run) is None or (

@@ -18,7 +18,7 @@ from gradsweep import failure_causes, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
 from sweep.attempts.mpirun import task_from
-from sweep.directory import run_layout
+from sweep.directory import completion
 from sweep.directory.run_state import finish_attempt
 from sweep.directory.sweep_directory import LOCK
 from sweep.executors.local import SlotJob
@@ -101,7 +101,7 @@ class ShareInAllocation:
             attempts = run.state()["attempts"]
             if attempts and attempts[-1].get("job") == self.allocation.job:  # of this job before SLURM started it again
                 settle(run, self.allocation.job)
-        return [run for run in mine if run.status() in OPEN and not run_layout.is_complete(run)]
+        return [run for run in mine if run.status() in OPEN and not completion.is_complete(run)]
 
     def _claim(self, run: Run) -> bool | None:
         """Whether a run may begin here; it is then ours. None: another job still has it, or nothing may begin now."""
@@ -121,7 +121,7 @@ class ShareInAllocation:
             self._locks[run.directory] = lock
         again = run.status() in OPEN
         settle(run, self.allocation.job)  # what another job has left counts as failed, and is gone on with
-        again = again and not run_layout.is_complete(run)
+        again = again and not completion.is_complete(run)
         if again and preemptions(run, self.allocation.job) > self.options.requeues:
             print(f"{run.name}: {give_up(run, self.allocation.job, self.options)}", file=sys.stderr)
             again = False

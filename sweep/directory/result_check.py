@@ -15,7 +15,7 @@ from typing import Any
 from gradsweep import failure_causes, run_directory, yaml_files
 from gradsweep.files import MOST_ROW_BYTES, is_regular, open_regular
 from gradsweep.run_directory import Run
-from sweep.directory import run_layout
+from sweep.directory import run_identity
 
 BLOCK = 1 << 20  # bytes, in which lines are counted
 
@@ -57,7 +57,7 @@ def explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None = N
 
 
 def _explain_lacking(run: Run, result: Mapping[str, Any], attempt: int | None) -> str | None:
-    if (wrong := run_layout.explain_unfit(run)) is not None:
+    if (wrong := run_identity.explain_unfit(run)) is not None:
         return wrong.partition(";")[0]
     if attempt is not None and not (run.attempt(attempt) / run_directory.PROVENANCE).is_file():
         return f"{run.attempt(attempt).name}/{run_directory.PROVENANCE} has been removed"

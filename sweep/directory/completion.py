@@ -1,0 +1,69 @@
+"""Which runs of a sweep are complete, and which a resume still has to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from gradsweep import run_directory, yaml_files
+from gradsweep.run_directory import SIGNATURE_DIGITS, Run, UsageError
+from gradsweep.signature import signature
+from gradsweep.text import one_line
+from sweep.directory.run_identity import is_blocked
+from sweep.directory.run_state import reconcile_abandoned
+
+SETTINGS = ("sweep", "mpi", "launcher")  # sections of a config that say how it is run
+
+
+def load_config(run: Run) -> dict[str, Any]:
+    """The config of a run as it was laid out.
+
+    Raises:
+        UsageError: it cannot be read, or is no longer the one that the run's signature stands for.
+    """
+    path = run.path(run_directory.CONFIG)
+    again = "valid is what the sweep has written; its command with sweep.resume= writes it again"
+    if is_blocked(run):
+        raise UsageError(f"{run.path(run_directory.STATE)}: not a regular file; valid is to remove it")
+    try:
+        config = yaml_files.read_mapping(path)
+        now = signature(config)
+    except (OSError, ValueError, TypeError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise UsageError(f"{path}: cannot be read ({one_line(why)}); {again}") from error
+    if not all(isinstance(config.get(place), dict) for place in SETTINGS):
+        raise UsageError(f"{path}: not the config of a run; {again}")
+    full = run.state().get("signature")
+    if not now.startswith(full if isinstance(full, str) else run.signature):
+        raise UsageError(f"{path}: changed since, its signature is now {now[:SIGNATURE_DIGITS]}; {again}")
+    return config
+
+
+def is_complete(run: Run) -> bool:
+    """Whether a run was computed to an end and its result is there, or it was ended as it was no good."""
+    status = run.status()
+    return status in run_directory.COMPLETE and (status not in run_directory.RESULTS or run.result() is not None)
+
+
+def list_missing(runs: Iterable[Run], settle: Callable[[Run], None] = reconcile_abandoned) -> list[Run]:
+    """The runs, each once, that have not been computed to an end.
+
+    To be called by the holder of the sweep's lock: a run that says it is running has lost its launcher.
+
+    Args:
+        settle: brings the state of a run in line with what has become of it.
+    """
+    wanted: dict[Path, Run] = {}
+    for run in runs:
+        if is_complete(run):
+            continue
+        settle(run)
+        if not is_complete(run):
+            wanted.setdefault(run.directory, run)
+    return list(wanted.values())
+
+
+def list_unfinished(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs, each once, that are not complete, as their files say it; nothing is reconciled."""
+    return [run for run in dict.fromkeys(runs) if not is_complete(run)]

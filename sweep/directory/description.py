@@ -1,0 +1,70 @@
+"""sweep.yaml: what a sweep is about, and each command that has filled it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gradsweep import files, run_directory, yaml_files
+from gradsweep.run_directory import write_text
+
+LAYING_OUT = "laying_out"
+"""In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
+
+
+def add_to_description(directory: Path, **facts: Any) -> None:
+    """Add to what sweep.yaml says of the last command that filled `directory`, which this process holds."""
+    path = directory / run_directory.SWEEP
+    known = _read_yaml(path)
+    _list_commands(known)[-1].update(facts)
+    _write_yaml(path, known)
+
+
+def read_description(directory: Path) -> dict[str, Any]:
+    """Return what sweep.yaml says of the last command that filled `directory`; nothing where it is damaged."""
+    known = _read_yaml(directory / run_directory.SWEEP)
+    return {**known, **_list_commands(known)[-1]}
+
+
+def explain_torn(directory: Path) -> str | None:
+    """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
+    try:
+        text = files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    if (
+        found := re.search(rf"^{LAYING_OUT}: (\d+)$", text, re.MULTILINE)
+    ) is None:  # a parser takes seconds for a large grid
+        return None
+    return (
+        f"it was ended while its {found[1]} points were laid out, and some are not there; its own command, "
+        f"with sweep.resume={os.path.relpath(directory)}, lays out the rest"
+    )
+
+
+def _write_yaml(path: Path, known: Mapping[str, Any]) -> None:
+    write_text(path, yaml.dump(dict(known), Dumper=yaml_files.Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Return the mapping in sweep.yaml; an empty one where it is damaged."""
+    try:
+        return yaml_files.read_mapping(path)
+    except (OSError, ValueError):
+        return {}
+
+
+def _list_commands(known: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what sweep.yaml tells of each command that has filled the sweep: the first stands at its top."""
+    resumed = known.get("resumed")
+    return [known, *(each for each in resumed if isinstance(each, dict))] if isinstance(resumed, list) else [known]
+
+
+def _keep_texts(value: object) -> list[str]:
+    """Return the texts of a list that a stranger may have written; none of what is no list."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -1,0 +1,112 @@
+"""What identifies a run: the signature of its config, and the name of its directory by what was swept."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradsweep import run_directory, yaml_files
+from gradsweep.files import is_regular
+from gradsweep.run_directory import SIGNATURE_DIGITS, Run
+from gradsweep.signature import signature
+from sweep.provenance.secrets import hide_in_word
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One point of a grid: its resolved config, its swept keys with their values as typed, all that was typed.
+
+    Where what was typed is a secret by its name, `overrides` has not got it.
+    """
+
+    config: dict[str, Any]
+    swept: dict[str, str]
+    overrides: tuple[str, ...] = ()
+
+
+def readable_name(swept: Mapping[str, str], longest: int = 120) -> str:
+    """The swept keys and values as a part of a directory's name: safe characters only, not too long."""
+    text = ",".join(f"{key}={value}" for key, value in swept.items()) or "run"
+    return re.sub(r"[^A-Za-z0-9._=,+-]", "_", text)[:longest]
+
+
+def swept_keys(points: Sequence[Mapping[str, str]]) -> list[str]:
+    """The override keys whose values differ between the points of a grid, in their order."""
+    keys = list(dict.fromkeys(key for point in points for key in point))
+    return [key for key in keys if len({point.get(key) for point in points}) > 1]
+
+
+def name_points(
+    configs: Sequence[dict[str, Any]],
+    overrides: Sequence[Mapping[str, str]],
+    among: Sequence[Mapping[str, str]] | None = None,
+) -> list[Point]:
+    """The points of a grid, named by what differs between them; a single run by what was typed, but for places.
+
+    Args:
+        among: overrides of these points and of those of the same sweep that came before them; None: there were none.
+    """
+    shown = swept_keys(among or overrides) or [
+        key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in run_directory.PLACES
+    ]
+    points = []
+    for config, typed in zip(configs, overrides, strict=True):
+        named = drop_undecided(config, typed)
+        words = tuple(hide_in_word(f"{key}={value}") for key, value in typed.items())
+        points.append(Point(config, {key: named[key] for key in shown if key in named}, words))
+    return points
+
+
+def drop_undecided(config: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str, str]:
+    """What was typed for a run, as far as it decides anything of it.
+
+    A part that has become none in the resolved `config`, as has the topology of a run that is not decentralised, is
+    that, and has no options.
+    """
+    found = {}
+    for key, value in typed.items():
+        group, _, option = key.partition(".")
+        part = config.get(group)
+        if not isinstance(part, Mapping) or part.get("name") != "none":
+            found[key] = value
+        elif not option:
+            found[key] = "none"
+    return found
+
+
+def full_signature(run: Run) -> str | None:
+    """Return the whole signature of an existing run; None where nothing tells, or its state cannot be written."""
+    known = run.state().get("signature")
+    if isinstance(known, str):
+        return known
+    return None if is_blocked(run) else _signature_of_config(run)
+
+
+def is_blocked(run: Run) -> bool:
+    """Whether something that is no regular file, such as a directory, stands where state.json is to be written."""
+    return os.path.lexists(run.path(run_directory.STATE)) and not is_regular(run.path(run_directory.STATE))
+
+
+def _signature_of_config(run: Run) -> str | None:
+    """Return the signature of config.yaml as it is; None where it cannot be read."""
+    try:
+        return signature(yaml_files.read_sections(run.path(run_directory.CONFIG)))
+    except (OSError, ValueError, TypeError):  # TypeError: a value that no JSON has, such as a date
+        return None
+
+
+def explain_unfit(run: Run) -> str | None:
+    """Why a run that is laid out cannot be computed any more: its files have been removed or changed; else None."""
+    if not run.directory.is_dir():
+        return "the directory of the run has been removed; a resume lays it out again"
+    known = run.state().get("signature")
+    if not isinstance(known, str):  # state.json is gone, too, or damaged
+        known = run.signature
+    if not re.fullmatch(rf"[0-9a-f]{{{SIGNATURE_DIGITS},}}", known):
+        return None
+    if (_signature_of_config(run) or "").startswith(known):
+        return None
+    return f"{run_directory.CONFIG} has been removed or changed; a resume writes it again"

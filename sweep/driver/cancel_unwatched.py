@@ -1,0 +1,32 @@
+"""Runs that no launcher works on, cancelled all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradsweep import run_directory
+from gradsweep.run_directory import Run
+from sweep.directory import scheduler_job
+from sweep.directory.run_state import finish_attempt, reconcile_abandoned, write_state
+
+
+def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
+    """End runs that no launcher works on, though they wait for their turn or say that they are running.
+
+    Raises:
+        UsageError: a scheduler that has some of them does not answer; nothing has been changed.
+    """
+    ended = (run_directory.PREEMPTED, run_directory.CANCELLED)
+    wanted = (run_directory.PENDING, run_directory.RUNNING, *ended)
+    left = {run: status for run in runs if (status := run.status()) in wanted}
+    given = scheduler_job.found(left)
+    # a run whose job the scheduler has ended may wait for its turn again
+    queued = scheduler_job.known(given[run] for run in given if left[run] in ended)
+    left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
+    scheduler_job.cancel({run: job for run, job in given.items() if run in left}, reason)
+    for run, before in left.items():
+        reconcile_abandoned(run)
+        if run.status() in (run_directory.FAILED, run_directory.CANCELLED) and run.state()["attempts"]:
+            finish_attempt(run, run_directory.CANCELLED, reason, None)
+        elif run.status() == run_directory.PENDING or before in ended:
+            write_state(run, status=run_directory.CANCELLED, reason=reason)
