@@ -24,6 +24,11 @@ def is_dated(sweep: Path) -> bool:
     return _DATE.fullmatch(Path(os.path.abspath(sweep)).parent.name) is not None
 
 
+def is_sweep(directory: Path) -> bool:
+    """Tell whether a directory has the record or the runs of a sweep."""
+    return (directory / run_directory.SWEEP).is_file() or (directory / run_directory.RUNS).is_dir()
+
+
 def root_of(sweep: Path) -> Path:
     """The directory below which a sweep and its neighbours lie: two above where it is dated, else the one above."""
     absolute = Path(os.path.abspath(sweep))

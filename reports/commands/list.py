@@ -14,9 +14,8 @@ from pathlib import Path
 from gradsweep import run_directory as rundir
 from gradsweep.files import open_regular
 from gradsweep.run_directory import UsageError
-from gradsweep.sweep_locations import OUTPUT, sweeps_below
+from gradsweep.sweep_locations import OUTPUT, is_sweep, sweeps_below
 from gradsweep.text import aligned, number, one_line
-from sweep.status.find import is_sweep
 from sweep.status.overview import LOST, Overview, View
 
 FAILED = (rundir.FAILED, rundir.TIMEOUT, rundir.DIVERGED, LOST)

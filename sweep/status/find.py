@@ -11,7 +11,7 @@ from pathlib import Path
 from gradsweep import run_directory
 from gradsweep.hints import did_you_mean
 from gradsweep.run_directory import Run, UsageError, runs_of
-from gradsweep.sweep_locations import OUTPUT, last_sweep
+from gradsweep.sweep_locations import OUTPUT, is_sweep, last_sweep
 
 
 def add_words(parser: argparse.ArgumentParser, runs: str) -> None:
@@ -41,10 +41,6 @@ def sweep_and_runs(words: Sequence[str]) -> tuple[Path, list[str]]:
             f"{words[0]}: there is no sweep in it (no {run_directory.SWEEP}); valid is output/<date>/<time>"
         )
     return last(), list(words)
-
-
-def is_sweep(directory: Path) -> bool:
-    return (directory / run_directory.SWEEP).is_file() or (directory / run_directory.RUNS).is_dir()
 
 
 def last() -> Path:
