@@ -18,7 +18,7 @@ from trainers.data.batches import Shard
 from trainers.devices.stopwatch import MEASURE, Stopwatch
 from trainers.exchange import base
 from trainers.lanes import summing
-from trainers.lanes.courier import ThreadCourier
+from trainers.lanes.collective_queue import ThreadCollectiveQueue
 from trainers.replica.replica import Replica
 from trainers.rules.resolve import resolve
 from trainers.training import assembly
@@ -99,8 +99,8 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
             assert sum(watch.seconds.values()) - watch.seconds.get(MEASURE, 0.0) <= watch.step_seconds()
     assert step == STEPS
     state = algorithm.state_dict()
-    if isinstance(algorithm.parts.exchange.courier, ThreadCourier):
-        algorithm.parts.exchange.courier.close()
+    if isinstance(algorithm.parts.exchange.collectives, ThreadCollectiveQueue):
+        algorithm.parts.exchange.collectives.close()
     algorithm.parts.exchange.close()
     return {"losses": losses, "sent": sent, "values": replica.flat.values.clone(), "state": state}
 
@@ -126,22 +126,22 @@ def alike(*kinds: str) -> None:
 
 def failing() -> None:
     """What goes wrong on the thread is raised where the step is completed, and nothing is done after it."""
-    courier, done = ThreadCourier(COMM, Stopwatch()), []
+    collectives, done = ThreadCollectiveQueue(COMM, Stopwatch()), []
 
     def fail(comm: MPI.Comm) -> None:
         raise ValueError("no such message")
 
-    courier.post(lambda comm: done.append(comm.allreduce(1)))
-    courier.post(fail)
-    courier.post(lambda comm: done.append(comm.allreduce(1)))
+    collectives.post(lambda comm: done.append(comm.allreduce(1)))
+    collectives.post(fail)
+    collectives.post(lambda comm: done.append(comm.allreduce(1)))
     try:
-        courier.complete()
+        collectives.complete()
     except ValueError as error:
         assert str(error) == "no such message"
     else:
         raise AssertionError("the error was lost")
     assert done == [COMM.size]
-    courier.close()
+    collectives.close()
 
 
 def means(overlap: str, *names: str) -> None:

@@ -15,7 +15,7 @@ from tests.trainers.test_exchange import mpirun
 from trainers.devices import hardware
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import torch_transport
-from trainers.lanes.courier import Courier
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.rules import machine
 from trainers.rules.resolve import resolve
 from trainers.training import rank as program
@@ -142,13 +142,13 @@ def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeyp
     class Group:
         device = torch.device("cuda", 0)
 
-    courier = torch_transport.GroupCourier(Group(), Stopwatch())  # type: ignore[arg-type]
-    courier.post(lambda group: queue.done.append("sent"))
-    courier.complete()
+    collectives = torch_transport.GroupCollectiveQueue(Group(), Stopwatch())  # type: ignore[arg-type]
+    collectives.post(lambda group: queue.done.append("sent"))
+    collectives.complete()
     assert queue.done == [
         "written", "beside", "collectives waits for what was written", "sent", "main", "main waits for all",
     ]  # fmt: skip
-    courier.close()
+    collectives.close()
 
 
 def test_rounds_wait_for_what_was_posted() -> None:
@@ -156,9 +156,9 @@ def test_rounds_wait_for_what_was_posted() -> None:
         device, comm = torch.device("cpu"), None
 
     watch, done = Stopwatch(), []
-    courier = Courier(Group(), watch)
-    courier.post(lambda group: done.append("sent"))
-    lane = torch_transport.GroupRoundsLane(Group(), watch, courier)  # type: ignore[arg-type]
+    collectives = CollectiveQueue(Group(), watch)
+    collectives.post(lambda group: done.append("sent"))
+    lane = torch_transport.GroupRoundsLane(Group(), watch, collectives)  # type: ignore[arg-type]
     lane.begin()
     assert not list(lane.communicate()) and done == ["sent"]
 

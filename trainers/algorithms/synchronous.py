@@ -23,7 +23,7 @@ class Synchronous(Algorithm):
 
     def ready(self) -> None:
         if self.parts.exchange.takes_early and not self.parts.clipping.needs_whole:
-            self.parts.exchange.courier.is_early = True
+            self.parts.exchange.collectives.is_early = True
             self._arrivals.expect()
 
     def _submit(self, unit: Unit) -> None:
@@ -35,7 +35,7 @@ class Synchronous(Algorithm):
         parts = self.parts
         with parts.watch("encode"):
             parts.clipping.local()
-        parts.exchange.courier.is_early = False
+        parts.exchange.collectives.is_early = False
         self._arrivals.flush()
         traffic = parts.exchange.finish()
         with parts.watch("update"):

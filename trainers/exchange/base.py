@@ -25,7 +25,7 @@ from trainers.devices.stopwatch import MEASURE, Stopwatch
 from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
 from trainers.lanes.base import Lane, MessageLane
-from trainers.lanes.courier import ThreadCourier
+from trainers.lanes.collective_queue import ThreadCollectiveQueue
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import staging
 from trainers.mpi.message_sizes import PART_BYTES, aligned, allreduce_bytes
@@ -86,7 +86,7 @@ class Exchange:
         self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
         self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
         self.transport = Transport(comm, watch) if transport is None else transport
-        self.courier = self.transport.courier(overlap)
+        self.collectives = self.transport.build_queue(overlap)
         self._lanes: dict[Any, Lane] = {}
         self._unposted: dict[Lane, int] = {}  # bytes that what was added since the last part may take
         self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, where a compressor wants to know
@@ -94,7 +94,7 @@ class Exchange:
     @property
     def takes_early(self) -> bool:
         """Units are wanted as soon as backward has completed them: something is won by it, and nothing is missing."""
-        return isinstance(self.courier, ThreadCourier) and not self.memory.needs_norm
+        return isinstance(self.collectives, ThreadCollectiveQueue) and not self.memory.needs_norm
 
     def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
         """Replace every unit's gradient by the mean over the workers of its compressed form."""
@@ -112,7 +112,7 @@ class Exchange:
         self._waiting: list[Parcel] = []
         self._parcels: list[Parcel] = []
         self._extra_bytes = self._extra_sent = 0.0
-        self.courier.is_early = False
+        self.collectives.is_early = False
         with self.watch("encode"):
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
@@ -130,11 +130,11 @@ class Exchange:
             raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
         if key not in self._lanes:
             if key is None:
-                self._lanes[key] = self.transport.gathering(self.courier)
+                self._lanes[key] = self.transport.gathering(self.collectives)
             elif isinstance(compressor, Cooperative):
-                self._lanes[key] = self.transport.rounds(self.courier)
+                self._lanes[key] = self.transport.rounds(self.collectives)
             else:
-                self._lanes[key] = self.transport.summing(key, self.courier)
+                self._lanes[key] = self.transport.summing(key, self.collectives)
             self._lanes[key].begin()
         return self._lanes[key]
 
@@ -179,7 +179,7 @@ class Exchange:
             parcel = Parcel(unit, compressor, key, x)
             self._parcels.append(parcel)
             if len(self._parcels) == len(self.units):
-                self.courier.is_early = False  # backward has come to its end: it has completed the last unit
+                self.collectives.is_early = False  # backward has come to its end: it has completed the last unit
             if compressor.needs_agreement(key):
                 self._waiting.append(parcel)
             else:
@@ -215,7 +215,7 @@ class Exchange:
         with self.watch("encode"):
             statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
             largest = staging.on_host(torch.cat(statistics))
-        self.courier.count("agreement")
+        self.collectives.count("agreement")
         with self.watch("communicate"):
             self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
         self._extra_bytes += 4 * largest.numel()
@@ -253,12 +253,12 @@ class Exchange:
 
     def calls(self, steps: int) -> dict[str, dict[str, float]]:
         """What result.json says of the calls of `steps` steps, all since the beginning: how many a step, by kind
-        (`Courier.calls`), and where messages can leave early, how many do. Nothing where no step was taken."""
+        (`CollectiveQueue.calls`), and where messages can leave early, how many do. Nothing where no step was taken."""
         if not steps:
             return {}
-        found = {"collectives_per_step": self.courier.calls}
-        if isinstance(self.courier, ThreadCourier):
-            found["early_collectives_per_step"] = self.courier.early
+        found = {"collectives_per_step": self.collectives.calls}
+        if isinstance(self.collectives, ThreadCollectiveQueue):
+            found["early_collectives_per_step"] = self.collectives.early
         return {
             name: {kind: count / steps for kind, count in sorted(calls.items()) if count}
             for name, calls in found.items()
@@ -272,7 +272,7 @@ class Exchange:
 
     def close(self) -> None:
         """After the last step: threads, and what connects the workers beside MPI, are taken down. All call it."""
-        self.courier.close()
+        self.collectives.close()
         self.transport.close()
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from compressors import Compressor
 from trainers.exchange.base import Exchange, Parts, Traffic
 from trainers.gradients.flat import Unit
 from trainers.lanes.base import Lane
-from trainers.lanes.courier import ThreadCourier
+from trainers.lanes.collective_queue import ThreadCollectiveQueue
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.neighbours import Letter, NeighbourLane
 from trainers.lanes.parcel import Parcel
@@ -58,7 +58,7 @@ class Gossip(Exchange):
     def __init__(self, config: options.Gossip, parts: Parts, mixing: Mixing) -> None:
         super().__init__(*parts, sums=False, gathers=True, overlap=config.overlap)
         self.mixing = mixing
-        self.lane = NeighbourLane(self.comm, self.watch, mixing, self.courier)
+        self.lane = NeighbourLane(self.comm, self.watch, mixing, self.collectives)
         self._lanes[None] = self.lane
         self._of: dict[int, Parcel] = {}
 
@@ -69,7 +69,7 @@ class Gossip(Exchange):
     @property
     def overlaps(self) -> bool:
         """Messages travel while the rank goes on."""
-        return isinstance(self.courier, ThreadCourier)
+        return isinstance(self.collectives, ThreadCollectiveQueue)
 
     @property
     def step(self) -> int:

@@ -73,8 +73,8 @@ class Hierarchical(Exchange):
             figures[:] = traffic.payload_bytes, error
             sent = traffic.sent_bytes
         with self.watch("communicate"):
-            self.courier.count("reduce", len(self.runs))
-            self.courier.count("bcast", len(self.runs) + 1)
+            self.collectives.count("reduce", len(self.runs))
+            self.collectives.count("bcast", len(self.runs) + 1)
             for run in self.runs:
                 host = staging.on_host(run)
                 self.node.Bcast([host.numpy(), MPI.FLOAT], LEADER)

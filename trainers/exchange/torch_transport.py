@@ -1,8 +1,8 @@
 """torch.distributed as transport: NCCL where workers train on GPUs, gloo where they train on CPUs.
 
-MPI starts the workers and carries what they agree on, checkpoints and records; here go the messages of lanes. The same
-lanes, parts and courier are used as with MPI, with other collectives: gathered messages are the same to the bit, sums
-are up to the order in which they are added. With NCCL messages lie on the GPU. Imported only where it is asked for.
+MPI starts the workers and carries agreements, checkpoints and records; only the messages of lanes go through
+torch.distributed. Lanes, parts and queues are those of MPI, with other collectives: gathered messages are the same to
+the bit; sums differ by the order of addition. With NCCL messages lie on the GPU. Imported only for transport=torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from gradsweep.run_directory import UsageError
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.transport import Transport
-from trainers.lanes.courier import Courier, ThreadCourier, Work
+from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue, Work
 from trainers.lanes.gathering import Gathered, GatherLane
 from trainers.lanes.parcel import Parcel, Part
 from trainers.lanes.rounds import RoundsLane
@@ -131,7 +131,7 @@ def _line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-class GroupCourier(ThreadCourier):
+class GroupCollectiveQueue(ThreadCollectiveQueue):
     """Carries out collectives on a thread; those of a GPU in a queue (stream) of their own beside backward.
 
     No other thread has collectives under way meanwhile: all workers start them in the same order, as NCCL wants.
@@ -171,9 +171,9 @@ class GroupCourier(ThreadCourier):
 class GroupSumLane(SumLane):
     """The backend adds the payloads, in one collective a part: gloo in a ring; of NCCL a ring is assumed."""
 
-    def __init__(self, group: Group, watch: Stopwatch, dtype: str, courier: Courier) -> None:
+    def __init__(self, group: Group, watch: Stopwatch, dtype: str, collectives: CollectiveQueue) -> None:
         self.group = group
-        super().__init__(group.comm, watch, dtype, courier)
+        super().__init__(group.comm, watch, dtype, collectives)
 
     def room(self, size: int) -> torch.Tensor:
         return self.group.room(size)
@@ -218,9 +218,9 @@ class GroupGatherLane(GatherLane):
 
     gathered = GroupGathered
 
-    def __init__(self, group: Group, watch: Stopwatch, courier: Courier) -> None:
+    def __init__(self, group: Group, watch: Stopwatch, collectives: CollectiveQueue) -> None:
         self.group = group
-        super().__init__(group.comm, watch, courier)
+        super().__init__(group.comm, watch, collectives)
 
     def room(self, size: int) -> torch.Tensor:
         return self.group.room(size)
@@ -229,12 +229,12 @@ class GroupGatherLane(GatherLane):
 class GroupRoundsLane(RoundsLane):
     """Sums and swaps by the backend. The length of a swapped payload travels before it, and is counted."""
 
-    def __init__(self, group: Group, watch: Stopwatch, courier: Courier) -> None:
+    def __init__(self, group: Group, watch: Stopwatch, collectives: CollectiveQueue) -> None:
         self.group = group
-        super().__init__(group.comm, watch, courier)
+        super().__init__(group.comm, watch, collectives)
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        self.courier.complete()  # only one thread starts collectives at a time
+        self.collectives.complete()  # only one thread starts collectives at a time
         yield from super().communicate()
 
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -286,23 +286,23 @@ class TorchTransport(Transport):
         messages = {} if device.type == "cpu" else {"messages": "sent from the GPU"}
         self.described = {"transport": self.group.backend, **messages}
 
-    def courier(self, overlap: bool) -> Courier:
-        return GroupCourier(self.group, self.watch) if overlap else Courier(self.group, self.watch)
+    def build_queue(self, overlap: bool) -> CollectiveQueue:
+        return GroupCollectiveQueue(self.group, self.watch) if overlap else CollectiveQueue(self.group, self.watch)
 
-    def summing(self, dtype: str, courier: Courier) -> SumLane:
+    def summing(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
         try:
             self.group.try_sum(getattr(torch, dtype))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
                 f"exchange.transport=torch: {self.group.backend} cannot add {dtype}: {_line(error)}; valid is mpi"
             ) from error
-        return GroupSumLane(self.group, self.watch, dtype, courier)
+        return GroupSumLane(self.group, self.watch, dtype, collectives)
 
-    def gathering(self, courier: Courier) -> GatherLane:
-        return GroupGatherLane(self.group, self.watch, courier)
+    def gathering(self, collectives: CollectiveQueue) -> GatherLane:
+        return GroupGatherLane(self.group, self.watch, collectives)
 
-    def rounds(self, courier: Courier) -> RoundsLane:
-        return GroupRoundsLane(self.group, self.watch, courier)
+    def rounds(self, collectives: CollectiveQueue) -> RoundsLane:
+        return GroupRoundsLane(self.group, self.watch, collectives)
 
     def close(self) -> None:
         self.group.close()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.courier import Courier, ThreadCourier
+from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Transport:
-    """Gives an exchange its lanes, and the courier that carries out their collectives. This one is MPI."""
+    """Gives an exchange its lanes, and the queue that carries out their collectives. This one is MPI."""
 
     described: Mapping[str, str] = {}
     """What result.json says about it."""
@@ -24,25 +24,25 @@ class Transport:
     def __init__(self, comm: MPI.Comm, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
 
-    def courier(self, overlap: bool) -> Courier:
+    def build_queue(self, overlap: bool) -> CollectiveQueue:
         """One for all lanes of an exchange; with `overlap` it works while the rank goes on.
 
         Raises:
             UsageError: the MPI library does not allow calls from several threads.
         """
-        return ThreadCourier(self.comm, self.watch) if overlap else Courier(self.comm, self.watch)
+        return ThreadCollectiveQueue(self.comm, self.watch) if overlap else CollectiveQueue(self.comm, self.watch)
 
-    def summing(self, dtype: str, courier: Courier) -> SumLane:
+    def summing(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
         """A lane of payloads that are added as numbers of `dtype`."""
-        return SumLane(self.comm, self.watch, dtype, courier)
+        return SumLane(self.comm, self.watch, dtype, collectives)
 
-    def gathering(self, courier: Courier) -> GatherLane:
+    def gathering(self, collectives: CollectiveQueue) -> GatherLane:
         """A lane of payloads that every worker gets."""
-        return GatherLane(self.comm, self.watch, courier)
+        return GatherLane(self.comm, self.watch, collectives)
 
-    def rounds(self, courier: Courier) -> RoundsLane:
+    def rounds(self, collectives: CollectiveQueue) -> RoundsLane:
         """A lane of units that a cooperative compressor reduces in rounds."""
-        return RoundsLane(self.comm, self.watch, courier)
+        return RoundsLane(self.comm, self.watch, collectives)
 
     def close(self) -> None:
         """The last message has been carried. All workers call this."""

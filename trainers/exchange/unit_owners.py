@@ -30,7 +30,7 @@ class TwoPhase(Exchange):
         self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
         self.second = second
         self._lanes[None] = lane
-        lane.courier = self.courier  # which counts the lane's calls
+        lane.collectives = self.collectives  # which counts the lane's calls
 
     def _lane(self, compressor: Compressor) -> Lane:
         if isinstance(compressor, Cooperative):

@@ -1,7 +1,7 @@
 """How the payloads of one step travel: a lane is one kind of collective with the message that goes through it.
 
 An exchange puts every unit on one lane, and posts what a lane has got whenever that can be as much as PART_BYTES:
-such a part is a collective of its own, which a courier carries out. Small models have one part a lane, and so the
+such a part is a collective of its own, which a collective queue carries out. Small models have one part a lane, and so the
 latency of one collective a step. A lane counts what it sends as MPI does (a test holds it against Open MPI's own
 count).
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.courier import Courier
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.parcel import Parcel, Part
 from trainers.mpi import staging
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class Lane(ABC):
     """One kind of collective. A step: `begin`, `add` for each of its units, `communicate`, `decode`.
 
-    `post` may be called between the `add`s. `courier` carries out what is posted; all lanes of an exchange have the
+    `post` may be called between the `add`s. `collectives` is the queue of what is posted; all lanes of an exchange have the
     same one. Without, the lane has one that does everything in `communicate`.
     """
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         self.comm, self.watch = comm, watch
-        self.courier = Courier(comm, watch) if courier is None else courier
+        self.collectives = CollectiveQueue(comm, watch) if collectives is None else collectives
         self.parcels: list[Parcel] = []
         self.payload_bytes = 0.0
         self.sent_bytes = 0.0
@@ -67,8 +67,8 @@ class Lane(ABC):
 class MessageLane(Lane):
     """A lane whose payloads stand one behind the other in one message."""
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
-        super().__init__(comm, watch, courier)
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
+        super().__init__(comm, watch, collectives)
         self.message = self.room(0)
         self.decoders = Decoders()
         self.sizes: list[int] = []

@@ -12,7 +12,7 @@ import torch
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
-from trainers.lanes.courier import Courier
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.parcel import Parcel, Part
 from trainers.mpi import message_sizes, staging
 from trainers.mpi.message_sizes import ALIGNMENT, countable
@@ -87,8 +87,8 @@ class GatherLane(MessageLane):
     gathered: type[Gathered] = Gathered
     """How a part gets to all."""
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, courier: Courier | None = None) -> None:
-        super().__init__(comm, watch, courier)
+    def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
+        super().__init__(comm, watch, collectives)
         self._rooms: list[torch.Tensor] = []  # what the parts were received in, to be used again
         self._gathered: list[Gathered] = []
 
@@ -107,18 +107,18 @@ class GatherLane(MessageLane):
             self._rooms.append(self.room(0))
         gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)
         self._gathered.append(gathered)
-        self.courier.post(lambda comm: gathered.gather(comm, message, self.room))
-        self.courier.count("allgather")
+        self.collectives.post(lambda comm: gathered.gather(comm, message, self.room))
+        self.collectives.count("allgather")
         payload_bytes = message.numel()
         if not gathered.fixed:
-            self.courier.count("sizes")
+            self.collectives.count("sizes")
             payload_bytes += gathered.own.nbytes
         self.payload_bytes += payload_bytes
         self.sent_bytes += (self.comm.size - 1) * payload_bytes
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.post()
-        self.courier.complete()
+        self.collectives.complete()
         yield from ()
 
     def decode(self) -> None:

@@ -13,7 +13,7 @@ from compressors import CorruptPayload
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
-from trainers.lanes.courier import Courier
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.gathering import payload_sizes
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes, staging
@@ -44,8 +44,10 @@ class NeighbourLane(MessageLane):
     worker's, as far as it is written.
     """
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, mixing: Mixing, courier: Courier | None = None) -> None:
-        super().__init__(comm, watch, courier)
+    def __init__(
+        self, comm: MPI.Comm, watch: Stopwatch, mixing: Mixing, collectives: CollectiveQueue | None = None
+    ) -> None:
+        super().__init__(comm, watch, collectives)
         self.mixing = mixing
         self.remarks = torch.zeros(0, dtype=torch.float64)
         self._rooms: list[torch.Tensor] = []
@@ -90,8 +92,8 @@ class NeighbourLane(MessageLane):
         self.payload_bytes = float(message.numel())
         self.sent_bytes = float(len(self._targets) * message.numel())
         self._on_way = True
-        self.courier.post(lambda comm: self._swap(comm, message))
-        self.courier.count("neighbours")
+        self.collectives.post(lambda comm: self._swap(comm, message))
+        self.collectives.count("neighbours")
 
     def _swap(self, comm: Any, message: torch.Tensor) -> None:
         from mpi4py import MPI
@@ -110,7 +112,7 @@ class NeighbourLane(MessageLane):
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         """All messages have come; nothing where none is on its way."""
         if self._on_way:
-            self.courier.complete()
+            self.collectives.complete()
             self._on_way = False
             arrived = zip(self._sources.items(), self._rooms, self._lengths, strict=False)
             self.others = [self._opened(*source, room[:length]) for source, room, length in arrived]

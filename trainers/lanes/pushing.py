@@ -51,7 +51,7 @@ class PushLane(ServerLane):
         start = body.storage_offset() - HEAD_BYTES
         message = self._message[start : start + HEAD_BYTES + body.numel()]
         message[:HEAD_BYTES] = self.head.bytes()
-        self.courier.count("server")
+        self.collectives.count("server")
         with self.watch("communicate"):
             taken, self._means = self.link.push(message)
         self.payload_bytes = body.numel()

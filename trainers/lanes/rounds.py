@@ -40,10 +40,10 @@ class RoundsLane(Lane):
                     break
             with self.watch("communicate"):
                 if isinstance(request, Sum):
-                    self.courier.count("rounds")
+                    self.collectives.count("rounds")
                     answer = self._sum(request.tensor)
                 else:
-                    self.courier.count("swaps", int(request.partner is not None))
+                    self.collectives.count("swaps", int(request.partner is not None))
                     answer = self._swap(request.partner, request.payload)
         yield from ((parcel, one.own) for parcel, one in zip(self.parcels, self._reductions, strict=True))
 

@@ -92,7 +92,7 @@ class ServerLane(TwoPhaseLane):
         bundle = self.bundles[SERVER]
         message = self._with_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
         self.payload_bytes = message.numel()
-        self.courier.count("server")
+        self.collectives.count("server")
         taken = True
         if self.comm.rank == SERVER:
             messages = self._collect(message)

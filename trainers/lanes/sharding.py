@@ -74,7 +74,7 @@ class ShardLane(TwoPhaseLane):
                 counts = [len(bundle.parcels) for bundle in bundles]
                 sending = [own, _times(counts, others), _starts(counts)[:-1], MPI.UINT32_T]
                 receiving = [theirs, _times([mine] * workers, others), _starts([mine] * workers)[:-1], MPI.UINT32_T]
-                self.courier.count("sizes")
+                self.collectives.count("sizes")
                 self.comm.Alltoallv(sending, receiving)
                 theirs[rank] = bundles[rank].sizes
                 lengths = theirs.tolist()
@@ -89,7 +89,7 @@ class ShardLane(TwoPhaseLane):
             sent = _times([words(bundle.used) for bundle in bundles], others)
             words(self.starts[-1])
             places, displacements = ([start // ALIGNMENT for start in edges[:-1]] for edges in (self.starts, starts))
-            self.courier.count("alltoall")
+            self.collectives.count("alltoall")
             self.comm.Alltoallv(
                 [self._message.numpy(), sent, places, MPI.INT32_T],
                 [incoming.numpy(), list(map(words, received)), displacements, MPI.INT32_T],
@@ -113,7 +113,7 @@ class ShardLane(TwoPhaseLane):
         with self.watch("communicate"):
             if None in known:
                 everyone = np.empty(sum(counts), dtype=np.uint32)
-                self.courier.count("sizes")
+                self.collectives.count("sizes")
                 self.comm.Allgatherv(payload_sizes(self.answer.sizes), [everyone, counts, MPI.UINT32_T])
                 edges = np.cumsum([0, *counts])
                 self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
@@ -125,7 +125,7 @@ class ShardLane(TwoPhaseLane):
             words(self._starts[-1])
             self._means = self._gathered.of(self._starts[-1])
             displacements = [start // ALIGNMENT for start in self._starts[:-1]]
-            self.courier.count("allgather")
+            self.collectives.count("allgather")
             self.comm.Allgatherv(
                 [self.answer.message().numpy(), words(self.answer.used), MPI.INT32_T],
                 [self._means.numpy(), list(map(words, received)), displacements, MPI.INT32_T],

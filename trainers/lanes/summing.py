@@ -10,7 +10,7 @@ import torch
 from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
-from trainers.lanes.courier import Courier
+from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.parcel import Parcel, Part
 from trainers.mpi import message_sizes, staging
 from trainers.mpi.message_sizes import SEGMENT_BYTES, allreduce_bytes, countable
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 class SumLane(MessageLane):
     """The network adds the payloads, as vectors of `dtype`, in place."""
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, dtype: str, courier: Courier | None = None) -> None:
+    def __init__(
+        self, comm: MPI.Comm, watch: Stopwatch, dtype: str, collectives: CollectiveQueue | None = None
+    ) -> None:
         self.name, self.dtype = dtype, getattr(torch, dtype)
-        super().__init__(comm, watch, courier)
+        super().__init__(comm, watch, collectives)
 
     def room(self, size: int) -> torch.Tensor:
         _, operation = _summation(self.name)
@@ -37,8 +39,8 @@ class SumLane(MessageLane):
         itemsize = self.dtype.itemsize
         countable((part.end - part.start) // itemsize, message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
         segments = self.segments(part)
-        self.courier.post(lambda comm: self.add_up(comm, segments))
-        self.courier.count("allreduce", len(segments))
+        self.collectives.post(lambda comm: self.add_up(comm, segments))
+        self.collectives.count("allreduce", len(segments))
         self.payload_bytes += part.end - part.start
         self.sent_bytes += sum(self.bytes_of(s.numel() // itemsize, itemsize) for s in segments)
 
@@ -63,7 +65,7 @@ class SumLane(MessageLane):
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.post()
-        self.courier.complete()
+        self.collectives.complete()
         yield from ()
 
     def decode(self) -> None:

@@ -22,7 +22,7 @@ Work = Callable[[Any], None]
 thread and must not touch the stopwatch."""
 
 
-class Courier:
+class CollectiveQueue:
     """Carries out what was posted when `complete` is called.
 
     Attributes:
@@ -63,7 +63,7 @@ class Courier:
         """Nothing may be posted afterwards. All workers call it; a second time does nothing."""
 
 
-class ThreadCourier(Courier):
+class ThreadCollectiveQueue(CollectiveQueue):
     """Carries out what was posted at once, on a thread and a communicator of its own, while the rank goes on.
 
     MPI calls release Python's lock, and so does backward, so that both really go on at the same time.
@@ -77,7 +77,7 @@ class ThreadCourier(Courier):
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._open = 0
-        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="collectives", daemon=True)
         self._thread.start()
 
     def _own(self, comm: Any) -> Any:
