@@ -1,9 +1,9 @@
 """How the payloads of one step travel: a lane is one kind of collective with the message that goes through it.
 
-An exchange puts every unit on one lane, and posts what a lane has got whenever that can be as much as PART_BYTES:
-such a part is a collective of its own, which a collective queue carries out. Small models have one part a lane, and so the
-latency of one collective a step. A lane counts what it sends as MPI does (a test holds it against Open MPI's own
-count).
+An exchange puts every unit on one lane. When the units that were added can fill PART_BYTES, the exchange posts them as
+a part: a collective of its own, which a collective queue carries out. A small model has one part a lane, and so pays
+the latency of one collective a step. A lane counts the bytes that it sends as MPI does; a test compares them with Open
+MPI's own count.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Lane(ABC):
     """One kind of collective. A step: `begin`, `add` for each of its units, `communicate`, `decode`.
 
-    `post` may be called between the `add`s. `collectives` is the queue of what is posted; all lanes of an exchange have the
-    same one. Without, the lane has one that does everything in `communicate`.
+    `post` may be called between the `add`s. All lanes of an exchange post to one queue, `collectives`. A lane that is
+    given none has a queue that does everything in `communicate`.
     """
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
@@ -46,22 +46,22 @@ class Lane(ABC):
 
     @abstractmethod
     def add(self, parcel: Parcel) -> torch.Tensor | None:
-        """Take a unit; returns its payload, or None where that is known only after `communicate`."""
+        """Take a unit and return its payload, or None where only `communicate` can give it."""
 
     def post(self) -> None:
-        """What has been added since the last call may leave: it is sent while backward goes on, or later.
+        """Let the units that were added since the last call leave, while backward goes on or later.
 
-        By then nobody needs the payloads of these units any more.
+        The caller needs their payloads no more.
         """
         return None
 
     @abstractmethod
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
-        """Complete what was posted and move the rest. Gives the payloads that `add` could not give yet."""
+        """Complete the posted parts, move the rest, and yield the payloads that `add` could not give."""
 
     @abstractmethod
     def decode(self) -> None:
-        """Put the mean of what the workers have sent into the gradient of every unit."""
+        """Put the mean of the workers' payloads into the gradient of every unit."""
 
 
 class MessageLane(Lane):
@@ -82,17 +82,17 @@ class MessageLane(Lane):
         self._posted_units = self._posted_bytes = 0
 
     def reserve(self, size: int) -> None:
-        """Have room for a message of `size` bytes. What is never written to takes no memory."""
+        """Make room for a message of `size` bytes. Pages that are never written take no memory."""
         if size > self.message.numel():
             self.message = self.room(0)  # the old one goes before the new one comes
             self.message = self.room(size)
 
     def room(self, size: int) -> torch.Tensor:
-        """New memory for a message that MPI sends or receives."""
+        """Allocate memory for a message that MPI sends or receives."""
         return staging.message(size)
 
     def cut(self) -> Part | None:
-        """The units that were added since the last call; None where there are none."""
+        """Return the units that were added since the last call as a part, or None where there are none."""
         first, start = self._posted_units, self._posted_bytes
         if first == len(self.parcels):
             return None
