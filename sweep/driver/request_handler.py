@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
 
 from gradsweep import disk_errors, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of
@@ -17,14 +19,30 @@ from sweep.directory.run_state import exclude, include
 from sweep.driver.cancel_unwatched import cancel_unwatched
 
 if TYPE_CHECKING:
-    from sweep.driver.drive import Drive
-    from sweep.executors.base import RunJob
+    from sweep.executors.base import RunExecutor, RunJob
+
+
+class Driven(Protocol):
+    """What requests need of the sweep's Drive."""
+
+    directory: Path
+    console: Console
+    executor: RunExecutor
+
+    def active(self) -> dict[Run, RunJob]:
+        """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
+
+    def add(self, configs: Mapping[Run, Mapping[str, Any]]) -> None:
+        """Queue more runs, or some of them again."""
+
+    def ask_to_end(self, runs: Mapping[Run, RunJob], reason: str) -> None:
+        """Have these runs ended without waiting for it."""
 
 
 class RequestHandler:
-    """Looks for requests and has a Drive heed them; may be called at any rate."""
+    """Looks for requests and does what they ask for; may be called at any rate."""
 
-    def __init__(self, drive: Drive) -> None:
+    def __init__(self, drive: Driven) -> None:
         self.drive = drive
         self.inbox = Inbox(drive.directory)
         self._ending: list[tuple[Path, Request, dict[Run, RunJob]]] = []  # what was asked for and is not through

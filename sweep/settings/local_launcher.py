@@ -141,7 +141,7 @@ class LocalOptions:
 
     def leave(self, sweep: Sweep, runs: Sequence[Run]) -> None:
         """Have these runs computed without this process (sweep.wait=false) and say how to follow them."""
-        from sweep.launch.detached import leave
+        from sweep.launch.detach import leave
 
         leave(sweep, runs)
 

@@ -17,7 +17,7 @@ from gradsweep.sweep_lock import holder
 from sweep.directory import restore_runs, run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.sweep_directory import Sweep
-from sweep.launch import detached
+from sweep.launch import detach
 from tests.conftest import eventually
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5, "epochs": 1}' > "$4/result.json" """
@@ -83,7 +83,7 @@ def write_run(
 def end_launcher(sweep: Path) -> None:
     """End the process that runs a sweep, where there is one besides this; what it did is shown if the test fails."""
     for path in [
-        sweep / detached.LOG,
+        sweep / detach.LOG,
         sweep / run_directory.EVENTS,
         *sweep.glob(f"{run_directory.RUNS}/*/{run_directory.STATE}"),
     ]:

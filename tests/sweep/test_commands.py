@@ -26,7 +26,7 @@ from sweep.directory import completion, requests, run_identity, run_layout
 from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
 from sweep.directory.run_state import write_state
 from sweep.directory.sweep_directory import Sweep
-from sweep.launch import detached, execute
+from sweep.launch import detach, execute
 from sweep.provenance import code_snapshot, file_owners
 from sweep.settings import launcher as launchers
 from sweep.system.processes import processes_of
@@ -45,7 +45,7 @@ def driven(tmp_path: Path) -> Iterator[Driven]:
     def begin(*scripts: str) -> list[Run]:
         runs = lay_out(tmp_path, scripts)
         sweep = Sweep(tmp_path, fresh=False)
-        detached.leave(sweep, runs)
+        detach.leave(sweep, runs)
         sweep.close()
         return runs
 
@@ -111,7 +111,7 @@ def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     assert statuses([one, other]) == [run_directory.CANCELLED] * 2 and left([one, other]) == []
     assert not any(run.state().get("left_out") for run in (one, other))  # of all of it: a pause
     eventually(lambda: holder(tmp_path) is None)
-    log = (tmp_path / detached.LOG).read_text()
+    log = (tmp_path / detach.LOG).read_text()
     assert "to cancel 1 runs" in log and f"python -m sweep resume {os.path.relpath(tmp_path)}" in log
 
 
@@ -156,7 +156,7 @@ def test_a_changed_config_is_not_run_by_a_launcher_either(
     eventually(lambda: failing.status() == run_directory.FAILED)
     edit(failing, "epochs: 4", "epochs: 5")
     assert resume(tmp_path) == 0
-    assert "changed since" in (tmp_path / detached.LOG).read_text()
+    assert "changed since" in (tmp_path / detach.LOG).read_text()
     assert failing.status() == run_directory.FAILED and len(failing.state()["attempts"]) == 1
 
 
@@ -208,7 +208,7 @@ def test_a_launcher_that_is_asked_for_what_cannot_be_started_goes_on(
     edit(failing, "environment: {}", "environment: {X_TOKEN: abc}")
     assert resume(tmp_path) == 0
     refused = f"{failing.path(run_directory.CONFIG)}: mpi.environment.X_TOKEN=***: a secret"
-    assert refused in (tmp_path / detached.LOG).read_text()
+    assert refused in (tmp_path / detach.LOG).read_text()
     assert launcher_of(tmp_path) == launcher and statuses([failing, busy]) == [
         run_directory.FAILED,
         run_directory.RUNNING,
@@ -580,7 +580,7 @@ def test_nobody_gets_in_while_a_sweep_is_handed_over(tmp_path: Path) -> None:
 
     pushing = threading.Thread(target=push)
     pushing.start()
-    detached.leave(sweep, runs)
+    detach.leave(sweep, runs)
     sweep.close()
     eventually(lambda: runs[0].status() == run_directory.RUNNING)
     over.set()
@@ -604,7 +604,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).touch()
     with pytest.raises(SystemExit) as ended:
-        detached.leave(sweep, runs)
+        detach.leave(sweep, runs)
     sweep.close()
     out = capsys.readouterr().out
     assert ended.value.code == 1 and "could not begin" in out and "not what descriptor" in out
@@ -614,7 +614,7 @@ def test_a_launcher_that_cannot_begin_is_told_at_once(tmp_path: Path, capsys: py
 def test_only_the_runs_that_were_asked_for(tmp_path: Path) -> None:
     runs = lay_out(tmp_path, [SUCCEED] * 2)
     sweep = Sweep(tmp_path, fresh=False)
-    detached.leave(sweep, runs[1:])
+    detach.leave(sweep, runs[1:])
     sweep.close()
     eventually(lambda: holder(tmp_path) is None)
     assert statuses(runs) == [run_directory.PENDING, run_directory.DONE]
