@@ -26,8 +26,11 @@ class Driven(Protocol):
     """What requests need of the sweep's Drive."""
 
     directory: Path
-    console: Console
     executor: RunExecutor
+
+    @property
+    def console(self) -> Console:
+        """Where people read what was done about a request."""
 
     def active(self) -> dict[Run, RunJob]:
         """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
