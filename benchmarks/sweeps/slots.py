@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.sweeps.measuring import ROOT, Finding
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.base import POLL_S
 from sweep.executors.local import SlotExecutor
 

@@ -21,7 +21,7 @@ from sweep.system.oom_kills import OomKills
 from sweep.system.processes import GRACE_S
 
 if TYPE_CHECKING:
-    from sweep.attempts.mpirun import MpiRun
+    from sweep.attempts.run_task import MpiRun
 
 DUMP_S = 3.0
 """For the ranks of a run that hangs to say where they are."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory.description import read_description
 from sweep.emulation import emulated
 from sweep.provenance import code_snapshot, record

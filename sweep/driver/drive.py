@@ -13,7 +13,7 @@ from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.console.console import manner
 from sweep.console.events import RUNS_PLANNED, Events
 from sweep.console.messages import print_line, resume_command

@@ -1,4 +1,4 @@
-"""What the executors of runs have in common, on submitit's interface: a queue that `poll` moves on, and no thread."""
+"""The interface of all executors of runs: a queue that `poll` moves on, and no thread."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from submitit.core.core import Executor, Job
-from submitit.core.utils import DelayedSubmission, FailedJobError
+from typing import TYPE_CHECKING
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.mpirun import MpiRun, RunFailed, outcome
+from sweep.attempts.run_task import MpiRun
 from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.system.processes import GRACE_S
 
@@ -23,102 +20,45 @@ if TYPE_CHECKING:
 
 POLL_S = 0.03  # between two looks at what has ended: of each second of a core, the looks take a thousandth
 
-# what submitit calls the states of a job, by ours
-STATES = {
-    run_directory.PENDING: "PENDING",
-    run_directory.RUNNING: "RUNNING",
-    run_directory.DONE: "COMPLETED",
-    run_directory.DIVERGED: "COMPLETED",
-    run_directory.CANCELLED: "CANCELLED",
-    run_directory.PREEMPTED: "PREEMPTED",
-    run_directory.TIMEOUT: "TIMEOUT",
-    run_directory.PRUNED: "CANCELLED",
-}
 
-
-class RunJob(Job[dict[str, Any]]):
-    """A queued, running or finished MpiRun; its result is the content of result.json.
+class RunJob:
+    """A queued, running or finished run.
 
     `status` is this job's, and final once it is neither pending nor running: a retry is another job.
     """
-
-    _cancel_at_deletion = False  # also of one that could not even be made
 
     def __init__(self, executor: RunExecutor, task: MpiRun) -> None:
         self.executor, self.mpi_run = executor, task
         self.status = run_directory.PENDING
         self.reason: str | None = None
-        self.cause: str | None = None  # of gradsweep/failure_causes.py
+        self.cause: str | None = None  # of failure_causes.py
         self.waits_for: str | None = None  # other sweeps, while it is first in its queue; or SLURM, and why
         self.shared_cores = False  # its times tell nothing: others may have used the cores that it ran on
-        super().__init__(executor.folder, task.run.name)
 
     @property
     def ended(self) -> bool:
         """Whether the job has come to its end, as far as the executor has been polled."""
         return self.status not in (run_directory.PENDING, run_directory.RUNNING)
 
-    def _register_in_watcher(self) -> None:
-        """submitit's watchers ask a scheduler; here the executor knows."""
-
-    @property
-    def state(self) -> str:
-        return STATES.get(self.status, "FAILED")
-
-    def get_info(self, mode: str = "force") -> dict[str, str]:
-        return {"jobState": self.state, "reason": self.reason or ""}
-
-    def done(self, force_check: bool = False) -> bool:
-        self.executor.poll()
-        return self.ended
-
     def wait(self) -> None:
-        while not self.done():
+        """Poll the executor until the job has ended."""
+        self.executor.poll()
+        while not self.ended:
             time.sleep(POLL_S)
+            self.executor.poll()
 
-    def cancel(self, check: bool = True) -> None:
-        """End the job's processes (with `check`, wait until they are gone) or take it out of the queue."""
-        self.executor.cancel([self], "cancelled", GRACE_S if check else 0.0)
-
-    def exception(self) -> FailedJobError | None:
-        self.wait()
-        try:
-            outcome(self.mpi_run.run)
-        except RunFailed as error:
-            return FailedJobError(f"{self.mpi_run.run.name}: {error}\n{self.stderr() or ''}")
-        return None
-
-    def _get_outcome_and_result(self) -> tuple[str, Any]:
-        try:
-            return "success", outcome(self.mpi_run.run)
-        except RunFailed as error:
-            return "error", str(error)
-
-    def _log(self, name: str) -> str | None:
-        numbers = self.mpi_run.run.attempt_numbers()
-        if not numbers:
-            return None
-        return (self.mpi_run.run.attempt(numbers[-1]) / name).read_text(encoding="utf-8", errors="replace")
-
-    def stdout(self) -> str | None:
-        return self._log(run_directory.STDOUT)
-
-    def stderr(self) -> str | None:
-        return self._log(run_directory.STDERR)
-
-    def __del__(self) -> None:
-        if self._cancel_at_deletion and self.state in ("PENDING", "RUNNING"):
-            self.cancel(check=False)
+    def cancel(self, grace_s: float = GRACE_S) -> None:
+        """End the job's processes, or take it out of the queue."""
+        self.executor.cancel([self], "cancelled", grace_s)
 
 
-class RunExecutor(Executor, abc.ABC):
+class RunExecutor(abc.ABC):
     """Takes `MpiRun` objects to their end. What becomes of them is in their directories; `poll` brings jobs up to date.
 
     Args:
         folder: of the sweep.
     """
 
-    job_class: type[RunJob] = RunJob
     estimate: Callable[[MpiRun], float | None] | None = None
     """How many seconds a run will take, None where nobody knows: where set, runs may be ordered by it."""
     weigh: Callable[[MpiRun], tuple[float, ...]] | None = None
@@ -130,23 +70,11 @@ class RunExecutor(Executor, abc.ABC):
     """The value of hydra.launcher.cluster."""
 
     def __init__(self, folder: str | Path) -> None:
-        super().__init__(folder)
+        self.folder = Path(folder).absolute()
         self.news: list[tuple[RunJob, int | None, str]] = []
         """Jobs whose attempt has ended and that will begin another by themselves (a scheduler has queued them again, or
         their MPI world has died), which attempt that was, and why; for who takes it."""
         self._in_slurm: Jobs | None = None
-
-    @classmethod
-    def affinity(cls) -> int:
-        return 0  # submitit must not pick it by itself: it runs nothing but MpiRun
-
-    def _internal_process_submissions(self, delayed_submissions: Sequence[DelayedSubmission]) -> list[Job[Any]]:
-        tasks = []
-        for submission in delayed_submissions:
-            if not isinstance(submission.function, MpiRun) or submission.args or submission.kwargs:
-                raise TypeError(f"the executor `{self.name()}` runs MpiRun objects, not {submission.function!r}")
-            tasks.append(submission.function)
-        return list(self.submit_runs(tasks))
 
     def reconcile(self, run: Run) -> None:
         """Bring the state of a run in line with what has become of it, before any is submitted.

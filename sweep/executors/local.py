@@ -15,7 +15,8 @@ from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
 from sweep.attempts.attempt import Try
 from sweep.attempts.failures import of_start
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.mpirun import Attempt
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, places
 from sweep.executors.base import RunExecutor, RunJob, note
 from sweep.executors.slots import Slots
@@ -55,8 +56,6 @@ class SlotExecutor(RunExecutor):
         UsageError: the directory of the slots cannot be used.
     """
 
-    job_class = SlotJob
-
     def __init__(
         self,
         folder: str | Path,
@@ -79,10 +78,6 @@ class SlotExecutor(RunExecutor):
         self._changes = 0
         self._examined: object = None  # how everything was when nobody could overtake the head
         self._looked_at = 0.0
-
-    @classmethod
-    def name(cls) -> str:
-        return "slots"
 
     @property
     def active(self) -> bool:
@@ -169,7 +164,7 @@ class SlotExecutor(RunExecutor):
 
     def _begin(self, job: SlotJob, lease: Lease) -> Try:
         """Start an attempt at the job's run."""
-        return job.mpi_run.start(lease.cores, lease)
+        return Attempt(job.mpi_run, lease.cores, lease)
 
     def _notice_disturbance(self, job: SlotJob) -> None:
         """A run on whose cores another sweep's may run as well is no longer timed fairly."""

@@ -20,7 +20,7 @@ from gradsweep.run_directory import Run, UsageError, bad_value
 from gradsweep.source_tree import ROOT
 from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.console import flags
 from sweep.console.console import Verbosity, manner
 from sweep.console.messages import print_line

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import run_directory
 from gradsweep.text import plural
 from sweep.attempts.build_task import weight
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.emulation import emulated
 from sweep.executors.backlog import places
 from sweep.executors.packed.world_size import key_of, world_size

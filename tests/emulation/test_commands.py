@@ -12,7 +12,7 @@ import pytest
 
 from gradsweep.run_directory import CORES_VARIABLE
 from sweep import emulation
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.emulation import delay, ip_tc_commands
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from tests.emulation.conftest import described

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsweep import failure_causes, run_directory
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.mpirun import Attempt
+from sweep.attempts.run_task import MpiRun
 from sweep.system.log_capture import Log
 from tests.conftest import eventually
 from tests.faults.conftest import StandInOf, attempts, ranks
@@ -114,7 +115,7 @@ def test_logs_are_written_until_the_end_whatever_signal_comes(tmp_path: Path, nu
     task = MpiRun(
         str(tmp_path), 1, 1, ["sh", "-c", "trap 'sleep 0.3; echo end; exit 1' TERM; echo begun; sleep 100 & wait"], {}
     )
-    attempt = task.start([0])
+    attempt = Attempt(task, [0])
     assert attempt._capture is not None
     eventually(lambda: (attempt.directory / run_directory.STDOUT).read_text() == "begun\n")
     attempt._capture.process.send_signal(number)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import failure_causes, run_directory
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.driver.retries import LONGEST_S, Retries
 from sweep.executors.base import RunJob
 from sweep.executors.local import SlotExecutor

@@ -12,7 +12,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import write_json
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from tests.conftest import eventually
 

@@ -80,6 +80,11 @@ def write_run(
     return run
 
 
+def read_log(run: Run, name: str = run_directory.STDOUT) -> str:
+    """What the latest attempt of a run has printed."""
+    return (run.attempt(run.attempt_numbers()[-1]) / name).read_text(encoding="utf-8", errors="replace")
+
+
 def end_launcher(sweep: Path) -> None:
     """End the process that runs a sweep, where there is one besides this; what it did is shown if the test fails."""
     for path in [

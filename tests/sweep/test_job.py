@@ -19,7 +19,7 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, write_json
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.commands.resume import is_wanted
 from sweep.executors.slurm_job import preemption
 from sweep.system.job_environment import clean_environment

@@ -19,16 +19,19 @@ from submitit import AutoExecutor
 from submitit.core.utils import FailedJobError
 
 from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.failures import explain
-from sweep.attempts.mpirun import MpiRun, RunFailed
+from sweep.attempts.mpirun import Attempt
+from sweep.attempts.run_task import MpiRun
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.executors.local import SlotExecutor, SlotJob
 from sweep.executors.slots import Slots
+from sweep.executors.submitit_adapter import RunFailed, compute
 from sweep.system.job_environment import clean_environment
 from sweep.system.lease import Lease
 from sweep.system.processes import in_child, processes_of
 from tests.conftest import eventually
+from tests.sweep.fakes import read_log
 
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"
 touch "$3/../order.$(date +%s%N).$(basename $3)" """
@@ -80,34 +83,54 @@ sys.stdin.read()
 
 
 def submit(executor: SlotExecutor, task: MpiRun) -> SlotJob:
-    job = executor.submit(task)
+    (job,) = executor.submit_runs([task])
     assert isinstance(job, SlotJob)
     return job
 
 
-def test_jobs_mean_what_submitits_mean(executor: SlotExecutor, make: Make) -> None:
-    good, bad = submit(executor, make("good")), submit(executor, make("bad", "echo why >&2; exit 3"))
+def is_over(job: SlotJob) -> bool:
+    job.executor.poll()
+    return job.ended
+
+
+def result_of(job: SlotJob) -> dict[str, Any]:
+    job.wait()
+    result = job.mpi_run.run.result()
+    assert result is not None
+    return result
+
+
+def test_jobs_mean_what_submitits_mean(tmp_path: Path, make: Make) -> None:
+    executor = AutoExecutor(tmp_path, cluster="slots")
+    good = executor.submit(compute, make("good"))
+    bad = executor.submit(compute, make("bad", "echo why >&2; exit 3"))
     assert good.result() == {"status": "done", "accuracy": 0.5}
     assert good.done() and good.state == "COMPLETED" and good.exception() is None and good.stdout() == ""
     with pytest.raises(FailedJobError, match="exited with 3"):
         bad.result()
     assert bad.state == "FAILED" and bad.stderr() == "why\n"
     assert isinstance(bad.exception(), FailedJobError)
-    assert bad.mpi_run.run.state()["attempts"][0]["exit_code"] == 3
+    assert Run(tmp_path / "bad").state()["attempts"][0]["exit_code"] == 3
+    assert good.get_info()["jobState"] == "COMPLETED" and "exited with 3" in bad.get_info()["reason"]
 
 
 def test_submitit_finds_the_executor_by_name(tmp_path: Path, make: Make) -> None:
     auto = AutoExecutor(tmp_path, cluster="slots")
-    assert auto.submit(make("run")).result()["status"] == "done"
-    with pytest.raises(TypeError, match="MpiRun"):
-        auto.submit(print)
+    assert auto.submit(make("run")).result()["status"] == "done"  # as before there was `compute`
+    long = auto.submit(compute, make("long", SLEEP))
+    long.cancel()
+    assert long.done() and long.state == "CANCELLED"
+    for wrong in ((print,), (print, make("other")), (compute, 1)):
+        with pytest.raises(TypeError, match="MpiRun"):
+            auto.submit(*wrong)
 
 
 def test_tasks_can_be_pickled_and_called_like_any_function(make: Make) -> None:
     """What submitit does in a SLURM job."""
-    assert pickle.loads(pickle.dumps(make("run")))()["accuracy"] == 0.5
+    function, task = pickle.loads(pickle.dumps((compute, make("run"))))
+    assert function(task)["accuracy"] == 0.5
     with pytest.raises(RunFailed, match="failed: the MPI launcher exited with 1"):
-        make("bad", "exit 1")()
+        compute(make("bad", "exit 1"))
 
 
 def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make: Make, tmp_path: Path) -> None:
@@ -208,7 +231,7 @@ def test_another_sweep_has_the_cores(build: Build, make: Make) -> None:
     assert job.status == run_directory.PENDING
     assert first.waits_for is None
     first.cancel()
-    eventually(lambda: job.done() or job.status == run_directory.RUNNING)
+    eventually(lambda: is_over(job) or job.status == run_directory.RUNNING)
     assert job.status == run_directory.RUNNING and job.attempt is not None
     assert job.mpi_run.run.state()["attempts"][-1]["cores"] == [0, 1]
 
@@ -220,7 +243,7 @@ def test_a_cancelled_run_keeps_no_core_from_other_sweeps(build: Build, make: Mak
     small = submit(three, make("small", SLEEP, 1))
     assert [large.status, small.status] == [run_directory.PENDING] * 2, "two are free, for the large one"
     large.cancel()
-    eventually(lambda: small.done() or small.status == run_directory.RUNNING)
+    eventually(lambda: is_over(small) or small.status == run_directory.RUNNING)
 
 
 def test_who_has_the_cores_is_named(executor: SlotExecutor, make: Make, tmp_path: Path) -> None:
@@ -231,7 +254,7 @@ def test_who_has_the_cores_is_named(executor: SlotExecutor, make: Make, tmp_path
         assert job.status == run_directory.PENDING
         assert job.waits_for == f"pid {other.pid} (/their/sweep)"
         other.stdin.close()
-        assert job.result()["status"] == run_directory.DONE
+        assert result_of(job)["status"] == run_directory.DONE
         assert job.waits_for is None
 
 
@@ -256,7 +279,7 @@ def test_the_cores_of_a_killed_launcher_stay_its_runs(make: Make, tmp_path: Path
     task = make("run", "trap '' TERM; echo $$ > $3/pid; while :; do sleep 0.1; done", 2)
     child = os.fork()
     if child == 0:
-        SlotExecutor(tmp_path, [0, 1, 2, 3]).submit(task)
+        SlotExecutor(tmp_path, [0, 1, 2, 3]).submit_runs([task])
         time.sleep(1000)
     told = task.run.path("pid")
     eventually(lambda: told.exists() and told.read_text().strip())
@@ -286,11 +309,11 @@ def test_shared_cores_are_not_waited_for_nor_pinned_to(build: Build, make: Make)
         assert "GRADSWEEP_CORES=\n" in told.read_text()
         assert job.mpi_run.run.state()["shared_cores"] is True
     alone.mpi_run.run.path("go").touch()
-    assert alone.result() and alone.shared_cores, "it had its cores for itself no more"
+    assert result_of(alone) and alone.shared_cores, "it had its cores for itself no more"
     assert alone.mpi_run.run.state()["shared_cores"] is True and alone.mpi_run.run.status() == run_directory.DONE
     sharing.cancel_all("enough")
     again = submit(fair, make("again"))
-    assert again.result() and not again.shared_cores
+    assert result_of(again) and not again.shared_cores
     assert again.mpi_run.run.state()["shared_cores"] is False
 
 
@@ -314,10 +337,10 @@ def test_what_goes_on_from_a_checkpoint_of_shared_cores_stays_marked(build: Buil
 def test_max_parallel(executor: SlotExecutor, make: Make) -> None:
     executor.max_parallel = 2
     jobs = [submit(executor, make(str(i), SLEEP)) for i in range(3)]
-    assert [job.state for job in jobs] == ["RUNNING", "RUNNING", "PENDING"]
+    assert [job.status for job in jobs] == [run_directory.RUNNING, run_directory.RUNNING, run_directory.PENDING]
     jobs[0].cancel()
     executor.poll()
-    assert [job.state for job in jobs] == ["CANCELLED", "RUNNING", "RUNNING"]
+    assert [job.status for job in jobs] == [run_directory.CANCELLED, run_directory.RUNNING, run_directory.RUNNING]
 
 
 def test_what_fails_by_itself_while_it_is_ended_says_why(executor: SlotExecutor, make: Make) -> None:
@@ -338,7 +361,7 @@ def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
     eventually(lambda: len(processes_of(job.attempt.directory)) == 3)
     executor.cancel([job], "the test wants it", grace_s=0.3)
     assert processes_of(job.attempt.directory) == []
-    assert job.state == "CANCELLED"
+    assert job.status == run_directory.CANCELLED
     assert job.mpi_run.run.state()["reason"] == "the test wants it"
     assert executor.slots.leased == []
 
@@ -351,7 +374,7 @@ def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -
 
 def test_a_result_counts_whatever_the_exit_code(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", SUCCEED + "; exit 9"))
-    assert job.result()["accuracy"] == 0.5
+    assert result_of(job)["accuracy"] == 0.5
     assert job.mpi_run.run.status() == run_directory.DONE
 
 
@@ -359,7 +382,7 @@ def test_exit_code_0_without_a_result_is_a_failure(executor: SlotExecutor, make:
     """A lost node can make mpirun exit with 0."""
     job = submit(executor, make("run", "exit 0"))
     job.wait()
-    assert job.state == "FAILED" and "left no result" in str(job.reason)
+    assert job.status == run_directory.FAILED and "left no result" in str(job.reason)
 
 
 def test_a_run_that_cannot_be_started_does_not_stop_the_queue(executor: SlotExecutor, make: Make) -> None:
@@ -368,7 +391,7 @@ def test_a_run_that_cannot_be_started_does_not_stop_the_queue(executor: SlotExec
     jobs = [submit(executor, broken), submit(executor, make("good"))]
     for job in jobs:
         job.wait()
-    assert [job.state for job in jobs] == ["FAILED", "COMPLETED"]
+    assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.DONE]
     assert "could not be started" in str(jobs[0].mpi_run.run.state()["reason"])
     assert executor.slots.leased == []
 
@@ -400,12 +423,13 @@ def test_every_attempt_has_a_place_of_its_own_for_temporary_files(executor: Slot
     places = []
     for name in ("one", "two", "one"):
         job = submit(executor, make(name, script))
-        assert job.exception() is not None
-        places.append(Path((job.stdout() or "").strip()))
+        job.wait()
+        assert job.mpi_run.run.result() is None
+        places.append(Path(read_log(job.mpi_run.run).strip()))
     assert len(set(places)) == 3
     assert all(place.is_absolute() and not place.exists() for place in places)
     job = submit(executor, make("where", f'test -d "$TMPDIR" && {SUCCEED}'))
-    assert job.result()
+    assert result_of(job)
 
 
 def test_the_users_own_mpi_settings_stay_unless_an_mpirun_set_them() -> None:
@@ -441,7 +465,7 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
     task = make("run", SLEEP)
     child = os.fork()
     if child == 0:
-        task.start([0])
+        Attempt(task, [0])
         time.sleep(1000)
     attempt = Path(task.directory) / "attempt-1"
     eventually(lambda: task.run.status() == run_directory.RUNNING)
@@ -456,7 +480,7 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
 
 def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> None:
     """The launcher was killed between starting it and writing that it had."""
-    attempt = make("run", SLEEP).start([0])
+    attempt = Attempt(make("run", SLEEP), [0])
     try:
         attempt.run.path(run_directory.STATE).unlink()
         eventually(lambda: len(processes_of(attempt.directory)) == 3)
@@ -479,16 +503,16 @@ def test_nothing_runs_that_no_state_tells_of(
     monkeypatch.setattr("sweep.executors.base.write_state", full)
     job = submit(executor, make("run", SLEEP))
     job.wait()
-    assert job.state == "FAILED" and "No space left" in str(job.reason)
+    assert job.status == run_directory.FAILED and "No space left" in str(job.reason)
     assert processes_of(job.mpi_run.run.attempt(1).absolute()) == []
     monkeypatch.undo()
-    assert submit(executor, make("next")).result()["status"] == "done"
+    assert result_of(submit(executor, make("next")))["status"] == "done"
 
 
 def test_a_state_that_is_deleted_meanwhile_does_not_stop_the_queue(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", 'rm "$3/state.json"; exit 1'))
     job.wait()
-    assert job.state == "FAILED" and job.reason == "the MPI launcher exited with 1"
+    assert job.status == run_directory.FAILED and job.reason == "the MPI launcher exited with 1"
     assert job.mpi_run.run.status() == run_directory.FAILED
 
 
@@ -497,7 +521,7 @@ def test_the_users_files_do_not_shadow_ours(
 ) -> None:
     job = submit(executor, make("run", 'echo "$PYTHONPATH" "$PYTHONSAFEPATH"; exit 1'))
     job.wait()
-    path, _, safe = str(job.stdout()).strip().rpartition(" ")
+    path, _, safe = read_log(job.mpi_run.run).strip().rpartition(" ")
     assert safe == "1" and Path(path.split(os.pathsep)[0]) == Path(__file__).resolve().parents[2]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.packed import fork_server
 from sweep.executors.packed.fork_server import Nurseries, Nursery
 from sweep.launch import execute

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradsweep import run_directory
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.slurm.batch import read
 from sweep.executors.slurm.executor import SlurmRunExecutor

@@ -15,7 +15,8 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.mpirun import Attempt
+from sweep.attempts.run_task import MpiRun
 from sweep.directory import run_identity, run_layout
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
@@ -23,6 +24,7 @@ from sweep.executors.packed.fork_server import Nurseries
 from sweep.settings.mpi import MpiSettings
 from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import PLAYED, ROOT, Program, eventually
+from tests.sweep.fakes import read_log
 from tests.trainers.test_config import composed
 from trainers.rules.resolve import resolve
 
@@ -140,7 +142,7 @@ def test_the_numbers_are_those_of_runs_of_their_own(executor: PackedExecutor, ma
     assert world.size == 3
     assert [path.name for path in (Path(executor.folder) / "worlds").iterdir()] == ["world-1"]
     for job, point in zip(jobs, points, strict=True):
-        alone = make("alone", **point).start(executor.slots.cores[: job.mpi_run.workers])
+        alone = Attempt(make("alone", **point), executor.slots.cores[: job.mpi_run.workers])
         eventually(alone.poll, 120)
         assert alone.status == run_directory.DONE, alone.reason
         assert numbers(job.mpi_run.run) == numbers(alone.run), point
@@ -201,7 +203,7 @@ def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
     bad.mpi_run.run.path(run_directory.STEPS).mkdir()  # where rank 0 wants to append a line
     until(executor, ended(bad))
     assert bad.status == run_directory.FAILED and str(bad.reason).startswith("rank 0: IsADirectoryError")
-    assert "Traceback" in (bad.stderr() or "")
+    assert "Traceback" in read_log(bad.mpi_run.run, run_directory.STDERR)
     until(executor, lambda: attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING])
     assert beside.mpi_run.run.state()["attempts"][0]["reason"].startswith("a run beside it failed")
     assert (
@@ -216,7 +218,8 @@ def test_what_all_ranks_refuse_costs_no_world(executor: PackedExecutor, make: Ma
     until(executor, ended(*jobs))
     assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.DONE]
     assert str(jobs[0].reason).startswith("dataset=cifar10: ") and world.size == 2
-    said = (jobs[0].stderr() or "").replace("\n", "")  # one rank may come between another's words and its newline
+    said = read_log(jobs[0].mpi_run.run, run_directory.STDERR)
+    said = said.replace("\n", "")  # one rank may come between another's words and its newline
     assert said == 2 * str(jobs[0].reason)
     assert not (Path(executor.folder) / "worlds" / "world-2").exists()
 
@@ -265,7 +268,7 @@ def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Ma
     until(executor, ended(again))
     tables, result = numbers(again.mpi_run.run)
     assert (again.status, result["resumed_after"]) == (run_directory.DONE, [saved])
-    alone = make("alone", **point).start(executor.slots.cores)
+    alone = Attempt(make("alone", **point), executor.slots.cores)
     eventually(alone.poll, 120)
     assert tables == numbers(alone.run)[0]
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import duration
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.console.console import Output
 from sweep.console.events import Events
 from sweep.driver.live_display import cropped, picture

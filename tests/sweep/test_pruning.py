@@ -12,7 +12,7 @@ import pytest
 import reports
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory import completion, run_layout
 from sweep.directory.run_identity import Point
 from sweep.driver import pruner

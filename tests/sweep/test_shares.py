@@ -20,7 +20,7 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, read_json, write_json
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory import scheduler_job
 from sweep.directory.run_state import write_state
 from sweep.driver.cancel_unwatched import cancel_unwatched

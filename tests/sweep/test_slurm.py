@@ -14,7 +14,7 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of, write_json
-from sweep.attempts.mpirun import MpiRun, task_from
+from sweep.attempts.run_task import MpiRun, task_from
 from sweep.directory import completion, run_identity, run_layout
 from sweep.directory.run_state import write_state
 from sweep.driver.drive import Drive

@@ -11,7 +11,7 @@ import pytest
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError, write_json
 from sweep.__main__ import main
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory import completion, requests
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor

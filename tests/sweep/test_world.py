@@ -15,7 +15,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.console.events import Events
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotJob
@@ -24,6 +24,7 @@ from sweep.settings.launcher import options_of
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import eventually
+from tests.sweep.fakes import read_log
 
 FAKE = Path(__file__).with_name("fake_world.py")
 Make = Callable[..., MpiRun]
@@ -168,7 +169,9 @@ def test_what_all_ranks_report_costs_no_world(executor: PackedExecutor, make: Ma
     assert beside.reason == beside.mpi_run.run.state()["reason"] == "enough; saved"
     until(executor, lambda: last.ended)
     assert last.status == run_directory.DONE and worlds(executor) == 1
-    assert sorted((last.stdout() or "").splitlines()) == [f"rank {i} of [0, 1, 2, 3] on [0, 1, 2, 3]" for i in range(4)]
+    assert sorted(read_log(last.mpi_run.run).splitlines()) == [
+        f"rank {i} of [0, 1, 2, 3] on [0, 1, 2, 3]" for i in range(4)
+    ]
 
 
 def test_what_does_not_end_when_asked_takes_its_world_down(executor: PackedExecutor, make: Make) -> None:
@@ -184,7 +187,8 @@ def test_a_world_that_does_not_come_up_fails_what_it_was_for(executor: PackedExe
     jobs = submit(executor, *[make(name, FAKE_NO_START="1") for name in ("one", "two")], make("good"))
     until(executor, lambda: all(job.ended for job in jobs))
     assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.FAILED, run_directory.DONE]
-    assert jobs[0].reason == "the MPI launcher exited with 1" and jobs[0].stderr() == "no slots are available\n"
+    assert jobs[0].reason == "the MPI launcher exited with 1"
+    assert read_log(jobs[0].mpi_run.run, run_directory.STDERR) == "no slots are available\n"
 
 
 def test_ranks_that_do_not_find_each_other_are_refused(executor: PackedExecutor, make: Make) -> None:
@@ -252,7 +256,7 @@ def test_runs_share_cores_where_they_may(tmp_path: Path, make: Make, monkeypatch
         assert len(executor.worlds) == 1 and executor.worlds[0].size == 4
         executor.preempt_all()
         until(executor, lambda: all(job.ended for job in jobs))
-        assert sorted(jobs[0].stdout() or "")[:1] and "on []" in (jobs[0].stdout() or "")  # not pinned
+        assert "on []" in read_log(jobs[0].mpi_run.run)  # not pinned
     finally:
         executor.cancel_all("the test has ended")
 

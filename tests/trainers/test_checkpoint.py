@@ -14,7 +14,8 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError, keep_rows, runs_of
-from sweep.attempts.mpirun import Attempt, MpiRun
+from sweep.attempts.mpirun import Attempt
+from sweep.attempts.run_task import MpiRun
 from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
@@ -60,7 +61,7 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / name, [run_identity.Point(config, {})])
-        return MpiRun(str(run.directory), 2, 1, mpi.program(), mpi.environment).start([0, 1])
+        return Attempt(MpiRun(str(run.directory), 2, 1, mpi.program(), mpi.environment), [0, 1])
 
     first = attempt("parts")
     run = first.run

@@ -21,7 +21,7 @@ from gradsweep import run_directory
 from gradsweep.failure_causes import LOST, START
 from sweep.attempts.attempt import Try
 from sweep.attempts.failures import of_start
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory.run_state import finish_attempt
 from sweep.executors.base import note
 from sweep.executors.local import SlotExecutor, SlotJob
@@ -209,10 +209,6 @@ class PackedExecutor(SlotExecutor):
         super().__init__(*arguments, **options)
         self.worlds: list[World] = []
         self.nurseries = Nurseries()
-
-    @classmethod
-    def name(cls) -> str:
-        return "packed"
 
     def _begin(self, job: SlotJob, lease: Lease) -> Try:
         if job.mpi_run.network is not None:  # its hosts are its own

@@ -15,7 +15,7 @@ from typing import Any
 
 from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.system.job_environment import job_environment
 from sweep.system.processes import WORLD_VARIABLE, in_child
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.packed.fork_server import Nursery
 from sweep.executors.packed.rank_connection import Door, OpenDoor, Rank
 from sweep.executors.packed.world_size import Group, Member, key_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.packed.rank_connection import Rank
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory.run_state import write_state
 from sweep.executors.slurm.queue import SlurmSilent, call, cancel_named
 from sweep.settings.slurm_launcher import options_of

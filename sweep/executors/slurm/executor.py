@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory import completion
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
@@ -46,7 +46,6 @@ class SlurmRunExecutor(RunExecutor):
         packed: a job serves many runs (shares.py).
     """
 
-    job_class = SlurmJob
     can_leave = True
     cluster = "slurm"
 
@@ -63,10 +62,6 @@ class SlurmRunExecutor(RunExecutor):
         self._look_at = self._ask_at = 0.0
         self._pause = poll_s
         self._noticed: dict[str, tuple[str, str | None]] = {}
-
-    @classmethod
-    def name(cls) -> str:
-        return "slurm_runs"
 
     @property
     def active(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gradsweep import run_directory
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.base import RunExecutor, RunJob
 from sweep.executors.slurm.queue import GONE, Listed
 from sweep.executors.slurm.submitted_jobs import settle_vanished

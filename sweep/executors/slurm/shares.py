@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.directory.run_state import write_state
 from sweep.executors.backlog import rank
 from sweep.executors.slurm.batch import JOB, place_of, read

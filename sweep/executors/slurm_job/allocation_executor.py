@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import MpiRun
+from sweep.attempts.run_task import MpiRun
 from sweep.executors.backlog import Amounts, Entry, fits
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedExecutor
@@ -75,10 +75,6 @@ class AllocatedExecutor(PackedExecutor):
     ) -> None:
         super().__init__(folder, max_parallel=options.side_by_side, slots=OwnSlots(allocation))
         self.allocation, self._claim, self._released = allocation, claim, released
-
-    @classmethod
-    def name(cls) -> str:
-        return "allocated"
 
     def wants(self, task: MpiRun) -> Amounts:
         """A run has all cores of its tasks, also those beyond its threads (hydra.launcher.cpus)."""

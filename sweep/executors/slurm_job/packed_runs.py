@@ -17,7 +17,7 @@ from pathlib import Path
 from gradsweep import failure_causes, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import task_from
+from sweep.attempts.run_task import task_from
 from sweep.directory import completion
 from sweep.directory.run_state import finish_attempt
 from sweep.directory.sweep_directory import LOCK

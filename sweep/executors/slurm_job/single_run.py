@@ -19,7 +19,8 @@ from pathlib import Path
 
 from gradsweep import disk_errors, failure_causes, run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import Attempt, MpiRun, task_from
+from sweep.attempts.mpirun import Attempt
+from sweep.attempts.run_task import MpiRun, task_from
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.directory.sweep_directory import LOCK
 from sweep.executors.slurm_job.preemption import Signals, elsewhere, give_up, hold, not_again, preemptions, settle
@@ -69,7 +70,7 @@ class RunInAllocation:
         try:
             cores = self.allocation.cores
             lease = Lease(tuple(cores), is_shared=self.allocation.shared)
-            attempt = self._seen().start(cores, lease, self.allocation)
+            attempt = Attempt(self._seen(), cores, lease, self.allocation)
         except OSError as error:  # a full disk, or no such program on this node
             reason = f"could not be started on {socket.gethostname()}: {error}"
             with contextlib.suppress(OSError):
