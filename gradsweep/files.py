@@ -37,6 +37,15 @@ class NotRegular(OSError):
     """Something that is no regular file, or one above the limit, stands where a file should be."""
 
 
+def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
+    """Return a tuple that changes when a file is written or replaced; None where there is no file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 @contextmanager
 def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Iterator[BinaryIO]:
     """Open a regular file for reading; what is none has nothing done to it.

@@ -42,8 +42,9 @@ def number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form if abs(value) < LARGE else ".3g")
 
 
-def plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def plural(count: int | str, what: str) -> str:
+    """Return `1 run`, `9 runs`; a text counts as it is: `2 and 4 workers`."""
+    return f"{count} {what}{'' if str(count) == '1' else 's'}"
 
 
 def duration(seconds: float | None) -> str:

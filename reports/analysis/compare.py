@@ -16,6 +16,7 @@ import pandas as pd
 
 from gradsweep import run_directory as rundir
 from gradsweep.run_directory import UsageError
+from gradsweep.text import plural
 from reports.analysis import few_steps
 from reports.analysis.grid import SEED, lay_out
 from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure
@@ -25,7 +26,7 @@ from reports.reading import networks
 from reports.reading.columns import ADDED
 from reports.reading.machines import remarks
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import counted, listed, number, setting, settings, spread
+from reports.reading.text import listed, number, setting, settings, spread
 
 WORDS = {THROUGHPUT: ("faster", "slower"), ACCURACY: ("better", "worse")}
 """For more and for less of a measure."""
@@ -87,7 +88,7 @@ class Comparison:
             found = collections.Counter(change.verdict for change in changes)
             order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, NEW, NEITHER]
             said = [f"{found[word]} {word}" for word in order if found[word] or word in WORDS[measure]]
-            lines.append(f"{measure.title}, {counted(len(changes), 'cell')}: {listed(said)}.")
+            lines.append(f"{measure.title}, {plural(len(changes), 'cell')}: {listed(said)}.")
         return lines
 
     @property
@@ -159,9 +160,9 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):
-        said += [f"{counted(count, 'cell')} of {side} alone"] if count else []
+        said += [f"{plural(count, 'cell')} of {side} alone"] if count else []
     if mixed:
-        said.append(f"{counted(len(mixed), 'cell')} of several configs that differ in a key which is not compared")
+        said.append(f"{plural(len(mixed), 'cell')} of several configs that differ in a key which is not compared")
     return Comparison(names, changes, tuple(said))
 
 
@@ -250,7 +251,7 @@ def _tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
         return []
     kinds = [("paired t test over the same seeds", True), ("Welch's t test where seeds differ", False)]
     used = [text for text, is_paired in kinds if any(change.is_paired == is_paired for change in tested)]
-    return [f"{listed(used)}, Holm-corrected for {counted(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
+    return [f"{listed(used)}, Holm-corrected for {plural(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
 
 
 def _row(change: Change, measure: Measure) -> Row:

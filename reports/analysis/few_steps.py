@@ -8,8 +8,9 @@ import pandas as pd
 
 from gradsweep import run_directory as rundir
 from gradsweep import timed_steps
+from gradsweep.text import plural
 from reports.analysis.table import is_true
-from reports.reading.text import counted, listed, some
+from reports.reading.text import listed, some
 
 
 def remarks(runs: pd.DataFrame) -> list[str]:
@@ -21,5 +22,5 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     few = runs.loc[(runs["status"] == rundir.DONE) & is_true(runs["few_steps"]), "timed_steps"]
     counts = collections.Counter(map(int, few))
     ordered = sorted(counts, key=lambda steps: (not steps, steps))
-    said = [f"{timed_steps.remark(steps)} ({counted(counts[steps], 'run')})" for steps in ordered]
+    said = [f"{timed_steps.remark(steps)} ({plural(counts[steps], 'run')})" for steps in ordered]
     return [f"throughputs that say little: {listed(some(said))}"] if said else []

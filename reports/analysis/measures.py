@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.analysis import targets as progress
 from reports.analysis.grid import SEED, Grid, of_method
 from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.reading.machines import RATES
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import byte_unit, counted, listed, number, setting, settings
+from reports.reading.text import byte_unit, listed, number, setting, settings
 
 THROUGHPUT_TOPIC, ACCURACY_TOPIC, TARGET_TOPIC = "Throughput", "Accuracy", "Cost of an accuracy"
 COMMUNICATION_TOPIC, STEP_TOPIC, RUNS_TOPIC = "Communication", "Time of a step", "Runs"
@@ -197,7 +198,7 @@ def derive(
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
         columns["efficiency"] = efficiency(grid)
-        of = counted(setting(grid.workers[0]) or "?", "worker")
+        of = plural(setting(grid.workers[0]) or "?", "worker")
         notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
     parts = runs[[f"{phase}_s" for phase in rundir.PHASES]].div(runs["step_s"], axis=0)
     columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in rundir.PHASES}

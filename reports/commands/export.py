@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.commands.build import as_typed
 from reports.exports import PACKAGES, check_installed, export
 
@@ -67,7 +68,6 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
 def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -> None:
     from reports.exports.runs import ended
     from reports.reading.report import Report
-    from reports.reading.text import counted
     from reports.tables import terminal
 
     out = terminal.console()
@@ -75,7 +75,7 @@ def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -
     written = [is_new for _, is_new in export(options.program, ended(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""
-        terminal.say(out, f"{counted(written.count(True), 'run')} exported{unchanged}")
+        terminal.say(out, f"{plural(written.count(True), 'run')} exported{unchanged}")
         for entry in report.left_out:
             terminal.say(out, f"left out: {as_typed(entry.path)}: {entry.reason}")
     print(as_typed(into) if isinstance(into, Path) else into, flush=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gradsweep import run_directory as rundir
+from gradsweep.files import stamp_file
 from gradsweep.run_directory import UsageError
 from sweep.status.overview import Overview
 
@@ -74,15 +75,7 @@ def stamp(sweep: Path) -> int:
         found = sorted(os.listdir(runs))
     except OSError:
         found = []
-    stamps: list[object] = [_stamp(f"{sweep}/{rundir.SWEEP}")]
+    stamps: list[object] = [stamp_file(f"{sweep}/{rundir.SWEEP}")]
     for name in found:
-        stamps += [name, *(_stamp(f"{runs}/{name}/{file}") for file in FILES)]
+        stamps += [name, *(stamp_file(f"{runs}/{name}/{file}") for file in FILES)]
     return hash(tuple(stamps))
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

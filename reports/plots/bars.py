@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.analysis.table import MARKS
 from reports.plots import layout as layouts
 from reports.plots import marks, style
@@ -18,7 +19,7 @@ from reports.plots.layout import GREY, Layout, plain
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
 from reports.plots.style import BASELINES
-from reports.reading.text import counted, number
+from reports.reading.text import number
 
 _THICKNESS = 0.72  # of a bar, in rows
 _ROW, _FRAME = 0.2, 0.42  # inches
@@ -42,7 +43,7 @@ def ranking(layout: Layout) -> Figure:
                 axis.plot([low[0], high[0]], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
                 end = max(mean, high[0])
             _write(axis, end, place, number(mean), label, runs, shown)
-    workers = counted(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
+    workers = plural(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
     layouts.label_axes(axes, f"throughput with {workers} [it/s]{_footnote(layout)}", "", "x")
     marks.legend(figure, [], marks.of_seeds(layout, "line"), marks.each_of(layout, "stroke"))
     return figure

@@ -22,12 +22,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.analysis.grid import Grid, of_method, without_topology
 from reports.analysis.table import is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
 from reports.reading.report import RUN_COLUMNS
-from reports.reading.text import counted, order, setting
+from reports.reading.text import order, setting
 
 GREY = "#666666"
 UNFAIR = {
@@ -293,6 +294,6 @@ def first_baseline(labels: Sequence[str]) -> str:
 
 def _title(keys: Sequence[str], values: Sequence[Any]) -> str:
     texts = dict(zip(keys, map(setting, values), strict=True))
-    workers = [counted(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
+    workers = [plural(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
     settings = ", ".join(f"{key}={text or 'null'}" for key, text in texts.items())
     return "\n".join(filter(None, [plain(settings), *workers]))

@@ -14,11 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, plain
 from reports.plots.style import BASELINES
-from reports.reading.text import counted, listed, number
+from reports.reading.text import listed, number
 
 PAPER = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a word on a backdrop
 _AXES = 0.72  # of a panel's height, the rest is for its title and numbers
@@ -182,9 +183,9 @@ def alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1
         return f"{what}: no run has finished."
     of = f", {layout.seeds}" if layout.seeds else ""
     if len(values) > _MAX_NAMED:
-        return f"{what}{of}: {counted(len(runs), 'run')} from {number(min(values))} to {number(max(values))} {unit}."
+        return f"{what}{of}: {plural(len(runs), 'run')} from {number(min(values))} to {number(max(values))} {unit}."
     names = [
-        f"{label}, {counted(int(count), 'worker')}"
+        f"{label}, {plural(int(count), 'worker')}"
         for label, count in zip(cells["label"], cells["workers"], strict=True)
     ]
     told = "; ".join(f"{name}: {number(value)}" for name, value in zip(names, values, strict=True))

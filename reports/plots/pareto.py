@@ -13,12 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.plots import layout as layouts
 from reports.plots import marks
 from reports.plots.layout import GREY, SMALL, Layout, plain
 from reports.plots.lines import means_of
 from reports.plots.picture import Plot
-from reports.reading.text import counted, listed
+from reports.reading.text import listed
 
 _WIDE = 20  # largest over smallest value above which an axis is logarithmic
 _MAX_NAMED = 40  # points of a panel with a name; above, only those of the front
@@ -100,7 +101,7 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
         ": ".join(filter(None, (title.replace("\n", ", "), listed(list(dict.fromkeys(front))))))
         for (title, _), front in zip(panels, fronts, strict=True)
     ]
-    alt = f"Accuracy against {cost.title}, {counted(len(costs), 'point')}. On the front: {'; '.join(told)}."
+    alt = f"Accuracy against {cost.title}, {plural(len(costs), 'point')}. On the front: {'; '.join(told)}."
     return Plot(f"pareto_{cost.name}", f"Accuracy against {cost.title}", alt, figure)
 
 

@@ -15,12 +15,13 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.analysis.grid import Grid, of_method
 from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, plain
 from reports.plots.picture import Plot
-from reports.reading.text import counted, listed, number, order, setting
+from reports.reading.text import listed, number, order, setting
 
 _COLOURS = "viridis"  # from dark to light, for prints in grey and any colour vision
 _REPEATS = ("run", "sweep")
@@ -151,7 +152,7 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
     axis.axis("off")
     omitted = f", of {len(keys)} keys swept {len(shown)} are shown" if len(shown) < len(keys) else ""
     lost = grid.runs["cell"].nunique() - len(cells)
-    omitted += f", {counted(lost, 'cell')} without a result" if lost else ""
+    omitted += f", {plural(lost, 'cell')} without a result" if lost else ""
     wide = ", the wider the more" if len(cells) > _MAX_LINES else ""
     figure.suptitle(
         f"one line for each of {len(cells)} cells{wide}, the lighter the more accurate{omitted}",
@@ -164,7 +165,7 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
     where = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
     of = f"{listed([_name(key) for key in shown])}, accuracy and throughput"
     most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {where}"
-    alt = f"Parallel coordinates of {of}, {counted(len(cells), 'cell')}; {most}."
+    alt = f"Parallel coordinates of {of}, {plural(len(cells), 'cell')}; {most}."
     return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from gradsweep import run_directory as rundir
-from reports.reading.text import clean, counted, listed, number
+from gradsweep.text import plural
+from reports.reading.text import clean, listed, number
 
 RATES = {
     "matmul_gflop_s": "GFLOP/s of a product of matrices",
@@ -50,7 +51,7 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     kinds = done[["cpu", "gpu"]].dropna(how="all").fillna("")
     if len(kinds.drop_duplicates()) > 1:
         sizes = kinds.value_counts(sort=False).sort_index()
-        names = [f"{' with '.join(filter(None, kind))} ({counted(size, 'run')})" for kind, size in sizes.items()]
+        names = [f"{' with '.join(filter(None, kind))} ({plural(size, 'run')})" for kind, size in sizes.items()]
         said.append(f"made on different machines, so it/s and times of these are not comparable: {listed(names)}")
     spread = {rate: done[rate].max() / done[rate].min() for rate in RATES if done[rate].notna().any()}
     worst = max(spread, key=lambda rate: spread[rate], default=None)

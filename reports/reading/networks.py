@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from gradsweep.units import shown_bandwidth, shown_time
-from reports.reading.text import clean, counted, listed, setting, settings
+from reports.reading.text import clean, listed, setting, settings
 
 
 def columns_of(network: Any) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     said = []
     for problems, found in done.groupby("network_problems", sort=False):
         names = list(dict.fromkeys(settings(found["network"]))) if "network" in found else []
-        said.append(f"network={listed(names) or '?'} ({counted(len(found), 'run')}): {problems}")
+        said.append(f"network={listed(names) or '?'} ({plural(len(found), 'run')}): {problems}")
     return said
 
 

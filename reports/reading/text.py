@@ -88,8 +88,3 @@ def listed(words: Sequence[str]) -> str:
 def some(words: Sequence[str], most: int = 8) -> list[str]:
     """The first of very many words, and how many more there are."""
     return list(words) if len(words) <= most + 1 else [*words[:most], f"{len(words) - most} more"]
-
-
-def counted(count: int | str, noun: str) -> str:
-    """`1 run`, `9 runs`."""
-    return f"{count} {noun}{'' if str(count) == '1' else 's'}"

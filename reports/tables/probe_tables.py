@@ -10,8 +10,9 @@ from typing import Any
 from gradsweep import run_directory as rundir
 from gradsweep import units
 from gradsweep.run_directory import UsageError
+from gradsweep.text import plural
 from reports.analysis.table import Cell, Column, Row, Table
-from reports.reading.text import byte_unit, clean, counted, listed, number
+from reports.reading.text import byte_unit, clean, listed, number
 
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
 MEANINGS = {
@@ -68,7 +69,7 @@ def title(probe: Mapping[str, Any]) -> str:
     if network.get("loss"):
         own.append(f"{100 * network['loss']:g} % loss")
     name = f"network={network['name']}" + (f" ({', '.join(own)})" if own else "")
-    return clean(f"{name}, {counted(probe['workers'], 'worker')} on {counted(len(probe['hosts']), 'host')}")
+    return clean(f"{name}, {plural(probe['workers'], 'worker')} on {plural(len(probe['hosts']), 'host')}")
 
 
 def tables(probe: Mapping[str, Any]) -> list[Table]:

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from gradsweep import run_directory as rundir
+from gradsweep.text import plural
 from reports.analysis import few_steps, measures
 from reports.analysis import targets as progress
 from reports.analysis.cells import AGAINST, NUMBERS, Cells, Figures
@@ -21,7 +22,7 @@ from reports.analysis.grid import ALGORITHM, Grid
 from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
 from reports.analysis.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Row, Table, is_true, marking
 from reports.reading import machines, networks
-from reports.reading.text import counted, listed, number, order, setting, settings, some, spread
+from reports.reading.text import listed, number, order, setting, settings, some, spread
 
 _RUN_MEASURES = (
     Measure("", "accuracy", "accuracy", "fraction", 100, "%", digits=4),
@@ -102,11 +103,11 @@ def headline(grid: Grid) -> str:
     if runs.empty:
         return "There are run directories, but no run that could be read."
     statuses = [f"{(runs['status'] == status).sum()} {status}" for status in runs["status"].unique()]
-    workers = counted(listed([setting(count) or "?" for count in grid.workers]), "worker")
+    workers = plural(listed([setting(count) or "?" for count in grid.workers]), "worker")
     seeds = f" and {len(grid.seeds)} seeds" if len(grid.seeds) > 1 else ""
     algorithms = f" and {runs[ALGORITHM].nunique()} algorithms" if ALGORITHM in grid.keys else ""
-    kinds = f"{counted(len(grid.labels), 'compressor')}{algorithms}"
-    size = f"{counted(len(runs), 'run')} of {kinds} with {workers}{seeds}"
+    kinds = f"{plural(len(grid.labels), 'compressor')}{algorithms}"
+    size = f"{plural(len(runs), 'run')} of {kinds} with {workers}{seeds}"
     sentences = [f"{size}: {listed(statuses)}."]
     is_done = runs["status"] == rundir.DONE
     is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
@@ -115,7 +116,7 @@ def headline(grid: Grid) -> str:
         if len(known):
             sentences.append(f"Highest {what}: {_best(grid, known, measure)}.")
     if shared := int(runs["shared_cores"].sum()):
-        sentences.append(f"{counted(shared, 'run')} shared cores with others: times of these tell nothing.")
+        sentences.append(f"{plural(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)
 
 
@@ -124,7 +125,7 @@ def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
-    names = [first["label"], counted(setting(first["workers"]), "worker")]
+    names = [first["label"], plural(setting(first["workers"]), "worker")]
     names += some([f"{key}={setting(first[key]) or 'null'}" for key in grid.keys])
     text = number(float(values[0]), measure.digits)
     if len(grid.seeds) > 1:
@@ -181,7 +182,7 @@ def column_name(name: str) -> str:
 
 def _head(across: Sequence[str], head: Sequence[str]) -> str:
     return ", ".join(
-        counted(text or "?", "worker") if key == "workers" else f"{key}={text or 'null'}"
+        plural(text or "?", "worker") if key == "workers" else f"{key}={text or 'null'}"
         for key, text in zip(across, head, strict=True)
     )
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from gradsweep import files, planned_runs, run_directory
 from gradsweep import timed_steps as timed
+from gradsweep.files import stamp_file
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from sweep.directory import scheduler_job
@@ -106,7 +107,7 @@ class Overview:
 
     def _missing(self, views: Mapping[str, View]) -> list[str]:
         """The names of the recorded runs that are not there, also by no other name."""
-        changed = _stamp(f"{self.directory}/{planned_runs.FILE}")
+        changed = stamp_file(f"{self.directory}/{planned_runs.FILE}")
         if changed != self._recorded[0]:
             self._recorded = (
                 changed,
@@ -117,7 +118,7 @@ class Overview:
         return [name for signature, name in absent.items() if signature not in there]
 
     def _view(self, above: str, name: str) -> View:
-        changed = _stamp(f"{above}{name}/{run_directory.STATE}")
+        changed = stamp_file(f"{above}{name}/{run_directory.STATE}")
         before, view = self._known.get(name, (None, None))
         if view is None or before != changed or view.status in (run_directory.RUNNING, LOST) or view.damaged:
             view = look(above, name)
@@ -180,14 +181,6 @@ class Overview:
         if latest.get("host") != socket.gethostname():
             return False
         return isinstance(latest.get("pid"), int) and os.path.exists(f"/proc/{latest['pid']}")
-
-
-def _stamp(path: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def look(above: str, name: str) -> View:
