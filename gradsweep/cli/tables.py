@@ -46,11 +46,11 @@ def console() -> Console:
     return Pipe(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
-def say(text: str, style: str = "") -> None:
-    """Print a line as it is."""
+def say(text: str, style: str = "", out: Console | None = None) -> None:
+    """Print a line as it is, to standard output unless `out` is given."""
     from rich.text import Text
 
-    console().print(Text(text, style=style))
+    (out or console()).print(Text(text, style=style))
 
 
 def show(table: Table) -> None:

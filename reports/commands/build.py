@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradsweep.cli.tables import console, say
 from gradsweep.run_directory import UsageError
 from reports.commands import baseline_options, follow, table_options
 
@@ -126,11 +127,10 @@ def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) 
         built = dataclasses.replace(built, more=comparison.tables)
     write(built, _pictures(options), table_options.formats(options))
     if comparison is not None and not quiet:
-        out = terminal.console()
         for line in comparison.sentences:
-            terminal.say(out, line, style="bold")
-        terminal.show(out, comparison.tables)
-        terminal.say(out, "")
+            say(line, "bold")
+        terminal.show(comparison.tables)
+        say("")
     elif not quiet:
         _show(built)
     print(as_typed(built.page), flush=True)
@@ -142,16 +142,16 @@ def _show(built: Built) -> None:
     from reports.tables import terminal
     from reports.tables.sweep_tables import headline, unfinished
 
-    out = terminal.console()
-    terminal.say(out, f"{report.sweep_name(built.directory)}: {headline(built.grid)}", style="bold")
+    out = console()
+    say(f"{report.sweep_name(built.directory)}: {headline(built.grid)}", "bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
     failures = unfinished(built.grid)
-    terminal.show(out, [*chosen, failures] if failures.rows else chosen)
+    terminal.show([*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:
         is_within = Path(os.path.realpath(entry.path.parent)).is_relative_to(os.path.realpath(built.directory))
         path = os.path.relpath(entry.path, built.directory if is_within else Path.cwd())
-        terminal.say(out, f"left out: {path}: {entry.reason}")
-    terminal.say(out, "")
+        say(f"left out: {path}: {entry.reason}", out=out)
+    say("")
 
 
 def as_typed(path: Path) -> str:

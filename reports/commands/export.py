@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from gradsweep import run_directory as rundir
+from gradsweep.cli.tables import console, say
 from gradsweep.text import plural
 from reports.commands.build import as_typed
 from reports.exports import PACKAGES, check_installed, export
@@ -68,14 +69,13 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
 def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -> None:
     from reports.exports.runs import ended
     from reports.reading.report import Report
-    from reports.tables import terminal
 
-    out = terminal.console()
+    out = console()
     report = Report(sweeps).merged() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
     written = [is_new for _, is_new in export(options.program, ended(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""
-        terminal.say(out, f"{plural(written.count(True), 'run')} exported{unchanged}")
+        say(f"{plural(written.count(True), 'run')} exported{unchanged}")
         for entry in report.left_out:
-            terminal.say(out, f"left out: {as_typed(entry.path)}: {entry.reason}")
+            say(f"left out: {as_typed(entry.path)}: {entry.reason}", out=out)
     print(as_typed(into) if isinstance(into, Path) else into, flush=True)

@@ -7,6 +7,8 @@ import argparse
 import os
 from pathlib import Path
 
+from gradsweep.cli.tables import say
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -19,13 +21,12 @@ def run(options: argparse.Namespace) -> int:
     from reports.tables import probe_tables, terminal
 
     found = {path: probe_tables.load(path) for path in probe_tables.files(*options.paths)}
-    out = terminal.console()
     for path, probe in found.items():
-        terminal.show(out, probe_tables.tables(probe))
-        terminal.say(out, f"\n{os.path.relpath(path)}")
+        terminal.show(probe_tables.tables(probe))
+        say(f"\n{os.path.relpath(path)}")
         if options.plots:
             from reports.plots.network import plot
 
             picture = plot(probe).save(path.parent, ["png"])
-            terminal.say(out, os.path.relpath(picture.path(path.parent)))
+            say(os.path.relpath(picture.path(path.parent)))
     return 0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradsweep.cli.tables import say
 from gradsweep.run_directory import UsageError, bad_value
 from reports.commands import baseline_options, table_options
 from reports.commands.build import as_typed
@@ -160,10 +161,9 @@ def _show(predictor: Predictor, made: Sequence[Table], closest: Sequence[str]) -
     from reports.scaling.output.fit_tables import summary
     from reports.tables import terminal
 
-    out = terminal.console()
     for line in summary(predictor.check):
-        terminal.say(out, line, style="bold")
-    terminal.show(out, [table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
+        say(line, "bold")
+    terminal.show([table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
     for line in closest:
-        terminal.say(out, line)
-    terminal.say(out, "")
+        say(line)
+    say("")

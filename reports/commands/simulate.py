@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
         options.into.mkdir(parents=True, exist_ok=True)
         save(table, options.into, formats)
         _draw(found, options.into)
-    terminal.show(terminal.console(), [table])
+    terminal.show([table])
     return 0
 
 

@@ -111,7 +111,7 @@ def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
     (directory / TABLES).mkdir(exist_ok=True)
     files = save(table, directory / TABLES, formats(options))
     if not options.quiet:
-        terminal.show(terminal.console(), [table])
+        terminal.show([table])
     return files
 
 

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
     directory, _ = find.sweep_and_runs([options.words])
     status = watch.follow(options, Results)
-    terminal.show(terminal.console(), tables(directory))
+    terminal.show(tables(directory))
     return status
 
 
@@ -68,5 +68,5 @@ def _printed(made: tuple[Table, ...], width: int) -> str:
     from reports.tables import terminal
 
     out = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, markup=False, emoji=False)
-    terminal.show(out, made)
+    terminal.show(made, out)
     return out.file.getvalue()  # type: ignore[attr-defined]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -13,35 +11,25 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from gradsweep.cli.tables import console, say
 from reports.analysis.table import Table
 from reports.reading.text import listed, some
 
-_LOG_WIDTH = 10_000  # what is not a terminal has no edge at which a line would have to be broken
 _GAP = 3  # characters between two columns
 _FEW = 8  # characters to which a column of names may be squeezed
 
 
-def console() -> Console:
-    """Standard output, as wide as it is; `COLUMNS` and `NO_COLOR` are honoured."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _LOG_WIDTH
-    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
-
-
-def say(out: Console, text: str, style: str = "") -> None:
-    """Print a line of text as it is: nothing in it is markup."""
-    out.print(Text(text, style=style))
-
-
-def show(out: Console, tables: Sequence[Table]) -> None:
+def show(tables: Sequence[Table], out: Console | None = None) -> None:
     """Print tables, each below its title, and then once what their marks and words mean."""
+    out = out or console()
     for table in tables:
-        say(out, f"\n{table.title}", style="bold")
+        say(f"\n{table.title}", "bold", out)
         for columns in _chunks(table, out.width):
             out.print(_rendered(table, columns, out.width))
         if hidden := [column.name for column in table.columns[len(_names(table, out.width)) : table.headers]]:
-            say(out, f"no room for {listed(some(hidden))}: the table's files have them", style="dim")
+            say(f"no room for {listed(some(hidden))}: the table's files have them", "dim", out)
     for note in dict.fromkeys(note for table in tables for note in table.notes):
-        say(out, note, style="dim")
+        say(note, "dim", out)
 
 
 def _chunks(table: Table, width: int) -> Iterator[list[int]]:
