@@ -184,6 +184,6 @@ def _version() -> str:
 
 
 _READERS = (
-    *("cache", "columns", "configs", "run_files", "incremental", "machines", "networks"),
+    *("cache", "columns", "configs", "run_files", "incremental", "json_values", "machines", "networks"),
     *("step_profile", "csv_rows", "run_row", "text"),
 )

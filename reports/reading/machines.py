@@ -9,6 +9,7 @@ import pandas as pd
 
 from gradsweep import run_directory as rundir
 from gradsweep.text import plural
+from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.text import clean, listed, number
 
 RATES = {
@@ -30,12 +31,12 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     nodes = [node for record in records for node in rundir.nodes_of(record)]
     found: dict[str, Any] = {
-        "cpu": _joined(_mapping(node.get("cpu")).get("model") for node in nodes),
-        "gpu": _joined(gpu for node in nodes for gpu in _list(node.get("gpus"))),
+        "cpu": _joined(as_mapping(node.get("cpu")).get("model") for node in nodes),
+        "gpu": _joined(gpu for node in nodes for gpu in as_list(node.get("gpus"))),
     }
-    calibrations = [_mapping(node.get("calibration")) for record in records[-1:] for node in rundir.nodes_of(record)]
+    calibrations = [as_mapping(node.get("calibration")) for record in records[-1:] for node in rundir.nodes_of(record)]
     for name in RATES:
-        if rates := [float(each[name]) for each in calibrations if _is_rate(each.get(name))]:
+        if rates := [rate for each in calibrations if (rate := as_number(each.get(name))) > 0]:
             found[name] = min(rates)
     return found
 
@@ -64,17 +65,5 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     return said
 
 
-def _is_rate(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e300
-
-
 def _joined(words: Any) -> str | None:
     return "; ".join(sorted({clean(str(word)) for word in words if word})) or None  # whichever node is the first
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

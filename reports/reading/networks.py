@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 from gradsweep import run_directory as rundir
 from gradsweep.text import plural
 from gradsweep.units import shown_bandwidth, shown_time
+from reports.reading.json_values import as_number
 from reports.reading.text import clean, listed, setting, settings
 
 
@@ -26,8 +28,8 @@ def columns_of(network: Any) -> dict[str, Any]:
     if not isinstance(measured, Mapping) or not isinstance(marks, list):
         return found
     for column, key in (("network_latency_s", "latency_s"), ("network_bandwidth", "ring_bandwidth")):
-        if _is_number(measured.get(key)):
-            found[column] = float(measured[key])
+        if math.isfinite(value := as_number(measured.get(key))):
+            found[column] = value
     return found | {
         "network_off": "latency" in marks or "bandwidth" in marks,
         "network_cpu_limited": "cpu" in marks,
@@ -53,7 +55,3 @@ def shown(latency: Any, bandwidth: Any) -> str:
     if not setting(latency) or not setting(bandwidth):
         return ""
     return f"{shown_time(latency)} one way, {shown_bandwidth(bandwidth)}/s"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300

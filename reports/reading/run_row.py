@@ -13,6 +13,7 @@ from gradsweep import timed_steps
 from reports.reading import csv_rows, machines, networks
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.configs import Configs
+from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.run_files import NO_FILE, Files
 from reports.reading.text import clean
 
@@ -43,7 +44,7 @@ def row(files: Files, configs: Configs) -> dict[str, Any] | None:
 
 def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, Any]:
     run = rundir.Run(files.directory)
-    attempts = [attempt for attempt in _sequence(state.get("attempts")) if isinstance(attempt, Mapping)]
+    attempts = [attempt for attempt in as_list(state.get("attempts")) if isinstance(attempt, Mapping)]
     result = files.json(rundir.RESULT)
     status = _word(state.get("status")) or rundir.PENDING
     if result and status in (rundir.PENDING, rundir.RUNNING):
@@ -54,7 +55,7 @@ def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, A
     warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
     measured = _from_result(result, warmup) if result else _from_rows(files, warmup)
     measured |= _few(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
-    hosts = _sequence((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
+    hosts = as_list((result or {}).get("hosts")) or [attempt.get("host") for attempt in attempts[-1:]]
     return {
         "signature": clean(_signature(run, state)),
         "status": status,
@@ -96,11 +97,10 @@ def _few(steps: float, rate: float) -> dict[str, Any]:
 
 def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
     renamed = {"steps_done": "steps", "epochs_done": "epochs"}
-    values = {column: _number(result.get(renamed.get(column, column))) for column in _NUMERIC}
-    phases = result.get("phases_s")
-    phases = phases if isinstance(phases, Mapping) else {}
-    values |= {f"{phase}_s": _number(phases.get(phase)) for phase in rundir.PHASES}
-    values["timed_steps"] = _number(timed_steps.steps(result, warmup))
+    values = {column: as_number(result.get(renamed.get(column, column))) for column in _NUMERIC}
+    phases = as_mapping(result.get("phases_s"))
+    values |= {f"{phase}_s": as_number(phases.get(phase)) for phase in rundir.PHASES}
+    values["timed_steps"] = as_number(timed_steps.steps(result, warmup))
     return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
 
 
@@ -150,14 +150,5 @@ def _table(files: Files, table: csv_rows.Table) -> dict[str, np.ndarray]:
     return dict(zip(table.columns, values, strict=True))
 
 
-def _number(value: Any) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
-    return float(value) if is_number else math.nan
-
-
 def _word(value: Any) -> str | None:
     return None if value is None else clean(str(value)) or None
-
-
-def _sequence(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

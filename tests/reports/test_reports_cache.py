@@ -40,7 +40,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         seen.extend(path.name for path in paths)
         return batch(paths, table)
 
-    monkeypatch.setattr(incremental.runs, "row", row)
+    monkeypatch.setattr(incremental.run_row, "row", row)
     monkeypatch.setattr(csv_rows, "_batch", batch)
     yield seen
 

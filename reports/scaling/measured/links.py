@@ -10,6 +10,7 @@ from typing import Any
 
 from gradsweep import units
 from gradsweep.run_directory import UsageError, bad_value, read_json
+from reports.reading.json_values import as_number
 
 PAYLOAD_SHARE = 1448 / 1514
 """Of an Ethernet frame with its header, what TCP over IP leaves for a message (MTU 1500, time stamps)."""
@@ -117,10 +118,9 @@ def measured(content: Mapping[str, Any], name: str, figures_of: str = "measured"
     figures = content.get(figures_of)
     if not isinstance(figures, Mapping):
         return None
-    rates = [figures.get(key) for key in ("ring_bandwidth", "bandwidth")]
-    rate = next((value for value in rates if _is_positive(value)), None)
-    latency = figures.get("latency_s")
-    return Links(name, float(latency), 8 / float(rate)) if rate and _is_positive(latency) else None  # type: ignore[arg-type]
+    rates = (as_number(figures.get(key)) for key in ("ring_bandwidth", "bandwidth"))
+    rate, latency = next((rate for rate in rates if rate > 0), 0.0), as_number(figures.get("latency_s"))
+    return Links(name, latency, 8 / rate) if rate and latency > 0 else None
 
 
 def median(name: str, links: Sequence[Links]) -> Links:
@@ -131,10 +131,6 @@ def median(name: str, links: Sequence[Links]) -> Links:
 def same_latency(one: float, other: float) -> bool:
     """Whether two one-way times differ by 10 % at the most."""
     return abs(one - other) <= 0.1 * max(one, other)
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 LARGEST = 2**20  # workers
