@@ -176,14 +176,7 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 
 @functools.cache
 def _version() -> str:
-    """Of the program, as far as what is kept depends on it."""
-    here = Path(__file__).parent
+    """Return a hash of the sources on which the content of a part depends."""
     modules = [Path(str(module.__file__)) for module in (rundir, signature, timed_steps, yaml_files)]
-    sources = [*(here / f"{name}.py" for name in _READERS), *modules]
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), *modules]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-
-
-_READERS = (
-    *("cache", "columns", "configs", "run_files", "incremental", "json_values", "machines", "networks"),
-    *("step_profile", "csv_rows", "run_row", "text"),
-)

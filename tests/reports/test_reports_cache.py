@@ -192,7 +192,7 @@ def test_the_version_follows_from_what_reads(monkeypatch: pytest.MonkeyPatch, tm
 
     before = version()
     assert before == f"{cache._version()}\n"
-    with (Path(copied) / "rows.py").open("a") as file:
+    with (Path(copied) / "reading/csv_rows.py").open("a") as file:
         file.write("# changed\n")
     assert version() != before
 
