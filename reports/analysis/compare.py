@@ -21,7 +21,7 @@ from reports.analysis import few_steps
 from reports.analysis.grid import SEED, lay_out
 from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure
 from reports.analysis.statistics import Difference, Summary, corrected, paired, summaries, unpaired
-from reports.analysis.table import LEVEL, MARKS, PARALLEL, Cell, Column, Row, Table, is_true
+from reports.analysis.table import LEVEL, MARKS, PARALLEL, Cell, Column, Table, is_true
 from reports.reading import networks
 from reports.reading.columns import ADDED
 from reports.reading.machines import remarks
@@ -254,7 +254,7 @@ def _tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
     return [f"{listed(used)}, Holm-corrected for {plural(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
 
 
-def _row(change: Change, measure: Measure) -> Row:
+def _row(change: Change, measure: Measure) -> tuple[Cell, ...]:
     texts = [*change.place, _spread(change.before, measure), _spread(change.after, measure)]
     texts[-2:] = [text + "".join(change.marks) if text else "" for text in texts[-2:]]
     texts.append(f"{change.ratio:.3f}" if change.ratio == change.ratio else "")
@@ -265,7 +265,7 @@ def _row(change: Change, measure: Measure) -> Row:
         low, high, mean = (f"{value * measure.scale:+.3g}" for value in (gap.low, gap.high, gap.mean))
         texts += [mean, f"{low} to {high}", f"{gap.p_holm:.2g}" if gap.p_holm == gap.p_holm else ""]
     cells = [Cell(text, text, said=change.marks) for text in texts]
-    return Row((*cells, Cell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1]))))
+    return (*cells, Cell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1])))
 
 
 def _spread(summary: Summary, measure: Measure) -> str:

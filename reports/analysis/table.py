@@ -98,11 +98,6 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    cells: tuple[Cell, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class Table:
     """Rows for people and records for programs; the first `headers` columns say what a row is.
 
@@ -118,7 +113,7 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     headers: int
-    rows: tuple[Row, ...]
+    rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     remarks: tuple[str, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()
@@ -127,5 +122,5 @@ class Table:
     @property
     def notes(self) -> list[str]:
         """What the marks and words in this table mean, after the remarks."""
-        used = {word for row in self.rows for cell in row.cells for word in cell.said}
+        used = {word for row in self.rows for cell in row for word in cell.said}
         return [*self.remarks, *(f"{mark}: {meaning}" for mark, meaning in MEANINGS.items() if mark in used)]

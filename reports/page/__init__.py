@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from reports.analysis import measures
 from reports.analysis.grid import BASELINE, Grid
-from reports.analysis.table import Row, Table
+from reports.analysis.table import Cell, Table
 from reports.page import assets, cells, runs
 from reports.plots import style
 from reports.reading.report import LeftOut, sweep_name
@@ -147,10 +147,10 @@ def _sections(
         }
 
 
-def _cells(table: Table, row: Row, first: int = 0, last: int | None = None) -> Markup:
+def _cells(table: Table, row: Sequence[Cell], first: int = 0, last: int | None = None) -> Markup:
     """Cells of a row as elements: there are too many of them for the template to take them one by one."""
     parts = []
-    for place, cell in enumerate(row.cells[first:last], first):
+    for place, cell in enumerate(row[first:last], first):
         if place < table.headers:
             parts.append(f'<th scope="row">{escape(cell.text)}</th>')
         else:

@@ -27,7 +27,7 @@ def table(table: Table, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The table of all runs, by column; what is not a number stands beside the numbers as the run's status does."""
     columns = []
     for place, column in enumerate(table.columns):
-        texts = [row.cells[place].text for row in table.rows]
+        texts = [row[place].text for row in table.rows]
         kind = "number" if column.is_number else "name" if place < table.headers else "text"
         columns.append({"name": column.name, "unit": column.shown, "kind": kind, **coded(texts)})
     unfinished = {str(row): detail for row, detail in enumerate(details) if detail["log_name"]}

@@ -49,7 +49,7 @@ def to_parquet(table: Table) -> bytes:
 def to_markdown(table: Table) -> bytes:
     from tabulate import tabulate
 
-    rows = [[_markdown(cell.text) for cell in row.cells] for row in table.rows]
+    rows = [[_markdown(cell.text) for cell in row] for row in table.rows]
     names = [_markdown(column.name) + (f" [{column.shown}]" if column.shown else "") for column in table.columns]
     sides = ["right" if column.is_number else "left" for column in table.columns]
     body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
@@ -71,7 +71,7 @@ def to_latex(table: Table) -> bytes:
         "    \\toprule",
         f"    {_latex_row([_heading(column) for column in table.columns])}",
         "    \\midrule",
-        *(f"    {_latex_row([cell.text for cell in row.cells])}" for row in table.rows),
+        *(f"    {_latex_row([cell.text for cell in row])}" for row in table.rows),
         "    \\bottomrule",
         "  \\end{tabular}",
         *(f"  \\par\\footnotesize {_latex(note)}." for note in table.notes),
@@ -89,10 +89,10 @@ def to_html(table: Table) -> bytes:
     )
     lines = ["<table>", f"<caption>{_html(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for row in table.rows:
-        names = [f'<th scope="row">{_html(cell.text)}</th>' for cell in row.cells[: table.headers]]
+        names = [f'<th scope="row">{_html(cell.text)}</th>' for cell in row[: table.headers]]
         values = [
             f"<td{side}>{_html(cell.text)}</td>"
-            for side, cell in zip(numbers[table.headers :], row.cells[table.headers :], strict=True)
+            for side, cell in zip(numbers[table.headers :], row[table.headers :], strict=True)
         ]
         lines.append(f"<tr>{''.join((*names, *values))}</tr>")
     lines += ["</tbody>"]

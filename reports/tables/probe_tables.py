@@ -11,7 +11,7 @@ from gradsweep import run_directory as rundir
 from gradsweep import units
 from gradsweep.run_directory import UsageError
 from gradsweep.text import plural
-from reports.analysis.table import Cell, Column, Row, Table
+from reports.analysis.table import Cell, Column, Table
 from reports.reading.text import byte_unit, clean, listed, number
 
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
@@ -89,13 +89,13 @@ def _links(probe: Mapping[str, Any], about: str) -> Table:
     ):
         values = [measured.get(key), expected.get(key)]
         cells = [Cell(name, name), *(Cell("", "") if v is None else Cell(v, shown(v)) for v in values)]
-        rows.append(Row(tuple(cells[: len(columns)])))
+        rows.append(tuple(cells[: len(columns)]))
         records.append({"link": key, "measured": values[0], "expected": values[1]})
     busy = measured.get("busy_cores")
     if busy is not None:
         text = f"{number(busy, 2)} of {measured.get('cores')}"
         cells = [Cell("busy cores", "busy cores meanwhile"), Cell(busy, text), Cell("", "")]
-        rows.append(Row(tuple(cells[: len(columns)])))
+        rows.append(tuple(cells[: len(columns)]))
         records.append({"link": "busy_cores", "measured": busy, "expected": None})
     problems = (probe.get("emulation") or {}).get("problems") or []
     remarks = [*(MEANINGS[mark] for mark in probe.get("marks") or [] if mark in MEANINGS), *map(clean, problems)]
@@ -120,7 +120,7 @@ def _times(probe: Mapping[str, Any]) -> Table:
             word = "left out" if size >= (collectives[name].get("left_out") or {}).get("from_bytes", math.inf) else ""
             cells.append(Cell(word, word, is_word=bool(word)) if time is None else Cell(time, number(1e3 * time)))
             records.append({"collective": name, "bytes": size if point is None else point["bytes"], "time_s": time})
-        rows.append(Row(tuple(cells)))
+        rows.append(tuple(cells))
     remarks = [
         "bytes: of a worker's buffer (allreduce, bcast), of its own part (allgather), of all that it sends (alltoall)",
         *_left_out(collectives),
@@ -153,17 +153,15 @@ def _lines(probe: Mapping[str, Any]) -> Table:
             chosen = fit["algorithm"] or "MPI's choice"
             outliers = fit.get("outliers") or []
             rows.append(
-                Row(
-                    (
-                        Cell(name, name),
-                        Cell(chosen, clean(chosen)),
-                        Cell(fit["from_bytes"], size_text(fit["from_bytes"])),
-                        Cell(fit["to_bytes"], size_text(fit["to_bytes"])),
-                        Cell(fit["alpha_s"], number(1e3 * fit["alpha_s"])),
-                        Cell(rate, number(rate / 1e6) if math.isfinite(rate) else "-"),
-                        Cell(fit["residual"], number(100 * fit["residual"], 2)),
-                        Cell(len(outliers), str(len(outliers)) if outliers else ""),
-                    )
+                (
+                    Cell(name, name),
+                    Cell(chosen, clean(chosen)),
+                    Cell(fit["from_bytes"], size_text(fit["from_bytes"])),
+                    Cell(fit["to_bytes"], size_text(fit["to_bytes"])),
+                    Cell(fit["alpha_s"], number(1e3 * fit["alpha_s"])),
+                    Cell(rate, number(rate / 1e6) if math.isfinite(rate) else "-"),
+                    Cell(fit["residual"], number(100 * fit["residual"], 2)),
+                    Cell(len(outliers), str(len(outliers)) if outliers else ""),
                 )
             )
             records.append({"collective": name, **{key: value for key, value in fit.items() if key != "outliers"}})

@@ -20,7 +20,7 @@ from reports.analysis import targets as progress
 from reports.analysis.cells import AGAINST, NUMBERS, Cells, Figures
 from reports.analysis.grid import ALGORITHM, Grid
 from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
-from reports.analysis.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Row, Table, is_true, marking
+from reports.analysis.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Table, is_true, marking
 from reports.reading import machines, networks
 from reports.reading.text import listed, number, order, setting, settings, some, spread
 
@@ -154,7 +154,7 @@ def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
             names = dict(zip(map(column_name, cells.names), (*row, *head), strict=True))
             at = {"at": limit} if any(limits) else {}
             records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.record()})
-        lines.append(Row((*map(_text, row), *line)))
+        lines.append((*map(_text, row), *line))
     unit = measure.shown or measure.unit
     headings = [Column(column_name(name)) for name in cells.names[:rows]]
     headings += [Column(_head(across, head) or measure.title, measure.unit, unit) for head in heads]
@@ -192,7 +192,7 @@ def unfinished(grid: Grid) -> Table:
     runs = grid.runs[grid.runs["status"] != rundir.DONE]
     reasons = map(why, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
-    rows = tuple(Row(tuple(_text(setting(value)) for value in row)) for row in columns)
+    rows = tuple(tuple(_text(setting(value)) for value in row) for row in columns)
     names = ("compressor", *grid.run_keys, "workers", "status", "reason")
     return Table("unfinished", "Runs that are not done", tuple(map(Column, names)), len(names) - 2, rows)
 
@@ -211,7 +211,7 @@ def _phases(grid: Grid, cells: Cells) -> Table:
             cells.shown(found[cell], measure, with_count=False) for found, measure in zip(figures, shown, strict=True)
         ]
         count = [cells.counted(figures[-1][cell])] if cells.expected > 1 else []
-        lines.append(Row((*map(_text, place), *count, *line)))
+        lines.append((*map(_text, place), *count, *line))
         names = dict(zip(map(column_name, cells.names), place, strict=True))
         for found, measure in zip(figures, shown, strict=True):
             records.append({**names, "measure": measure.name, "unit": measure.unit, **found[cell].record()})
@@ -249,7 +249,7 @@ def _runs(grid: Grid) -> Table:
         before = [_text(run[column_name(name)]) for name in names[:-1]]
         workers = Cell(run["workers"], run["workers"] + "".join(marks), said=marks)
         cells = [_run_cell(run["status"], run[measure.column], measure) for measure in shown]
-        lines.append(Row((*before, workers, _text(run["status"]), *cells, _text(run["reason"]), _text(run["run"]))))
+        lines.append((*before, workers, _text(run["status"]), *cells, _text(run["reason"]), _text(run["run"])))
     headings = [*map(Column, map(column_name, names)), Column("status")]
     headings += [Column(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
     options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())

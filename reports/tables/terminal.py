@@ -58,10 +58,7 @@ def _names(table: Table, width: int) -> list[int]:
 def _widths(table: Table) -> list[int]:
     """What each column needs to stand in one line."""
     return [
-        max(
-            cell_len(text)
-            for text in (column.name, f"[{column.shown}]", *(row.cells[place].text for row in table.rows))
-        )
+        max(cell_len(text) for text in (column.name, f"[{column.shown}]", *(row[place].text for row in table.rows)))
         for place, column in enumerate(table.columns)
     ]
 
@@ -79,6 +76,6 @@ def _rendered(table: Table, places: Sequence[int], width: int) -> RichTable:
             vertical="bottom" if any(column.shown for column in table.columns) else "top",
         )
     for row in table.rows:
-        cells = (row.cells[place] for place in places)
+        cells = (row[place] for place in places)
         rendered.add_row(*(Text(cell.text, style="yellow" if cell.is_word else "") for cell in cells))
     return rendered

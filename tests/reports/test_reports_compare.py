@@ -139,7 +139,7 @@ def test_one_seed_knows_no_noise(baseline: Path) -> None:
     found = compared(baseline, later)
     (change,) = found.changes[THROUGHPUT]
     assert change.verdict == UNKNOWN and change.ratio == pytest.approx(3, abs=0.1)
-    row = [cell.text for cell in found.tables[0].rows[0].cells]
+    row = [cell.text for cell in found.tables[0].rows[0]]
     assert row[3].endswith("(n=1)") and row[5:] == ["", "", "", "one seed: no noise known"]
 
 
@@ -153,9 +153,9 @@ def test_throughputs_of_few_steps_are_told_but_not_judged(baseline: Path, later:
     (change,) = (change for change in found.changes[THROUGHPUT] if change.place[0] == "svd")
     assert change.after.n == SEEDS and change.ratio == pytest.approx(0.5, abs=0.01)
     table = found.tables[0]
-    (row,) = (row for row in table.rows if row.cells[0].text == "svd")
-    assert [cell.text for cell in row.cells][5:] == ["", "", "", FEW] and "‖ (n=" not in row.cells[2].text
-    assert row.cells[3].text.endswith("‖") and f"of 12 timed steps ({SEEDS} runs)" in " ".join(table.notes)
+    (row,) = (row for row in table.rows if row[0].text == "svd")
+    assert [cell.text for cell in row][5:] == ["", "", "", FEW] and "‖ (n=" not in row[2].text
+    assert row[3].text.endswith("‖") and f"of 12 timed steps ({SEEDS} runs)" in " ".join(table.notes)
     assert "1 too few timed steps" in found.sentences[0]
     assert main(["b", "--baseline", "a", "--quiet", "--no-plots", "--fail-on", "slower"]) == 0, "it is not slower"
 

@@ -13,7 +13,7 @@ import pytest
 
 import reports
 from reports.analysis.grid import lay_out
-from reports.analysis.table import Cell, Column, Row, Table
+from reports.analysis.table import Cell, Column, Table
 from reports.tables import formats
 from reports.tables.sweep_tables import tables
 from tests.reports import fabricate
@@ -28,8 +28,8 @@ def table(text: str = NASTY, value: float | None = 0.1) -> Table:
         (Column("name"), Column("speed", "it/s", "it/s")),
         1,
         (
-            Row((Cell(text, text), Cell(0.1, "0.100†", said=("†",)))),
-            Row((Cell("x", "x"), Cell("failed", "failed", True))),
+            (Cell(text, text), Cell(0.1, "0.100†", said=("†",))),
+            (Cell("x", "x"), Cell("failed", "failed", True)),
         ),
         caption=f"caption {text}",
         records=(

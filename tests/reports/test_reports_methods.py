@@ -52,7 +52,7 @@ def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
 def test_tables_have_a_column_for_each_and_the_centralised_ones_first(grid: Grid) -> None:
     assert grid.keys == ("algorithm", "topology") and grid.labels == ["none", "topk"]
     (accuracy,) = (table for table in tables(grid) if table.name == "accuracy")
-    names = [tuple(cell.text for cell in row.cells[:3]) for row in accuracy.rows]
+    names = [tuple(cell.text for cell in row[:3]) for row in accuracy.rows]
     assert names[0] == ("none", "sgd", "none") and names[5] == ("topk", "sgd", "none") and len(names) == 10
     assert headline(grid).startswith("20 runs of 2 compressors and 3 algorithms with 4 and 8 workers: 20 done.")
 
@@ -148,10 +148,10 @@ def test_tables_of_local_models_are_there_where_some_run_has_them(sweep: Path, g
     found = {table.name: table for table in tables(grid)}
     assert names <= set(found) and not names & {table.name for table in tables(lay_out(reports.load(nine).runs))}
     sgd, choco, *_ = found["accuracy_local"].rows
-    assert [cell.text for cell in sgd.cells[3:]] == ["one model", "one model"]
+    assert [cell.text for cell in sgd[3:]] == ["one model", "one model"]
     with (Path(grid.runs["directory"].iloc[2]) / rundir.EPOCHS).open() as file:
         last = float(list(csv.DictReader(file))[-1]["local_test_accuracy"])
-    assert choco.cells[3].value == pytest.approx(last)
+    assert choco[3].value == pytest.approx(last)
     titles = [column.name for column in found["runs"].columns]
     assert {"own models", "worst of them", "consensus", "spectral gap"} <= set(titles)
     (plain,) = (table for table in tables(lay_out(reports.load(nine).runs)) if table.name == "runs")

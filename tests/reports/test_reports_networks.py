@@ -92,7 +92,7 @@ def test_what_is_damaged_is_not_known(damaged: Any, tmp_path: Path) -> None:
 def test_networks_are_rows_of_tables(built: Built) -> None:
     throughput = next(table for table in built.tables if table.name == "throughput")
     assert [column.name for column in throughput.columns[:2]] == ["compressor", "network"]
-    assert [tuple(cell.text for cell in row.cells[:2]) for row in throughput.rows] == [
+    assert [tuple(cell.text for cell in row[:2]) for row in throughput.rows] == [
         (compressor, network) for compressor in ("none", "qsgd") for network in ("ethernet_1g", "none", "wan_100m")
     ]
     said = throughput.caption.split("follows from what was swept: ")[1]
@@ -121,7 +121,7 @@ def test_networks_that_are_not_as_described_are_marked_in_every_table(built: Bui
     for table in built.tables:
         markdown, latex, page = formats.to_markdown(table), formats.to_latex(table), formats.to_html(table)
         for row, record in zip(table.rows, table.records, strict=False):
-            texts = [cell.text for cell in row.cells]
+            texts = [cell.text for cell in row]
             is_slow = "wan_100m" in texts
             assert any("§" in text and "¶" in text for text in texts) == is_slow, (table.name, texts)
             assert {"network_off", "network_cpu_limited"} <= record.keys()
@@ -144,7 +144,7 @@ def test_the_runs_table_has_what_was_measured(built: Built) -> None:
     (table,) = (table for table in built.tables if table.name == "runs")
     places = [place for place, column in enumerate(table.columns) if column.name in ("one way", "link")]
     assert [table.columns[place].shown for place in places] == ["ms", "Mbit/s"]
-    found = {row.cells[1].text: [row.cells[place].text for place in places] for row in table.rows}
+    found = {row[1].text: [row[place].text for place in places] for row in table.rows}
     assert found == {
         "none": ["not measured"] * 2,
         "ethernet_1g": ["0.200", "956"],
@@ -190,7 +190,7 @@ def test_every_mark_is_printed(tmp_path: Path) -> None:
     rundir.write_json(run.path(rundir.STATE), {**json.loads(run.path(rundir.STATE).read_text()), "shared_cores": True})
     rundir.write_json(run.path(rundir.RESULT), {**(run.result() or {}), "timed_steps": 5})
     (table,) = (table for table in build(made, pictures=()).tables if table.name == "throughput")
-    assert table.rows[0].cells[-1].text.endswith("".join(MARKS.values()))
+    assert table.rows[0][-1].text.endswith("".join(MARKS.values()))
 
 
 def test_plots_have_a_panel_for_each_network_and_say_what_is_wrong_with_it(built: Built) -> None:

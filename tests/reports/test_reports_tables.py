@@ -37,7 +37,7 @@ def means(table: Table) -> dict[tuple[str, int], str]:
 
 
 def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in table.rows]
+    return [[cell.text for cell in row] for row in table.rows]
 
 
 def results(sweep: Path) -> dict[tuple[str, int], dict[str, Any]]:
@@ -267,7 +267,7 @@ def test_a_difference_that_no_seed_changes_is_explained(tmp_path: Path) -> None:
     grid = [fabricate.config(name, seed=seed) for name in ("none", "qsgd") for seed in range(2)]
     found = {table.name: table for table in build(fabricate.sweep(tmp_path / "s", grid), pictures=()).tables}
     said = {name: any("nothing to test" in remark for remark in table.remarks) for name, table in found.items()}
-    assert said["payload"] and "*" not in "".join(cell.text for row in found["payload"].rows for cell in row.cells)
+    assert said["payload"] and "*" not in "".join(cell.text for row in found["payload"].rows for cell in row)
     assert not said["throughput"] and not said["runs"]
 
 
@@ -321,7 +321,7 @@ def test_runs_are_listed_with_status_and_reason(troubled: Built) -> None:
     assert len(rows) == len(table.rows) == 9
     assert rows["svd", "4"]["status"] == "diverged" and rows["svd", "4"]["accuracy"] == ""
     assert rows["svd", "4"]["reason"] == "loss is nan at step 61" and rows["none", "2"]["reason"] == ""
-    assert [cell.text for row in unfinished(troubled.grid).rows for cell in row.cells if "nan" in cell.text]
+    assert [cell.text for row in unfinished(troubled.grid).rows for cell in row if "nan" in cell.text]
     reasons = {tuple(row[:2]): row[-2:] for row in texts(unfinished(troubled.grid))}
     assert reasons["svd", "4"] == ["diverged", "loss is nan at step 61"]
     assert reasons["none", "8"] == ["pending", "not started"] and len(reasons) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reports.analysis.table import Cell, Column, Row, Table
+from reports.analysis.table import Cell, Column, Table
 from reports.reading.text import number
 from reports.scaling.model.cross_validation import Check, Held
 from reports.scaling.model.predict import Predictor
@@ -27,12 +27,10 @@ def checked(check: Check, remarks: Sequence[str]) -> Table:
             if kind == "left out alone":
                 figures = (1e3 * one.cell.step_s, 1e3 * float(one.predicted.total))
                 rows.append(
-                    Row(
-                        (
-                            *(Cell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
-                            *(Cell(value / 1e3, number(value)) for value in figures),
-                            Cell(one.error, f"{100 * one.error:+.1f}"),
-                        )
+                    (
+                        *(Cell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
+                        *(Cell(value / 1e3, number(value)) for value in figures),
+                        Cell(one.error, f"{100 * one.error:+.1f}"),
                     )
                 )
     return Table(
@@ -115,7 +113,7 @@ def fitted(predictor: Predictor) -> Table:
         (Column("workload"), Column("part"), Column("value", "number"), Column("unit"))[keep:],
         2 - keep,
         tuple(
-            Row((Cell(name, name), Cell(what, what), Cell(value, number(value)), Cell(unit, unit))[keep:])
+            (Cell(name, name), Cell(what, what), Cell(value, number(value)), Cell(unit, unit))[keep:]
             for name, what, value, unit in rows
         ),
         remarks=(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.analysis.table import Cell, Column, Row, Table
+from reports.analysis.table import Cell, Column, Table
 from reports.reading.text import number
 from reports.scaling.measured.links import Links
 from reports.scaling.simulator import Asynchronous, Cluster, Compute, Link, Step, simulate
@@ -130,13 +130,11 @@ def table(found: Sequence[Simulated]) -> Table:
     """A row for each simulation."""
     rough = (f"{ROUGH}: messages of different workers meet on links, and are taken to share them all the time",)
     rows = [
-        Row(
-            (
-                Cell(one.network, one.network),
-                Cell(one.exchange, one.exchange),
-                Cell(one.workers, str(one.workers)),
-                *(_cell(one, key, factor) for _, key, factor, _ in _FIGURES),
-            )
+        (
+            Cell(one.network, one.network),
+            Cell(one.exchange, one.exchange),
+            Cell(one.workers, str(one.workers)),
+            *(_cell(one, key, factor) for _, key, factor, _ in _FIGURES),
         )
         for one in found
     ]

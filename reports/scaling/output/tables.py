@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gradsweep.units import shown_bandwidth
-from reports.analysis.table import Cell, Column, Row, Table
+from reports.analysis.table import Cell, Column, Table
 from reports.reading.text import number
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
@@ -70,7 +70,7 @@ def by_workers(
         (*(Column(headers[place]) for place in keep), *(Column(str(count), unit) for count in counts)),
         len(keep),
         tuple(
-            Row((*(Cell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts)))
+            (*(Cell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts))
             for names, row in rows.items()
         ),
         remarks=tuple(remarks),
