@@ -18,7 +18,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from compressors.base import Compressor, CorruptPayload, Key, Law
+from compressors.base import Compressor, CorruptPayload, Law
+from compressors.random_key import Key
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.parameters import InvalidParameter, from_mapping
 

@@ -21,47 +21,13 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import unit_state
+from compressors.random_key import Key
 from gradsweep import parameters
 
 if TYPE_CHECKING:
     import torch
 
     from compressors.message import Decode, Message
-
-_MASK = (1 << 64) - 1
-WARM_UP_SHAPES = ((64, 48),)
-
-
-def splitmix64(state: int) -> int:
-    """One step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection of 64 bits."""
-    state = (state + 0x9E3779B97F4A7C15) & _MASK
-    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
-    return state ^ (state >> 31)
-
-
-@dataclasses.dataclass(frozen=True)
-class Key:
-    """Names one random stream: every draw is a function of the key and a counter, of nothing else.
-
-    So a run that is repeated, or goes on from its state, draws the same numbers. The global torch RNG is never touched.
-    """
-
-    seed: int
-    worker: int
-    step: int
-    unit: int
-
-    def bits(self) -> int:
-        """The key as 64 well-mixed bits: what a kernel's generator is started from."""
-        state = 0
-        for part in (self.seed, self.worker, self.step, self.unit):
-            state = splitmix64(state ^ (part & _MASK))
-        return state
-
-    def shared(self) -> Key:
-        """The same on all workers: for what they must draw alike."""
-        return dataclasses.replace(self, worker=-1)
 
 
 class CorruptPayload(ValueError):
@@ -216,32 +182,13 @@ class Compressor(ABC):
         """What it works with: the names of modules that every package of kernels may have."""
         return ()
 
-    def load_kernels(self, device: torch.device | str = "cpu") -> None:
-        """Import what it works with on `device`. Nothing is computed, and no thread started."""
-        from compressors.kernels import backend
+    def load_modules(self) -> None:
+        """Import what the method needs besides its kernels. Nothing is computed, and no thread started."""
+        return None
 
-        for module in self.kernel_modules():
-            backend.load(module, device)
-
-    def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
-        """Load or compile the kernels for tensors of these shapes on `device` now, so that the first step is not
-        slower than the others.
-
-        On the CPU importing them is enough. Elsewhere they are compiled when they are started, for the sizes that
-        they meet: so a copy without state encodes and decodes a tensor of each shape.
-        """
-        import torch
-
-        self.load_kernels(device)
-        if torch.device(device).type == "cpu":
-            return
-        for shape in dict.fromkeys(map(tuple, shapes)):
-            copy, key = dataclasses.replace(self), Key(0, 0, 1, 0)
-            copy.join(1)
-            x = torch.linspace(-1.0, 1.0, element_count(shape), device=device).view(shape)
-            if copy.needs_agreement(key):
-                copy.agree(key, copy.statistics(x, key))
-            copy.decompress(copy.compress(x, key), x, key)
+    def warm_up_libraries(self, device: torch.device | str) -> None:
+        """Call what a library prepares on `device` only when it is called, such as LAPACK."""
+        return None
 
     # What methods can ask of the exchange that carries their payloads. The order of a step is: `moved`,
     # `needs_agreement`, and where that is true `statistics` and `agree`; `compress`; after the mean of the

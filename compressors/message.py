@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from compressors.base import Key
+    from compressors.random_key import Key
 
 _FLOAT32_BYTES = 4
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compressors.commands.descriptions import number
 
 if TYPE_CHECKING:
-    from compressors.commands.bench import Row
+    from compressors.commands.bench_rows import Row
 
 _ENCODE, _DECODE, _OTHER = "#33658a", "#f6ae2d", "#5c8001"
 _ROW = 0.26  # inches

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import torch
 
-from compressors.base import Compressor, Cooperative, Key
+from compressors.base import Compressor, Cooperative
 from compressors.commands import single_worker
 from compressors.commands.sample_tensors import GRADIENT
 from compressors.kernels import backend
+from compressors.random_key import Key
 
 Operation = Callable[[], object]
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import torch
 
-from compressors.base import Compressor, Key
+from compressors.base import Compressor
 from compressors.commands import measured_laws, single_worker
 from compressors.commands.descriptions import number
 from compressors.commands.measured_laws import Draws, Level
 from compressors.commands.method_specs import chosen, label
 from compressors.commands.sample_tensors import SAMPLES, gaussian
 from compressors.kernels import backend
+from compressors.random_key import Key
 from gradsweep.cli import tables
 from gradsweep.cli.tables import Column, Table
 

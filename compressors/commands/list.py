@@ -6,9 +6,10 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compressors.base import Compressor, Key
+from compressors.base import Compressor
 from compressors.commands import descriptions
 from compressors.commands.method_specs import chosen
+from compressors.random_key import Key
 from gradsweep.cli import markdown_sections, tables
 from gradsweep.cli.tables import Column, Table
 
@@ -82,7 +83,7 @@ def _noise(step: int) -> torch.Tensor:
     """Standard normal numbers of our own: those of torch may differ between its versions, and the page would."""
     import torch
 
-    from compressors.low_rank.thin_products import gaussian
+    from compressors.low_rank.linear_algebra.thin_products import gaussian
 
     return gaussian(Key(1, 0, step, 0).bits(), *SHAPE, torch.device("cpu"))
 

@@ -13,9 +13,10 @@ from statistics import NormalDist
 
 import torch
 
-from compressors.base import Compressor, Key, Law
+from compressors.base import Compressor, Law
 from compressors.commands import single_worker
 from compressors.commands.sample_tensors import SAMPLES, gaussian
+from compressors.random_key import Key
 
 SHAPES = ((300,), (24, 40))
 DIRECTIONS = 40

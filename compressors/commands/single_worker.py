@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from compressors.base import Compressor, Key
+from compressors.base import Compressor
+from compressors.random_key import Key
 
 if TYPE_CHECKING:
     import torch

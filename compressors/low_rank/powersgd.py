@@ -8,7 +8,8 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Cooperative, Key, Law, Reduction, Stateful, Sum, Swap, element_count, splitmix64
+from compressors.base import Cooperative, Law, Reduction, Stateful, Sum, Swap, element_count
+from compressors.random_key import Key, splitmix64
 from gradsweep.parameters import InvalidParameter, boolean, choice, integer, number
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class PowerSGD(Cooperative, Stateful):
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
         from compressors.kernels import buffers
-        from compressors.low_rank import thin_products as kernels
+        from compressors.low_rank.linear_algebra import thin_products as kernels
 
         with _calculating():
             units = [buffers.as_float32(x) for x, _ in batch]
@@ -190,7 +191,7 @@ class PowerSGD(Cooperative, Stateful):
         """Make every Q^T of `stack` (b, r, columns) orthonormal; rows that can't be are drawn anew."""
         import torch
 
-        from compressors.low_rank import thin_products as kernels
+        from compressors.low_rank.linear_algebra import thin_products as kernels
 
         live = kernels.orthonormal(stack)
         if live.all():
@@ -202,7 +203,7 @@ class PowerSGD(Cooperative, Stateful):
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         from compressors.kernels import buffers
-        from compressors.low_rank import thin_products as kernels
+        from compressors.low_rank.linear_algebra import thin_products as kernels
 
         payload = buffers.incoming(payload, out.device, self._size(out.shape, key.step))
         values = buffers.read_floats(payload)
@@ -241,7 +242,7 @@ class BatchedPowerSGD(PowerSGD):
 
 def _drawn(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
     """Gaussian numbers for `q`, by the key without its worker; `number` tells the draws of one step apart."""
-    from compressors.low_rank import thin_products as kernels
+    from compressors.low_rank.linear_algebra import thin_products as kernels
 
     return kernels.gaussian(splitmix64(key.shared().bits() ^ number), q.shape[0], q.shape[1], q.device)
 

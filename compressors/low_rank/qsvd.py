@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, Law, splitmix64
+from compressors.base import Compressor, CorruptPayload, Law
 from compressors.low_rank.svd import SampledSpectral, add_product, matrix_shape
 from compressors.quantisation import buckets
+from compressors.random_key import Key, splitmix64
 from gradsweep.parameters import choice, integer
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import WARM_UP_SHAPES, Compressor, CorruptPayload, Key, Law, element_count
+from compressors.base import Compressor, CorruptPayload, Law, element_count
+from compressors.random_key import Key
 from gradsweep.parameters import integer, number
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Spectral(Compressor):
         import numpy as np
         import torch
 
-        from compressors.low_rank import gram_svd
+        from compressors.low_rank.linear_algebra import gram_svd
 
         is_wide = matrix.shape[0] <= matrix.shape[1]
         wide = matrix if is_wide else matrix.T.contiguous()
@@ -163,20 +164,18 @@ class Spectral(Compressor):
 
         return decode
 
-    def load_kernels(self, device: torch.device | str = "cpu") -> None:
+    def load_modules(self) -> None:
         from compressors.kernels import backend, uniform  # noqa: F401  (now rather than in the first step)
 
         if backend.on_the_host() == "numba":
-            from compressors.low_rank import tridiagonal  # noqa: F401
-        super().load_kernels(device)
+            from compressors.low_rank.linear_algebra import tridiagonal  # noqa: F401
 
-    def warm_up(self, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES) -> None:
+    def warm_up_libraries(self, device: torch.device | str) -> None:
         import torch
 
-        from compressors.low_rank import gram_svd
+        from compressors.low_rank.linear_algebra import gram_svd
 
         gram_svd.decompose(torch.eye(8, device=device), None)
-        super().warm_up(device, shapes)
 
 
 def add_product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, weight: float) -> None:
@@ -208,7 +207,7 @@ class SampledSpectral(Spectral):
         import numpy as np
 
         from compressors.kernels.uniform import uniform
-        from compressors.low_rank.gram_svd import keep_probabilities
+        from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 
         p = keep_probabilities(sigma, self.rank if self.budget is None else self.budget)
         kept = np.flatnonzero(uniform(key.bits(), len(p)) < p)

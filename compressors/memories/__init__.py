@@ -1,0 +1,3 @@
+from compressors.memories.registry import build, registry
+
+__all__ = ["build", "registry"]

@@ -9,8 +9,9 @@ An exchange calls, for every unit (layer, bucket or model) and step:
     memory.finish(unit, mean)                        # the mean of what the workers have sent, decoded
 
     Memory, Keeping          the interface, and what most memories share
+    registry                 memories by name
     error_feedback           residual, scaled_residual, ef21: what was not sent is sent later
-    momentum                 dgc: the same with momentum
+    dgc_momentum             dgc: the same with momentum
 
 Importing these modules loads neither torch nor numba.
 """
@@ -18,18 +19,15 @@ Importing these modules loads neither torch nor numba.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from compressors import unit_state
-from compressors.base import Compressor, Key
+from compressors.base import Compressor
+from compressors.random_key import Key
 from gradsweep import parameters
-from gradsweep.hints import did_you_mean
-from gradsweep.parameters import InvalidParameter, from_mapping
 
 if TYPE_CHECKING:
     import torch
@@ -160,28 +158,3 @@ class Keeping(Memory):
         taken = unit_state.loaded(f"memory {self.name}", state, self.remembers, self.optional)
         self.kept.clear()
         self.kept.update(taken)
-
-
-@functools.cache
-def registry() -> Mapping[str, type[Memory]]:
-    """All memories, by name, in alphabetical order."""
-    from compressors.memories import dgc_momentum, error_feedback
-
-    members = {
-        member.name: member
-        for member in (NoMemory, *vars(error_feedback).values(), *vars(dgc_momentum).values())
-        if inspect.isclass(member) and issubclass(member, Memory) and not inspect.isabstract(member)
-    }
-    return dict(sorted(members.items()))
-
-
-def build(name: str, **values: Any) -> Memory:
-    """The memory called `name` with the given hyper-parameters.
-
-    Raises:
-        InvalidParameter: the name is not known, a hyper-parameter is not known or out of range.
-    """
-    if name not in registry():
-        raise InvalidParameter("name", name, "one of " + ", ".join(registry()), did_you_mean(name, registry()))
-    memory: Memory = from_mapping(registry()[name], values)
-    return memory

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Key
+from compressors.base import Compressor
 from compressors.kernels import norms
 from compressors.memories.base import Keeping
+from compressors.random_key import Key
 from gradsweep.parameters import boolean, choice, number
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Key
+from compressors.base import Compressor
 from compressors.memories.base import Keeping
+from compressors.random_key import Key
 from gradsweep.parameters import number
 
 if TYPE_CHECKING:

@@ -267,12 +267,12 @@ class Selector:
     def warm_up(self, device: torch.device | str = "cpu") -> None:
         """Load or compile the kernels of every compressor that may come to be used, for the units on `device`, and of
         the decisions."""
-        from compressors.kernels import backend
+        from compressors.kernels import backend, warm_up
 
         possible = self.policy.possible(self.compressor)
         shapes = [shape for _, shape in self.units]
         for compressor in possible:
-            compressor.warm_up(device, shapes)
+            warm_up.warm_up(compressor, device, shapes)
         if self.policy.accordion.option is not None or any(one.needs_movement for one in possible):
             backend.load("sums", device)
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Key, Law
+from compressors.base import Law
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
+from compressors.random_key import Key
 from gradsweep.parameters import choice, integer
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key
+from compressors.base import Compressor, CorruptPayload
 from compressors.quantisation import buckets
+from compressors.random_key import Key
 
 if TYPE_CHECKING:
     import torch

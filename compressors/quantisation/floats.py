@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Key, Law, element_count
+from compressors.base import Compressor, Law, element_count
+from compressors.random_key import Key
 
 if TYPE_CHECKING:
     import torch

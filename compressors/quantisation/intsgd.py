@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import CorruptPayload, Key, Law, Stateful, element_count
+from compressors.base import CorruptPayload, Law, Stateful, element_count
+from compressors.random_key import Key
 from gradsweep.parameters import Valid, number
 
 if TYPE_CHECKING:

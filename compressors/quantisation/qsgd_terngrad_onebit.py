@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, Law, element_count, packed_size
+from compressors.base import Compressor, CorruptPayload, Law, element_count, packed_size
 from compressors.kernels import omega
 from compressors.quantisation import buckets
 from compressors.quantisation.elementwise import Elementwise
+from compressors.random_key import Key
 from gradsweep.parameters import boolean, choice, integer, number
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Key, Law, Stateful, element_count, packed_size
+from compressors.base import Law, Stateful, element_count, packed_size
 from compressors.quantisation.elementwise import Elementwise
+from compressors.random_key import Key
 from gradsweep.parameters import number
 
 if TYPE_CHECKING:

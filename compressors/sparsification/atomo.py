@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, Law, element_count
+from compressors.base import Compressor, CorruptPayload, Law, element_count
+from compressors.random_key import Key
 from compressors.sparsification import positions
 from gradsweep.parameters import choice, number
 

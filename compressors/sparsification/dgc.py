@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Key, Law
+from compressors.base import Law
+from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.parameters import boolean, integer, number

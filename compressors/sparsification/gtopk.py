@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Cooperative, CorruptPayload, Key, Law, Reduction, Sum, Swap
+from compressors.base import Cooperative, CorruptPayload, Law, Reduction, Sum, Swap
+from compressors.random_key import Key
 from compressors.sparsification import counts, positions
 from compressors.sparsification.topk import TopK
 from gradsweep.parameters import choice

@@ -12,7 +12,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Compressor, Key, Law, element_count
+from compressors.base import Compressor, Law, element_count
+from compressors.random_key import Key
 from compressors.sparsification import counts
 from gradsweep.parameters import boolean, choice
 

@@ -7,8 +7,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Compressor, CorruptPayload, Key, Law, Stateful, element_count, splitmix64
+from compressors.base import Compressor, CorruptPayload, Law, Stateful, element_count
 from compressors.quantisation.elementwise import Elementwise
+from compressors.random_key import Key, splitmix64
 from compressors.sparsification import positions
 from gradsweep.parameters import InvalidParameter, Valid, choice, from_mapping, mapping
 
@@ -204,8 +205,7 @@ class Sparsifier(Compressor):
         """
         import torch
 
-        from compressors.kernels import backend, buffers
-        from compressors.sparsification import half_floats
+        from compressors.kernels import backend, buffers, half_floats
 
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)
@@ -278,8 +278,7 @@ class Sparsifier(Compressor):
         """
         import torch
 
-        from compressors.kernels import backend, buffers
-        from compressors.sparsification import half_floats
+        from compressors.kernels import backend, buffers, half_floats
 
         plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n)
         rest = payload[positions.HEADER + plan.size :]

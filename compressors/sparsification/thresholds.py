@@ -7,7 +7,8 @@ import math
 import statistics
 from typing import TYPE_CHECKING, ClassVar
 
-from compressors.base import Key, Law
+from compressors.base import Law
+from compressors.random_key import Key
 from compressors.sparsification import counts, magnitudes
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.parameters import integer, number

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from compressors.base import Key, Law
+from compressors.base import Law
+from compressors.random_key import Key
 from compressors.sparsification import counts
 from compressors.sparsification.sparsifier import Sparsifier
 

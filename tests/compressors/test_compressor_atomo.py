@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload
 from compressors.kernels import backend
-from compressors.low_rank.gram_svd import keep_probabilities
+from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 from compressors.sparsification.atomo import Atomo
 from tests.compressors.cases import critical_z, gaussian, key
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from compressors import Key
-from compressors.base import splitmix64
 from compressors.kernels.cpu.primitives import streams
 from compressors.kernels.cpu.primitives.jit import kernel
 from compressors.kernels.reference.primitives import streams as reference
 from compressors.kernels.uniform import uniform
+from compressors.random_key import splitmix64
 
 COUNT = 512  # draws taken from one stream: a bucket of qsgd
 ERROR = 1e-6  # of every single test below: how often right numbers fail it

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import CorruptPayload
+from compressors import CorruptPayload, memories
 from compressors.kernels import backend
-from compressors.memories import base
 from compressors.quantisation.qsgd_terngrad_onebit import OneBit
 from tests.compressors.cases import gaussian, key
 
@@ -71,7 +70,7 @@ def test_small_elements_keep_their_mean_beside_huge_ones() -> None:
 def test_with_error_feedback_nothing_is_lost() -> None:
     """The mean of what is sent tends to the gradient; without a memory every step is as far off as the first."""
     x = gaussian((3000,))
-    kept, q = base.build("residual"), OneBit()
+    kept, q = memories.build("residual"), OneBit()
     total = torch.zeros_like(x)
     errors = []
     for step in range(1, 801):

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from compressors import CorruptPayload, build
-from compressors.base import splitmix64
 from compressors.kernels import backend
+from compressors.random_key import splitmix64
 from compressors.sparsification.randomk import BlockRandomK, RandomK
 from tests.compressors.cases import gaussian, key
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compressors import CorruptPayload, InvalidParameter, build
-from compressors.kernels import backend
-from compressors.sparsification import half_floats, positions
+from compressors.kernels import backend, half_floats
+from compressors.sparsification import positions
 from compressors.sparsification.sparsifier import Sparsifier
 from tests.compressors.cases import gaussian, key
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from compressors import CorruptPayload, build
 from compressors.kernels import backend
-from compressors.low_rank import gram_svd, tridiagonal
+from compressors.kernels.warm_up import warm_up
+from compressors.low_rank.linear_algebra import gram_matrix, gram_svd, tridiagonal
 from compressors.low_rank.svd import SVD, Spectral, TruncatedSVD
 from tests.compressors.cases import critical_z, gaussian, key
 from tests.conftest import ROOT
@@ -136,7 +137,7 @@ def test_kernels_torch_leaves_matrices_of_any_size_to_lapack(name: str, monkeypa
 
     def sent(kernels: str) -> tuple[torch.Tensor, str]:
         with backend.noted() as used, backend.use(kernels):
-            compressor.warm_up()
+            warm_up(compressor)
             found = [compressor.decompress(compressor.compress(x, key()), x, key()) for x in (a, a[:8])]
         return found[0], used["spectral"]
 
@@ -154,9 +155,10 @@ def test_without_numba_matrices_of_any_size_are_decomposed(name: str) -> None:
         "import sys; sys.modules['numba'] = None\n"
         "import torch, compressors\n"
         "from compressors.kernels import backend\n"
+        "from compressors.kernels.warm_up import warm_up\n"
         f"compressor, key = compressors.build({name!r}), compressors.Key(0, 0, 1, 0)\n"
         "x = torch.linspace(-1, 1, 100)[:, None] * torch.ones(200)\n"
-        "compressor.warm_up()\n"
+        "warm_up(compressor)\n"
         "sent = compressor.decompress(compressor.compress(x, key), x, key)\n"
         "print(float((sent - x).norm() / x.norm()), set(backend.used.values()))"
     )
@@ -186,7 +188,7 @@ def test_a_failing_eigensolver_is_replaced(monkeypatch: pytest.MonkeyPatch, fail
 @pytest.mark.parametrize("rows", [1, 31, 32, 33, 100, 129])
 def test_half_a_gram_matrix_is_enough(rows: int) -> None:
     a = gaussian((rows, 150)).double()
-    assert torch.allclose(gram_svd.gram(a).tril(), (a @ a.T).tril())
+    assert torch.allclose(gram_matrix.gram(a).tril(), (a @ a.T).tril())
 
 
 # The vectors one by one

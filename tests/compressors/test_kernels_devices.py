@@ -12,8 +12,8 @@ import torch
 from compressors import Compressor, InvalidParameter, build
 from compressors.commands import single_worker
 from compressors.commands.bench_timing import Gradients, Worker
-from compressors.kernels import backend, buffers
-from compressors.low_rank import thin_products as products
+from compressors.kernels import backend, buffers, warm_up
+from compressors.low_rank.linear_algebra import thin_products as products
 from compressors.policy.policy import Policy, Selector
 from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
 from tests.compressors.cases import every_compressor, fresh, gaussian, key
@@ -74,7 +74,7 @@ def test_warm_up_elsewhere_encodes_and_decodes_every_shape_and_leaves_no_trace(
     monkeypatch.setattr(
         type(compressor), "compress", lambda self, x, *rest: sizes.append(tuple(x.shape)) or compress(self, x, *rest)
     )
-    compressor.warm_up("meta", shapes)
+    warm_up.warm_up(compressor, "meta", shapes)
     assert seen == ["meta", "meta"] and sizes[0] == (10, 20) and (33,) in sizes
     assert loaded[: len(compressor.kernel_modules())] == ["meta"] * len(compressor.kernel_modules())
     assert compressor.state_dict() == {}
@@ -83,7 +83,7 @@ def test_warm_up_elsewhere_encodes_and_decodes_every_shape_and_leaves_no_trace(
 @every_compressor
 def test_warm_up_loads_what_is_used(compressor: Compressor) -> None:
     with backend.noted() as loaded:
-        compressor.warm_up()
+        warm_up.warm_up(compressor)
     with backend.noted() as used:
         for shape in ((24, 40), (3000,)):
             single_worker.quantised(compressor, gaussian(shape), key())
@@ -92,7 +92,7 @@ def test_warm_up_loads_what_is_used(compressor: Compressor) -> None:
 
 def test_a_selector_warms_up_for_its_units(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(Compressor, "warm_up", lambda self, device, shapes: calls.append((self.name, device, shapes)))
+    monkeypatch.setattr(warm_up, "warm_up", lambda compressor, *given: calls.append((compressor.name, *given)))
     Selector(Policy(), build("qsgd"), [("a", (3, 4)), ("b", (5,))], 2).warm_up("cuda")
     assert ("qsgd", "cuda", [(3, 4), (5,)]) in calls
 

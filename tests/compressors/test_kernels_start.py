@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-JIT = ROOT / "compressors" / "kernels" / "cpu" / "jit.py"
+JIT = ROOT / "compressors" / "kernels" / "cpu" / "primitives" / "jit.py"
 
 
 def python(code: str, directory: Path = ROOT, **environment: str) -> str:
@@ -26,12 +26,12 @@ def python(code: str, directory: Path = ROOT, **environment: str) -> str:
 
 def test_checking_configs_loads_nothing_heavy() -> None:
     loaded = python(
-        "import sys, compressors, compressors.memories.base as memory\n"
+        "import sys, compressors.memories\n"
         "from compressors import InvalidParameter\n"
         "for name, cls in compressors.registry().items():\n"
         "    compressors.build(name).payload_bound((300, 20))\n"
         "    compressors.build(name).payload_size((300, 20))\n"
-        "[memory.build(name) for name in memory.registry()]\n"
+        "[compressors.memories.build(name) for name in compressors.memories.registry()]\n"
         "print(*sys.modules)"
     ).split()
     assert "compressors.memories.base" in loaded and "compressors.quantisation.qsgd_terngrad_onebit" in loaded
@@ -42,14 +42,15 @@ def test_only_methods_with_a_kernel_load_numba() -> None:
     """Importing it costs a rank half a second. Small layers need none."""
     loaded = python(
         "import sys, torch, compressors\n"
+        "from compressors.kernels import warm_up\n"
         "key = compressors.Key(0, 0, 0, 0)\n"
         "for name in ('none', 'svd'):\n"
         "    compressor = compressors.build(name)\n"
-        "    compressor.warm_up() if name == 'none' else None\n"
+        "    warm_up.warm_up(compressor) if name == 'none' else None\n"
         "    compressor.decompress(compressor.compress(torch.ones(30, 40), key), torch.ones(30, 40), key)\n"
         "print(*sys.modules)"
     ).split()
-    assert "compressors.low_rank.gram_svd" in loaded and "numba" not in loaded
+    assert "compressors.low_rank.linear_algebra.gram_svd" in loaded and "numba" not in loaded
 
 
 def test_kernels_are_compiled_before_the_first_tensor_and_never_after() -> None:

@@ -11,18 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import Compressor, InvalidParameter, Key, build
+from compressors import Compressor, InvalidParameter, Key, build, memories
 from compressors.kernels.reference import sums
-from compressors.memories import base
 from compressors.memories.base import Keeping, Memory
 from compressors.quantisation.floats import NoCompression
 from tests.compressors.cases import every_compressor, fresh, gaussian, in_turn, key
 
 SHAPE = (24, 40)
 
-every_memory = pytest.mark.parametrize("name", base.registry())
+every_memory = pytest.mark.parametrize("name", memories.registry())
 every_keeping_memory = pytest.mark.parametrize(
-    "name", [name for name, member in base.registry().items() if issubclass(member, Keeping)]
+    "name", [name for name, member in memories.registry().items() if issubclass(member, Keeping)]
 )
 
 
@@ -68,12 +67,12 @@ class Telling(Largest):
 
 
 @every_compressor
-@in_turn(name=list(base.registry()))
+@in_turn(name=list(memories.registry()))
 def test_the_gradient_is_only_read_and_not_kept(name: str, compressor: Compressor) -> None:
     """The flat gradient buffer is overwritten by the next backward: with it or with a copy, the same."""
     flat = torch.zeros(7 + math.prod(SHAPE))
     view = flat[7:].view(SHAPE)
-    shared, apart = base.build(name), base.build(name)
+    shared, apart = memories.build(name), memories.build(name)
     first, second = fresh(compressor), fresh(compressor)
     for number in range(4):
         view.copy_(gaussian(SHAPE, number))
@@ -87,7 +86,7 @@ def test_the_gradient_is_only_read_and_not_kept(name: str, compressor: Compresso
 @every_memory
 def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
     compressor = build("qsgd", levels=1)
-    first, second = base.build(name), base.build(name)
+    first, second = memories.build(name), memories.build(name)
     for number in range(3):
         for unit in range(2):
             step(first, compressor, gaussian(SHAPE, number), number, unit)
@@ -118,7 +117,7 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
     ids=str,
 )
 def test_what_is_no_state_is_refused_and_changes_nothing(name: str, state: object, message: str) -> None:
-    kept = base.build(name)
+    kept = memories.build(name)
     step(kept, build("qsgd", levels=1), gaussian(SHAPE), 0)
     before = kept.state_dict()
     with pytest.raises(ValueError, match=rf"^memory {name} keeps .*{message}"):
@@ -130,7 +129,7 @@ def test_what_is_no_state_is_refused_and_changes_nothing(name: str, state: objec
 
 @every_keeping_memory
 def test_tensors_have_to_be_tensors(name: str) -> None:
-    kept = base.build(name)
+    kept = memories.build(name)
     step(kept, build("qsgd", levels=1), gaussian(SHAPE), 0)
     for value, words in ((None, "nothing"), (1.5, "a float"), ([1.0], "a list")):
         state = kept.state_dict()
@@ -141,41 +140,41 @@ def test_tensors_have_to_be_tensors(name: str) -> None:
 
 @every_keeping_memory
 def test_the_state_of_another_memory_is_refused(name: str) -> None:
-    for other in base.registry():
-        theirs = base.build(other)
+    for other in memories.registry():
+        theirs = memories.build(other)
         step(theirs, build("qsgd", levels=1), gaussian(SHAPE), 0)
         state = theirs.state_dict()
         if other not in (name, "none"):
             with pytest.raises(
                 ValueError, match=f"memory {name} keeps tensors by unit, called .*, but was given .* for"
             ):
-                base.build(name).load_state_dict(state)
+                memories.build(name).load_state_dict(state)
 
 
 @every_memory
 def test_out_of_range_is_refused(name: str) -> None:
-    for field in dataclasses.fields(base.registry()[name]):
+    for field in dataclasses.fields(memories.registry()[name]):
         valid = field.metadata["valid"]
         refused = [value for value in ("word", None, math.nan, -1, -0.5, True) if not valid.test(value)]
         assert refused
         for value in refused:
             with pytest.raises(InvalidParameter) as error:
-                base.build(name, **{field.name: value})
+                memories.build(name, **{field.name: value})
             assert str(error.value) == f"{field.name}={value}: valid is {valid.words}"
     with pytest.raises(InvalidParameter, match="no_such_option"):
-        base.build(name, no_such_option=1)
+        memories.build(name, no_such_option=1)
 
 
 def test_unknown_names_are_answered_with_the_known_ones() -> None:
     with pytest.raises(InvalidParameter, match="name=foo: valid is one of dgc, ef21, none, residual, scaled_residual"):
-        base.build("foo")
+        memories.build("foo")
 
 
 # None
 
 
 def test_no_memory_passes_the_gradient_on() -> None:
-    kept = base.build("none")
+    kept = memories.build("none")
     g = gaussian(SHAPE)
     assert kept.compensate(0, g) is g
     assert kept.norm() == 0.0 and kept.state_dict() == {}
@@ -191,7 +190,7 @@ def test_no_memory_passes_the_gradient_on() -> None:
 def test_the_residual_follows_its_definition(beta: float, gamma: float, count: int, seed: int) -> None:
     """p = beta e + gamma g; e = p - Q(p)."""
     compressor = build("qsgd", levels=2)
-    kept = base.build("residual", beta=beta, gamma=gamma)
+    kept = memories.build("residual", beta=beta, gamma=gamma)
     e = torch.zeros(count)
     for number in range(4):
         g = gaussian((count,), seed + number)
@@ -207,7 +206,7 @@ def test_the_residual_follows_its_definition(beta: float, gamma: float, count: i
 
 @every_compressor
 def test_what_was_sent_and_what_is_kept_is_everything(compressor: Compressor) -> None:
-    kept = base.build("residual")
+    kept = memories.build("residual")
     total, sent = torch.zeros(SHAPE).double(), torch.zeros(SHAPE).double()
     for number in range(10):
         g = gaussian(SHAPE, number)
@@ -223,7 +222,7 @@ def test_a_biased_compressor_reaches_the_mean_with_a_residual() -> None:
     g = gaussian(SHAPE)
     errors = {}
     for name in ("none", "residual"):
-        kept = base.build(name)
+        kept = memories.build(name)
         mean = sum(step(kept, compressor, g, number) for number in range(400)) / 400
         errors[name] = float((mean - g).norm() / g.norm())
     assert errors["none"] > 0.8
@@ -232,7 +231,7 @@ def test_a_biased_compressor_reaches_the_mean_with_a_residual() -> None:
 
 def test_units_are_kept_apart_and_counted_together() -> None:
     compressor = build("qsgd", levels=1)
-    both, one, two = base.build("residual"), base.build("residual"), base.build("residual")
+    both, one, two = memories.build("residual"), memories.build("residual"), memories.build("residual")
     for number in range(3):
         for unit, alone in ((1, one), (2, two)):
             g = gaussian((100 * unit,), number)
@@ -243,7 +242,7 @@ def test_units_are_kept_apart_and_counted_together() -> None:
 @pytest.mark.parametrize("name", ["residual", "scaled_residual"])
 def test_what_is_sent_exactly_costs_a_residual_nothing(name: str) -> None:
     """No tensor is kept for such a unit; one that was kept is sent, and is gone."""
-    kept, exact = base.build(name), build("none")
+    kept, exact = memories.build(name), build("none")
     g = gaussian(SHAPE)
     for number in range(2):
         x = kept.compensate(0, g, lossless=True)
@@ -260,13 +259,13 @@ def test_what_is_sent_exactly_costs_a_residual_nothing(name: str) -> None:
 
 
 def test_what_is_sent_exactly_has_its_weight() -> None:
-    kept = base.build("residual", gamma=0.5)
+    kept = memories.build("residual", gamma=0.5)
     assert torch.equal(kept.compensate(0, gaussian(SHAPE), lossless=True), 0.5 * gaussian(SHAPE))
 
 
 @pytest.mark.parametrize("name", ["residual", "scaled_residual"])
 def test_float64_is_not_sent_exactly(name: str) -> None:
-    kept, exact = base.build(name), build("none")
+    kept, exact = memories.build(name), build("none")
     g = gaussian(SHAPE).double() * (1.0 + 1e-12)
     x = kept.compensate(0, g, lossless=True)
     kept.update(key(), x, exact.compress(x, key()), exact)
@@ -279,7 +278,7 @@ def test_float64_is_not_sent_exactly(name: str) -> None:
 @every_keeping_memory
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_half_gradients_are_kept_in_float32(name: str, dtype: torch.dtype) -> None:
-    kept, exact = base.build(name), base.build(name)
+    kept, exact = memories.build(name), memories.build(name)
     for number in range(2):
         g = gaussian(SHAPE, number).to(dtype)
         x = kept.compensate(0, g)
@@ -289,7 +288,7 @@ def test_half_gradients_are_kept_in_float32(name: str, dtype: torch.dtype) -> No
 
 @every_keeping_memory
 def test_a_unit_keeps_its_shape(name: str) -> None:
-    kept = base.build(name)
+    kept = memories.build(name)
     kept.compensate(3, torch.zeros(4))
     with pytest.raises(ValueError, match=r"unit 3 has shape \(5,\), its \w+ \(4,\)"):
         kept.compensate(3, torch.zeros(5))
@@ -297,7 +296,7 @@ def test_a_unit_keeps_its_shape(name: str) -> None:
 
 @every_keeping_memory
 def test_a_nan_is_seen(name: str) -> None:
-    kept = base.build(name)
+    kept = memories.build(name)
     g = gaussian(SHAPE)
     g[0, 0] = math.nan
     step(kept, build("qsgd"), g, 0)
@@ -306,7 +305,7 @@ def test_a_nan_is_seen(name: str) -> None:
 
 @every_keeping_memory
 def test_nothing_is_withheld_of_what_is_sent_exactly(name: str) -> None:
-    kept = base.build(name)
+    kept = memories.build(name)
     for number in range(4):
         g = gaussian(SHAPE, number)
         x = kept.compensate(0, g, lossless=True)
@@ -328,7 +327,7 @@ rates = st.lists(st.sampled_from([0.0, 1e-3, 0.05, 0.1, 1.0]), min_size=1, max_s
 @given(rates, st.integers(1, 50), st.integers(0, 1000))
 def test_the_scaled_residual_follows_its_definition(lrs: list[float], count: int, seed: int) -> None:
     """p = (lr before / lr) e + g; e = p - Q(p). So what moves the model, and what will, is the sum of lr * g."""
-    kept, compressor = base.build("scaled_residual"), Largest()
+    kept, compressor = memories.build("scaled_residual"), Largest()
     e, before = torch.zeros(count).double(), 1.0
     moved, total = torch.zeros(count).double(), torch.zeros(count).double()
     for number, lr in enumerate(lrs):
@@ -346,7 +345,7 @@ def test_the_scaled_residual_follows_its_definition(lrs: list[float], count: int
 
 
 def test_with_a_constant_rate_the_scaled_residual_is_the_residual() -> None:
-    scaled, plain, silent = base.build("scaled_residual"), base.build("residual"), base.build("scaled_residual")
+    scaled, plain, silent = (memories.build(name) for name in ("scaled_residual", "residual", "scaled_residual"))
     for number in range(5):
         g = gaussian(SHAPE, number)
         expected = step(plain, Largest(), g, number)
@@ -355,7 +354,7 @@ def test_with_a_constant_rate_the_scaled_residual_is_the_residual() -> None:
 
 
 def test_the_rate_of_the_residual_is_saved_with_it() -> None:
-    first, second = base.build("scaled_residual"), base.build("scaled_residual")
+    first, second = memories.build("scaled_residual"), memories.build("scaled_residual")
     step(first, Largest(), gaussian(SHAPE), 0, lr=0.5)
     second.load_state_dict(first.state_dict())
     g = gaussian(SHAPE, 1)
@@ -370,12 +369,12 @@ def test_the_rate_of_the_residual_is_saved_with_it() -> None:
 def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> None:
     """c = Q(g - h), h += c, and what is taken for the mean gradient is the mean of the h, on all workers."""
     compressor = Largest()
-    memories = [base.build("ef21") for _ in range(workers)]
+    of_workers = [memories.build("ef21") for _ in range(workers)]
     h = torch.zeros(workers, count)
     for number in range(4):
         gradients = [gaussian((count,), seed + 10 * number + worker) for worker in range(workers)]
         sent = []
-        for worker, (kept, g) in enumerate(zip(memories, gradients, strict=True)):
+        for worker, (kept, g) in enumerate(zip(of_workers, gradients, strict=True)):
             one = key(number, worker=worker)
             x = kept.compensate(0, g)
             assert torch.allclose(x, g - h[worker], atol=1e-6)
@@ -385,8 +384,8 @@ def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> Non
             h[worker] += sent[-1]
             assert torch.equal(kept.state_dict()["0"]["estimate"], h[worker])
             assert kept.norm() == pytest.approx(float((g - h[worker]).norm()), abs=1e-5)
-        means = [torch.stack(sent).mean(0) for _ in memories]
-        for kept, mean in zip(memories, means, strict=True):
+        means = [torch.stack(sent).mean(0) for _ in of_workers]
+        for kept, mean in zip(of_workers, means, strict=True):
             kept.finish(0, mean)
             assert torch.allclose(mean, h.mean(0), atol=1e-5)
             assert torch.equal(mean, means[0])
@@ -395,7 +394,7 @@ def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> Non
 def test_the_error_of_ef21_vanishes_where_that_of_a_residual_does_not() -> None:
     """A constant gradient: the estimate becomes it, step by step; with a residual, what is sent goes on to jump."""
     g = gaussian((60,))
-    estimating, residual = base.build("ef21"), base.build("residual")
+    estimating, residual = memories.build("ef21"), memories.build("residual")
     for number in range(25):
         sent = step(residual, Largest(), g, number)
         step(estimating, Largest(), g, number)
@@ -418,7 +417,7 @@ def test_the_error_of_ef21_vanishes_where_that_of_a_residual_does_not() -> None:
 def test_dgc_follows_its_definition(
     momentum: float, nesterov: bool, masking: bool, telling: bool, count: int, seed: int
 ) -> None:
-    kept = base.build("dgc", momentum=momentum, nesterov=nesterov, momentum_masking=masking)
+    kept = memories.build("dgc", momentum=momentum, nesterov=nesterov, momentum_masking=masking)
     compressor = Telling() if telling else Largest()
     u, v = [0.0] * count, [0.0] * count
     for number in range(5):
@@ -440,7 +439,7 @@ def test_dgc_follows_its_definition(
 
 
 def test_dgc_without_momentum_is_the_residual() -> None:
-    kept, plain = base.build("dgc", momentum=0.0), base.build("residual")
+    kept, plain = memories.build("dgc", momentum=0.0), memories.build("residual")
     compressor = build("qsgd", levels=1)  # which sends all elements, rounded: the error stays
     for number in range(5):
         g = gaussian(SHAPE, number)
@@ -454,7 +453,7 @@ def test_what_is_sent_exactly_is_sgd_with_momentum(lossless: bool, nesterov: boo
     """The momentum of the mean is the mean of the momenta: the optimizer does without."""
     parameter = torch.zeros(SHAPE, requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=1.0, momentum=0.9, nesterov=nesterov)
-    kept = base.build("dgc", nesterov=nesterov, momentum_masking=False)
+    kept = memories.build("dgc", nesterov=nesterov, momentum_masking=False)
     moved = torch.zeros(SHAPE)
     for number in range(6):
         g = gaussian(SHAPE, number)
@@ -470,7 +469,7 @@ def test_what_is_sent_exactly_is_sgd_with_momentum(lossless: bool, nesterov: boo
 
 
 def test_masking_clears_the_momentum_of_what_was_sent_only_where_units_are_compressed() -> None:
-    kept = base.build("dgc")
+    kept = memories.build("dgc")
     for unit, lossless in ((0, False), (1, True)):
         x = kept.compensate(unit, torch.ones(4), lossless)
         kept.update(key(unit=unit), x, build("none").compress(x, key()), build("none"))
@@ -479,7 +478,7 @@ def test_masking_clears_the_momentum_of_what_was_sent_only_where_units_are_compr
 
 
 def test_a_unit_that_becomes_exact_sends_what_it_withheld() -> None:
-    kept = base.build("dgc", momentum=0.0)
+    kept = memories.build("dgc", momentum=0.0)
     g = gaussian((10,))
     sent = step(kept, Largest(), g, 0)
     x = kept.compensate(0, g, lossless=True)
@@ -499,7 +498,7 @@ def test_clipping_bounds_the_local_gradient(nesterov: bool) -> None:
 
     a, b = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0, 0.0])
     for per, expected in (("model", (0.6, 0.8)), ("unit", (1.0, 1.0))):
-        kept = base.build("dgc", momentum=0.5, nesterov=nesterov, clip=2.0, clip_per=per)
+        kept = memories.build("dgc", momentum=0.5, nesterov=nesterov, clip=2.0, clip_per=per)
         for number in (1, 2):
             calls.clear()
             kept.begin(0.1, 4, norm)
@@ -508,11 +507,11 @@ def test_clipping_bounds_the_local_gradient(nesterov: bool) -> None:
             assert float(x[0][0]) == pytest.approx(factor * expected[0])
             assert float(x[1][1]) == pytest.approx(factor * expected[1])
             assert len(calls) == (per == "model")
-    kept = base.build("dgc", clip=11.0)
+    kept = memories.build("dgc", clip=11.0)
     kept.begin(0.1, 4, norm)
     assert torch.equal(kept.compensate(0, a), a)
     for per in ("model", "unit"):
-        kept = base.build("dgc", clip=1.0, clip_per=per)
+        kept = memories.build("dgc", clip=1.0, clip_per=per)
         kept.begin(0.1, 4, lambda: math.nan)
         assert torch.equal(kept.compensate(0, torch.tensor([math.nan, 7.0])).isnan(), torch.tensor([True, False]))
         assert float(kept.compensate(0, torch.tensor([math.nan, 7.0]))[1]) > 7.0
@@ -523,10 +522,10 @@ def test_clipping_does_not_depend_on_how_torch_adds() -> None:
     g = gaussian((70_001,))
     norm = math.sqrt(sums.moments(g)[2])
     assert norm != float(torch.linalg.vector_norm(g, dtype=torch.float64))
-    kept = base.build("dgc", clip=1.0, clip_per="unit", momentum=0.0)
+    kept = memories.build("dgc", clip=1.0, clip_per="unit", momentum=0.0)
     assert torch.equal(kept.compensate(0, g), torch.zeros_like(g).add_(g, alpha=1.0 / norm))
 
 
 def test_clipping_needs_the_norm_of_the_step() -> None:
     with pytest.raises(RuntimeError, match="begin"):
-        base.build("dgc", clip=1.0).compensate(0, torch.ones(3))
+        memories.build("dgc", clip=1.0).compensate(0, torch.ones(3))

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from compressors.low_rank.gram_svd import keep_probabilities
+from compressors import memories
+from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 from compressors.low_rank.svd import SVD
-from compressors.memories import base
 from compressors.quantisation.signs import Sign, SignNorm, Signum
 from compressors.sparsification.dgc import DGC
 from tests.compressors.cases import gaussian, key
@@ -91,7 +91,7 @@ def test_graces_dgc_sends_all_that_reach_the_threshold_and_ours_at_most_k() -> N
 
 def test_graces_residual_leaves_the_first_gradient_as_it_is_and_ours_does_not() -> None:
     beta, gamma, gradient = 0.5, 0.25, torch.tensor([4.0, -8.0])
-    ours = base.build("residual", beta=beta, gamma=gamma).compensate(0, gradient)
+    ours = memories.build("residual", beta=beta, gamma=gamma).compensate(0, gradient)
     residuals: dict[str, torch.Tensor] = {}
     theirs = beta * residuals["a"] + gamma * gradient if "a" in residuals else gradient
     assert torch.equal(ours, gamma * gradient) and torch.equal(theirs, gradient)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from compressors import InvalidParameter, Key, build, registry
+from compressors import InvalidParameter, Key, build, memories, registry
 from compressors.commands import single_worker
-from compressors.memories import base
 from compressors.policy.policy import Accordion, Policy
 from gradsweep.parameters import check, from_mapping, number, shown
 from tests.compressors.cases import gaussian
@@ -80,7 +79,7 @@ def test_what_would_never_change_is_refused(name: str, option: str) -> None:
 
 def test_a_memory_whose_momentum_never_forgets_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="momentum=1: valid is a number from 0 to below 1"):
-        base.build("dgc", momentum=1)
+        memories.build("dgc", momentum=1)
 
 
 # Every option of every method at the ends of its range
@@ -115,11 +114,11 @@ def test_compressors_work_at_the_ends_of_their_ranges(name: str) -> None:
         compressor.law(x.shape)
 
 
-@pytest.mark.parametrize("name", base.registry())
+@pytest.mark.parametrize("name", memories.registry())
 def test_memories_work_at_the_ends_of_their_ranges(name: str) -> None:
     x, compressor = gaussian((12, 20)), build("topk")
-    for option, value in ends(base.registry()[name]):
-        kept = base.build(name, **{option: value})
+    for option, value in ends(memories.registry()[name]):
+        kept = memories.build(name, **{option: value})
         for step in (1, 2):
             kept.begin(0.1, 2, lambda: 1.0)
             p = kept.compensate(0, x)

@@ -46,11 +46,12 @@ def main(control: socket.socket) -> None:
         import pytest  # noqa: F401 - loaded by ranks.py
 
         import compressors
+        from compressors.kernels.warm_up import load_kernels
 
         load(code, runs)
         sys.modules["trainers.packed.worker"].main = be_a_rank  # type: ignore[attr-defined]
         for name in compressors.registry():
-            compressors.build(name).load_kernels()
+            load_kernels(compressors.build(name))
         compressors.kernels.backend.used.clear()
 
     fork_server.load_ours = load_all

@@ -17,9 +17,8 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import Key
+from compressors import Key, memories
 from compressors.base import Cooperative
-from compressors.memories import base as memory
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.monitoring import Sent
@@ -42,7 +41,7 @@ def exchange_of(
     )
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**policy), compressors.build(name), described, MPI.COMM_WORLD.size)
-    return build_exchange(config, MPI.COMM_WORLD, units, selector, memory.build(memory_name), 5, Stopwatch())
+    return build_exchange(config, MPI.COMM_WORLD, units, selector, memories.build(memory_name), 5, Stopwatch())
 
 
 def gradients() -> None:

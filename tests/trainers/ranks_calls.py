@@ -11,7 +11,7 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors.memories import base as memory
+from compressors import memories
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.ranks import main
 from tests.trainers.ranks_memories import local_gradient
@@ -79,7 +79,7 @@ def counted() -> None:
         selector = Selector(Policy(dense_1d=bool(policy)), compressors.build(name), described, COMM.size)
         comm: Any = Counting(COMM)
         config = groups.GROUPS["exchange"][exchange_name]()
-        exchanger = build_exchange(config, comm, units, selector, memory.build("none"), 5, Stopwatch())
+        exchanger = build_exchange(config, comm, units, selector, memories.build("none"), 5, Stopwatch())
         assert exchanger.calls(0) == {}
         comm.calls.clear()
         for step in range(1, STEPS + 1):

@@ -114,8 +114,7 @@ def whole() -> None:
 
 def on_gpus() -> None:
     """NCCL: the mean of the payloads, on every GPU, with messages that never leave it."""
-    from compressors import Key, build
-    from compressors.memories import base as memory
+    from compressors import Key, build, memories
     from compressors.policy.policy import Policy, Selector
     from trainers.config import groups
     from trainers.devices.stopwatch import Stopwatch
@@ -139,7 +138,7 @@ def on_gpus() -> None:
             described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
             selector = Selector(Policy(), build(name), described, COMM.size)
             carrier = groups.GROUPS["exchange"]["mixed"](overlap=overlap, transport="torch")
-            exchanger = build_exchange(carrier, COMM, units, selector, memory.build("none"), 5, Stopwatch())
+            exchanger = build_exchange(carrier, COMM, units, selector, memories.build("none"), 5, Stopwatch())
             assert exchanger.transport.described["transport"] == "nccl"
             for step in (1, 2, 3):
                 for unit, mine in zip(units, everyone[COMM.rank], strict=True):

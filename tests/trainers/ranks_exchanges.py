@@ -13,8 +13,8 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import Compressor, Key
-from compressors.memories import base as memory
+from compressors import Compressor, Key, memories
+from compressors.memories.base import Memory
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.monitoring import Sent
@@ -54,7 +54,7 @@ def build(
     kind: str,
     compressor: Compressor,
     units: list[Unit],
-    kept: memory.Memory | None = None,
+    kept: Memory | None = None,
     policy: dict[str, Any] | None = None,
     **given: Any,
 ) -> exchange.Exchange:
@@ -63,10 +63,10 @@ def build(
     config = groups.GROUPS["exchange"][name](**{**values, **given})
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(**(policy or {})), compressor, described, COMM.size)
-    return build_exchange(config, COMM, units, selector, kept or memory.build("none"), 5, Stopwatch())
+    return build_exchange(config, COMM, units, selector, kept or memories.build("none"), 5, Stopwatch())
 
 
-def allowed(kind: str, compressor: Compressor, kept: memory.Memory) -> bool:
+def allowed(kind: str, compressor: Compressor, kept: Memory) -> bool:
     name, values = EXCHANGES[kind]
     one = compatibility.Together(compressor, groups.GROUPS["exchange"][name](**values), kept)
     return not any(rule.forbids(one) for rule in (*compatibility.RULES, *compatibility.MEMORY_RULES))
@@ -118,7 +118,7 @@ def every_compressor(*kinds: str) -> None:
         is_whole = kind in ("sharded", "nodes of two", "server, compressed")
         for name in compressors.registry() if is_whole else ("intsgd", "topk"):
             compressor = compressors.build(name)
-            if not allowed(kind, compressor, memory.build("none")):
+            if not allowed(kind, compressor, memories.build("none")):
                 continue
             units = [Unit(i, str(i), tensor(COMM.rank + 10 * i), torch.zeros(30, 41)) for i in range(3)]
             exchanger = build(kind, compressor, units)
@@ -175,7 +175,7 @@ def traffic(*kinds: str) -> None:
     for kind in kinds or EXCHANGES:
         for name in ("none", "fp16", "qsgd", "thresholdv", "terngrad", "sign", "intsgd", "powersgd"):
             compressor = compressors.build(name, **({"share_scale": True} if name == "terngrad" else {}))
-            kept = memory.build("none" if compressor.scale_free else "residual")
+            kept = memories.build("none" if compressor.scale_free else "residual")
             if not allowed(kind, compressor, kept):
                 continue
             units = [Unit(i, str(i), torch.zeros(shape), torch.zeros(shape)) for i, shape in enumerate(SHAPES)]
@@ -260,7 +260,7 @@ def quadratic() -> None:
         for first, second in (("residual", "residual"), ("residual", "none"), ("none", "none")):
             units = [Unit(i, str(i), torch.zeros(40), torch.zeros(40)) for i in range(2)]
             centres = [[tensor(rank + 10 * i).view(-1)[:40] for i in range(2)] for rank in range(COMM.size)]
-            exchanger = build(kind, compressor, units, memory.build(first), second_memory=second)
+            exchanger = build(kind, compressor, units, memories.build(first), second_memory=second)
             step_through(exchanger, units, centres, 250)
             distances[first, second] = distance(units, centres)
         both, one, none = distances.values()
@@ -310,7 +310,7 @@ def started(
     units = new_units(BODY)
     for unit, value in zip(units, values or [], strict=False):
         unit.values.copy_(value)
-    made = build(kind, compressors.build(name, **given), units, memory.build(kept), policy)
+    made = build(kind, compressors.build(name, **given), units, memories.build(kept), policy)
     if state is not None:
         made.load_state_dict(state)
     return made, units
@@ -348,7 +348,7 @@ def second_state_matters() -> None:
     """A state of which the second phase's part is wrong is refused, and one without its residuals goes on otherwise."""
     for kind in ("sharded", "server, compressed"):
         units = new_units(BODY)
-        exchanger = build(kind, compressors.build("topk", ratio=0.1), units, memory.build("residual"))
+        exchanger = build(kind, compressors.build("topk", ratio=0.1), units, memories.build("residual"))
         one_step(exchanger, units, 1)
         state, before = exchanger.state_dict(), str(exchanger.state_dict())
         owns = kind == "sharded" and COMM.rank < len(units) or COMM.rank == 0
@@ -373,7 +373,7 @@ def second_state_matters() -> None:
 def nodes() -> None:
     """Who is in which node, what its leader's key says, and that memory is the leader's."""
     units = new_units(BODY)
-    kept = memory.build("residual")
+    kept = memories.build("residual")
     exchanger = build("nodes of two", compressors.build("topk", ratio=0.1), units, kept)
     one_step(exchanger, units, 1)
     leads = COMM.rank % 2 == 0
@@ -402,7 +402,7 @@ def nodes_of_gpus() -> None:
     for on_host in (plain, lambda tensor: plain(tensor).clone()):
         staging.on_host = on_host
         units = [Unit(i, str(i), torch.zeros(size), torch.zeros(size)) for i, size in enumerate((300, 7))]
-        exchanger = build("nodes of two", compressors.build("topk", ratio=0.1), units, memory.build("residual"))
+        exchanger = build("nodes of two", compressors.build("topk", ratio=0.1), units, memories.build("residual"))
         found.append([mean for step in (1, 2) for mean in one_step(exchanger, units, step)])
     staging.on_host = plain
     require_same_bits(units, "a node of GPUs")
@@ -434,7 +434,7 @@ def random_numbers() -> None:
     exchanger.mean(1)
     kept = int((unit.gradient != 0).sum())
     assert 10 <= kept <= 80, kept  # a fifth of a fifth; 200, if both phases chose the same elements
-    second = Second(3, again=True, memory=memory.build("none"))
+    second = Second(3, again=True, memory=memories.build("none"))
     momentum = compressors.build("redsync_threshold")
     assert second.compressor(momentum) is second.compressor(dataclasses.replace(momentum)) is not momentum
     assert second.compressor(compressors.build("signum")).name == "sign"
@@ -450,7 +450,7 @@ def backup() -> None:
     units = [Unit(0, "w", torch.zeros(shape), torch.zeros(shape))]
     given: dict[str, Any]
     for name, given in (("topk", {"ratio": 0.1}), ("none", {}), ("thresholdv", {"threshold": 0.5})):
-        kept = memory.build("residual")
+        kept = memories.build("residual")
         exchanger = build("server, compressed", compressors.build(name, **given), units, kept, backup=1)
         means: list[torch.Tensor] = []
         late = COMM.size - 1

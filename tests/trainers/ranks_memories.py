@@ -14,9 +14,9 @@ import torch
 from mpi4py import MPI
 
 import compressors
+from compressors import memories
 from compressors.kernels.reference import sums
-from compressors.memories import base as memory
-from compressors.memories.base import Keeping
+from compressors.memories.base import Keeping, Memory
 from compressors.policy.policy import Policy, Selector
 from gradsweep.run_directory import UsageError
 from tests.trainers.arrays import random_arrays
@@ -75,7 +75,7 @@ def new_units(shapes: dict[str, tuple[int, ...]]) -> list[Unit]:
 
 def new_exchange(
     compressor: compressors.Compressor,
-    kept: memory.Memory,
+    kept: Memory,
     policy: dict[str, Any],
     units: list[Unit],
     exchange_name: str,
@@ -131,7 +131,7 @@ def conservation(*names: str) -> None:
 
 def conserve(member: compressors.Compressor, exchange_name: str, policy: dict[str, Any]) -> None:
     units = new_units({str(number): shape for number, shape in enumerate(SHAPES)})
-    kept = memory.build("residual")
+    kept = memories.build("residual")
     assert isinstance(kept, Keeping)
     exchanger, comm = new_exchange(member, kept, policy, units, exchange_name)
     arrived = [torch.zeros(shape).double() for shape in SHAPES]
@@ -221,11 +221,11 @@ class Plain:
 
 def changing() -> None:
     """The mean of every step against a computation of all workers in one process."""
-    for name in memory.registry():
+    for name in memories.registry():
         for exchange_name in ("mixed", "allgather"):
             units = new_units(BODY)
             member = compressors.build("topk", ratio=0.1)
-            exchanger, comm = new_exchange(member, memory.build(name), CHANGING, units, exchange_name)
+            exchanger, comm = new_exchange(member, memories.build(name), CHANGING, units, exchange_name)
             plain = [[Plain(shape) for shape in BODY.values()] for _ in range(COMM.size)]
             for step in range(1, 11):
                 one_step(exchanger, comm, step)
@@ -268,7 +268,7 @@ def build_run(name: str, units: list[Unit]) -> tuple[exchange.Exchange, Recorded
         policy = {"accordion": options.Policy().accordion.__class__(**policy["accordion"])}
     member = compressors.build(method, **given)
     exchange_name = "mixed" if policy else exchange_for(member)
-    return new_exchange(member, memory.build(kept, **kept_options), policy, units, exchange_name)
+    return new_exchange(member, memories.build(kept, **kept_options), policy, units, exchange_name)
 
 
 def resume(*names: str) -> None:
@@ -331,13 +331,13 @@ def movement() -> None:
     """How far the parameters moved is a sum in an order of our own: all workers must get the same bits."""
     units = [Unit(0, "w", torch.zeros(70_001), torch.ones(70_001))]
     member = compressors.build("intsgd")
-    exchanger, comm = new_exchange(member, memory.build("none"), {}, units, "allreduce")
+    exchanger, comm = new_exchange(member, memories.build("none"), {}, units, "allreduce")
     one_step(exchanger, comm, 1)
     moved = units[0].values - 1.0
     one_step(exchanger, comm, 2)
     found = float(exchanger.selector.selected[0].memory[0]["movement"])  # type: ignore[attr-defined]
     assert found == sums.moments(moved)[2] != float(moved.double().square().sum())
-    clipped, comm = new_exchange(member, memory.build("dgc", clip=1.0), {}, units, "allreduce")
+    clipped, comm = new_exchange(member, memories.build("dgc", clip=1.0), {}, units, "allreduce")
     units[0].gradient.copy_(moved)
     norm = clipped._gradient_norm()
     assert norm == math.sqrt(found) != float(torch.linalg.vector_norm(moved, dtype=torch.float64))
@@ -359,7 +359,7 @@ def too_large() -> None:
         if name == "gtopk":
             member = dataclasses.replace(member, ratio=0.5)  # type: ignore[call-arg]
         units = new_units(shapes)
-        exchanger, comm = new_exchange(member, memory.build("none"), {}, units, exchange_name)
+        exchanger, comm = new_exchange(member, memories.build("none"), {}, units, exchange_name)
         message_sizes.LARGEST_COUNT, before = limit, message_sizes.LARGEST_COUNT
         try:
             one_step(exchanger, comm, 1)

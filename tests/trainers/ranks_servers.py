@@ -12,7 +12,8 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors.memories import base as memory
+from compressors import memories
+from compressors.memories.base import Memory
 from compressors.policy.policy import Policy, Selector
 from gradsweep import run_directory
 from tests.trainers.monitoring import Sent
@@ -242,7 +243,7 @@ def units_of(shapes: list[tuple[int, ...]]) -> tuple[Flat, list[Unit]]:
 Play = Callable[[Dedicated, Flat, list[Unit]], None]
 
 
-def play(given: dict[str, Any], name: str, kept: memory.Memory, shapes: list[tuple[int, ...]], steps: Play) -> None:
+def play(given: dict[str, Any], name: str, kept: Memory, shapes: list[tuple[int, ...]], steps: Play) -> None:
     """Have the workers do some steps with a server that has such options."""
     config = configured({**DEDICATED, **given}, compressor=name, memory=kept.name)
     flat, units = units_of(shapes)
@@ -295,9 +296,9 @@ def traffic() -> None:
                     sent.believed += exchanger.mean(step).sent_bytes
 
             with nothing:
-                play(given, name, memory.build("none"), SHAPES, lambda *_: None)
+                play(given, name, memories.build("none"), SHAPES, lambda *_: None)
             with sent:
-                play(given, name, memory.build("none"), SHAPES, two)
+                play(given, name, memories.build("none"), SHAPES, two)
             sent.counted -= nothing.counted
             sent.require_equal((given, name))
 
@@ -305,7 +306,7 @@ def traffic() -> None:
 def backup() -> None:
     """The last worker comes after the answer: its message is dropped, and its memory keeps everything."""
     shape, late = (300, 400), WORKERS - 1  # beyond what MPI sends without the receiver
-    kept = memory.build("residual")
+    kept = memories.build("residual")
 
     def steps(exchanger: Dedicated, flat: Flat, units: list[Unit]) -> None:
         (unit,), total, means = units, torch.zeros(shape), []
@@ -346,7 +347,7 @@ def bounded() -> None:
         TOGETHER.Barrier()
         assert (exchanger.link.parameters() == 1 - 0.5 * 12).all()
 
-    play(ASYNCHRONOUS, "none", memory.build("none"), [(7,)], steps)
+    play(ASYNCHRONOUS, "none", memories.build("none"), [(7,)], steps)
 
 
 def together() -> None:
@@ -364,7 +365,7 @@ def together() -> None:
             assert len(set(everyone)) == 1, step
             expected.copy_(flat.values)
 
-    play({**ASYNCHRONOUS, "staleness": 0}, "none", memory.build("none"), SHAPES, steps)
+    play({**ASYNCHRONOUS, "staleness": 0}, "none", memories.build("none"), SHAPES, steps)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ from trainers.rules.resolve import resolve
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from compressors.kernels import backend
+from compressors.kernels import backend, warm_up
 from trainers import config as configs
 from trainers.packed.preload import preload
 preload(sys.argv[1:])
 before, used, chosen = set(sys.modules), dict(backend.used), backend.chosen("qsgd", "cpu")
 threads = len(os.listdir("/proc/self/task"))
 for directory in sys.argv[2:4]:  # of the first one nothing can be read, the last one has other kernels
-    configs.load(Path(directory, "config.yaml")).compressor.warm_up()
+    warm_up.warm_up(configs.load(Path(directory, "config.yaml")).compressor)
 late = [name for name in set(sys.modules) - before if name.startswith("compressors.")]
 print(json.dumps([sorted(before), used, chosen, threads, late]))
 """
@@ -49,9 +49,11 @@ def test_runs_find_loaded_what_they_work_with(tmp_path: Path) -> None:
     environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}  # as the nursery's
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     before, used, chosen, threads, late = json.loads(done.stdout)
-    assert {"compressors.kernels.cpu.qsgd", "compressors.low_rank.tridiagonal", "trainers.models.resnet9"} <= set(
-        before
-    )
+    assert {
+        "compressors.kernels.cpu.qsgd",
+        "compressors.low_rank.linear_algebra.tridiagonal",
+        "trainers.models.resnet9",
+    } <= set(before)
     assert "compressors.kernels.reference.sparse" in before and "compressors.kernels.cpu.sparse" not in before
     assert (threads, late) == (1, [])
     assert (used, chosen) == ({}, "numba")  # as in a new process

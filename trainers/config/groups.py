@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import compressors
-from compressors.memories import base as memories
+from compressors import memories
 from trainers.options.algorithms import ALGORITHMS
 from trainers.options.datasets import DATASETS
 from trainers.options.exchanges import EXCHANGES

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from compressors import Compressor
+from compressors import Compressor, memories
 from compressors.base import Cooperative
 from compressors.memories.base import Memory
-from compressors.memories.base import build as build_memory
 from trainers.exchange.base import Exchange, Parts
 from trainers.lanes.base import Lane
 from trainers.lanes.second import Second
@@ -62,7 +61,7 @@ def second_memory(name: str, first: Memory) -> Memory:
     """The memory of the second phase by its option; `auto` is one wherever the workers have one."""
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
-    return build_memory(name)
+    return memories.build(name)
 
 
 def sharded(config: options.Sharded, parts: Parts) -> TwoPhase:

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from compressors.kernels import backend
+from compressors.kernels import backend, warm_up
 from trainers.config import run_config as configs
 from trainers.models import FAMILIES
 
@@ -23,5 +23,5 @@ def preload(directories: Sequence[str]) -> None:
             importlib.import_module(f"trainers.models.{FAMILIES[type(config.model)]}")
             with backend.use(config.kernels):
                 for compressor in config.policy.possible(config.compressor):
-                    compressor.load_kernels()
+                    warm_up.load_kernels(compressor)
     backend.used.clear()  # else a rank's first run would seem to have used them

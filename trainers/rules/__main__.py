@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import compressors
-from compressors import Compressor
-from compressors.memories import base as memories
+from compressors import Compressor, memories
 from trainers.config.groups import GROUPS
 from trainers.options.exchanges import Exchange, Gossip
 from trainers.rules import decentralised, idle_options, phases, servers, training

@@ -20,40 +20,11 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels import backend
+from compressors.low_rank.linear_algebra.gram_matrix import gram
 
-_LEAF = 32
 _SMALL = 64
 _SAFE_LENGTH = (1e-15, 1e17)
 _TOLERATED = 0.05
-
-
-def row_length(count: int) -> int:
-    """Of a (count, count) matrix in float32: an odd number of cache lines from row to row. With a power of two, all
-    rows compete for a few places in the cache."""
-    return 16 * (-(-count // 16) | 1)
-
-
-def gram(a: torch.Tensor) -> torch.Tensor:
-    """Lower triangle of a @ a.T (what lies above the diagonal blocks is zero); `a` is (m, n).
-
-    Half the work of a full product: only the blocks on and below the diagonal are multiplied. Its rows lie
-    `row_length` apart, so that it can be made tridiagonal in place.
-    """
-    rows = a.shape[0]
-    out = a.new_zeros(rows, row_length(rows))[:, :rows]
-    _gram_into(a, out)
-    return out
-
-
-def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
-    rows = a.shape[0]
-    if rows <= _LEAF:
-        torch.mm(a, a.T, out=out)
-        return
-    half = rows // 2
-    _gram_into(a[:half], out[:half, :half])
-    _gram_into(a[half:], out[half:, half:])
-    torch.mm(a[half:], a[:half].T, out=out[half:, :half])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +81,7 @@ def _rows_of(vectors: npt.NDArray[np.floating]) -> Callable[[npt.NDArray[np.int6
 
 def _tridiagonal(matrix: torch.Tensor, truncate: int | None) -> Spectrum | None:
     """From a Gram matrix in float32; None where that is not exact enough."""
-    from compressors.low_rank import tridiagonal  # loads numba, which small layers do without
+    from compressors.low_rank.linear_algebra import tridiagonal  # loads numba, which small layers do without
 
     backend.used["spectral"] = "numba"
     found = tridiagonal.tridiagonal(matrix, overwrite=True)

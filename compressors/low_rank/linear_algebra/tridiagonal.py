@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from compressors.kernels.cpu.primitives import eigen, householder
-from compressors.low_rank.gram_svd import row_length
+from compressors.low_rank.linear_algebra.gram_matrix import row_length
 
 _ENDS = 24
 _ROUGH = 22
@@ -92,7 +92,7 @@ class Tridiagonal:
 
 
 def _room(matrix: torch.Tensor, *, overwrite: bool) -> npt.NDArray[np.float32]:
-    """(n, `spectral.row_length(n)`) that begins with `matrix` (n, n): its own memory where that may be overwritten."""
+    """(n, `row_length(n)`) that begins with `matrix` (n, n): its own memory where that may be overwritten."""
     count = len(matrix)
     width = row_length(count)
     bytes_needed = 4 * (matrix.storage_offset() + count * width)

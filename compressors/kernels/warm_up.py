@@ -1,0 +1,46 @@
+"""Load and compile the kernels of a compressor before its first tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from compressors.base import Compressor, element_count
+from compressors.kernels import backend
+from compressors.random_key import Key
+
+if TYPE_CHECKING:
+    import torch
+
+WARM_UP_SHAPES = ((64, 48),)
+
+
+def load_kernels(compressor: Compressor, device: torch.device | str = "cpu") -> None:
+    """Import what a compressor works with on `device`. Nothing is computed, and no thread started."""
+    compressor.load_modules()
+    for module in compressor.kernel_modules():
+        backend.load(module, device)
+
+
+def warm_up(
+    compressor: Compressor, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] = WARM_UP_SHAPES
+) -> None:
+    """Load or compile a compressor's kernels for tensors of these shapes, so that the first step is not slower.
+
+    On the CPU importing them is enough. Elsewhere they are compiled when they are started, for the sizes that
+    they meet: so a copy without state encodes and decodes a tensor of each shape.
+    """
+    import torch
+
+    compressor.warm_up_libraries(device)
+    load_kernels(compressor, device)
+    if torch.device(device).type == "cpu":
+        return
+    for shape in dict.fromkeys(map(tuple, shapes)):
+        copy, key = dataclasses.replace(compressor), Key(0, 0, 1, 0)
+        copy.join(1)
+        x = torch.linspace(-1.0, 1.0, element_count(shape), device=device).view(shape)
+        if copy.needs_agreement(key):
+            copy.agree(key, copy.statistics(x, key))
+        copy.decompress(copy.compress(x, key), x, key)

@@ -1,0 +1,36 @@
+"""Gram matrices of which only one half is computed."""
+
+from __future__ import annotations
+
+import torch
+
+_LEAF = 32
+
+
+def row_length(count: int) -> int:
+    """Of a (count, count) matrix in float32: an odd number of cache lines from row to row. With a power of two, all
+    rows compete for a few places in the cache."""
+    return 16 * (-(-count // 16) | 1)
+
+
+def gram(a: torch.Tensor) -> torch.Tensor:
+    """Lower triangle of a @ a.T (what lies above the diagonal blocks is zero); `a` is (m, n).
+
+    Half the work of a full product: only the blocks on and below the diagonal are multiplied. Its rows lie
+    `row_length` apart, so that it can be made tridiagonal in place.
+    """
+    rows = a.shape[0]
+    out = a.new_zeros(rows, row_length(rows))[:, :rows]
+    _gram_into(a, out)
+    return out
+
+
+def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
+    rows = a.shape[0]
+    if rows <= _LEAF:
+        torch.mm(a, a.T, out=out)
+        return
+    half = rows // 2
+    _gram_into(a[:half], out[:half, :half])
+    _gram_into(a[half:], out[half:, half:])
+    torch.mm(a[half:], a[:half].T, out=out[half:, :half])
