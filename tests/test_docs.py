@@ -67,7 +67,9 @@ import sys
 import hydra
 from omegaconf import OmegaConf
 from sweep.config import schema
-from trainers.config.run_config import GROUPS, RunConfig, resolve
+from trainers.config.groups import GROUPS
+from trainers.config.run_config import RunConfig
+from trainers.rules.resolve import resolve
 schema.register(RunConfig, GROUPS)
 schema.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):

@@ -18,7 +18,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from sweep.config import grid, schema
 from sweep.config.composer import Composer
-from trainers.config.run_config import GROUPS, RunConfig
+from trainers.config.groups import GROUPS
+from trainers.config.run_config import RunConfig
 
 schema.register(RunConfig, GROUPS)
 schema.register_resolvers()

@@ -38,7 +38,9 @@ from omegaconf import OmegaConf
 from hydra.core.global_hydra import GlobalHydra
 from sweep.config import schema
 from sweep.config.cached_repository import remembering
-from trainers.config.run_config import GROUPS, RunConfig, resolve
+from trainers.config.groups import GROUPS
+from trainers.config.run_config import RunConfig
+from trainers.rules.resolve import resolve
 schema.register(RunConfig, GROUPS)
 schema.register_resolvers()
 with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
