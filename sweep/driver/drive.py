@@ -162,7 +162,7 @@ class Drive:
                 heed()
                 for job, attempt, why in self.executor.news:
                     if not job.ended:
-                        progress.event("preempted", job.mpi_run.run, why, attempt)
+                        progress.event("preempted", job.task.run, why, attempt)
                 self.executor.news.clear()
                 progress.refresh()
                 ended = [run for run, job in self.unjudged.items() if job.ended]
@@ -196,7 +196,7 @@ class Drive:
             how += " with nothing beside it" if again.alone else ""
             if self.shown is not None:
                 self.shown.event("retried", run, how)
-            task = dataclasses.replace(job.mpi_run, alone=job.mpi_run.alone or again.alone)
+            task = dataclasses.replace(job.task, alone=job.task.alone or again.alone)
             self.waiting[run] = Retry(time.monotonic() + again.wait_s, task, job)
             with suppress(OSError):
                 write_state(run, status=run_directory.PENDING, reason=f"{how}; {job.reason}")

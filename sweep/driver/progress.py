@@ -155,7 +155,7 @@ class Progress:
                 self._line(self._ended(change, left), STYLES.get(status, "") if self._live is not None else "")
 
     def _record(self, events: Events, change: Change) -> None:
-        run, job = change.job.mpi_run.run, change.job
+        run, job = change.job.task.run, change.job
         if change.kind == STARTED:
             events.write(happened.RUN_STARTED, run=run.name, attempt=_attempt(run), cores=change.row.cores)
             return
@@ -176,7 +176,7 @@ class Progress:
         job, row = change.job, change.row
         counts = self.tracker.counts()
         over = self.tracker.total - counts[run_directory.PENDING] - counts[run_directory.RUNNING] - left
-        parts = [f"[{over}/{self.tracker.total}]", job.status, job.mpi_run.run.name]
+        parts = [f"[{over}/{self.tracker.total}]", job.status, job.task.run.name]
         if row.accuracy is not None:
             parts.append(f"accuracy {number(row.accuracy, '.4f')}")
         if row.iterations_per_second is not None:

@@ -47,7 +47,7 @@ class Row:
     def cores(self) -> int:
         """What the run occupies, or would like to."""
         assert self.job is not None
-        return len(getattr(self.job, "cores", None) or ()) or self.job.mpi_run.cores
+        return len(getattr(self.job, "cores", None) or ()) or self.job.task.cores
 
     def seconds(self, now: float) -> float | None:
         """Since the job began, or what it took."""
@@ -116,7 +116,7 @@ class Tracker:
         Args:
             config: of a run that had none.
         """
-        run = job.mpi_run.run
+        run = job.task.run
         before = self.rows.get(run.directory)
         if before is not None:
             row = Row(run, before.epochs, before.max_steps, job, before.evaluate_every)
@@ -151,8 +151,8 @@ class Tracker:
     def _count(self, row: Row, job: RunJob, seconds: float) -> None:
         self._worked += row.cores * seconds
         if job.status == run_directory.DONE:
-            total, count = self._cost.get(job.mpi_run.cores, (0.0, 0))
-            self._cost[job.mpi_run.cores] = total + row.cores * seconds, count + 1
+            total, count = self._cost.get(job.task.cores, (0.0, 0))
+            self._cost[job.task.cores] = total + row.cores * seconds, count + 1
 
     def running(self) -> list[Row]:
         """The rows of running jobs, those first that began first."""
@@ -193,7 +193,7 @@ class Tracker:
         """
         active = [row for row in self._open.values() if row.began is not None]
         queued = collections.Counter(
-            row.job.mpi_run.cores
+            row.job.task.cores
             for row in self.rows.values()
             if row.job is not None and (row.waiting or (row.began is None and row.ended is None))
         )
@@ -205,8 +205,8 @@ class Tracker:
             took = row.seconds(now) or 0.0
             worked += took * row.cores
             if row.remaining_s is not None:
-                total, count = projected.get(row.job.mpi_run.cores, (0.0, 0))
-                projected[row.job.mpi_run.cores] = total + row.cores * (took + row.remaining_s), count + 1
+                total, count = projected.get(row.job.task.cores, (0.0, 0))
+                projected[row.job.task.cores] = total + row.cores * (took + row.remaining_s), count + 1
         known = {**projected, **self._cost}
         if not known:
             return None
@@ -214,7 +214,7 @@ class Tracker:
             assert row.job is not None
             rest = row.remaining_s
             if rest is None:
-                rest = max(0.0, _typical(known, row.job.mpi_run.cores) / row.cores - (row.seconds(now) or 0.0))
+                rest = max(0.0, _typical(known, row.job.task.cores) / row.cores - (row.seconds(now) or 0.0))
             longest = max(longest, rest)
             left += rest * row.cores
         if not queued:

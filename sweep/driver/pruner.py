@@ -64,7 +64,7 @@ class Pruner:
             return []
         ended = []
         for job in jobs:
-            run = job.mpi_run.run
+            run = job.task.run
             if run.directory in self._over:
                 continue
             if job.status == run_directory.RUNNING and (reason := self._report(run)) is not None:

@@ -36,7 +36,7 @@ class Retries:
 
     def again(self, job: RunJob) -> Again | None:
         """What to do about a job that has ended; None: leave it at that."""
-        run = job.mpi_run.run
+        run = job.task.run
         key, cause = run.directory, str(job.cause)
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT) or self._tried[key] >= self.limit:
             return None

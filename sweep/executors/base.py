@@ -28,7 +28,7 @@ class RunJob:
     """
 
     def __init__(self, executor: RunExecutor, task: MpiRun) -> None:
-        self.executor, self.mpi_run = executor, task
+        self.executor, self.task = executor, task
         self.status = run_directory.PENDING
         self.reason: str | None = None
         self.cause: str | None = None  # of failure_causes.py
@@ -137,4 +137,4 @@ class RunExecutor(abc.ABC):
 def note(job: RunJob) -> None:
     """Write the state of a job that has no attempt to write it."""
     with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
-        write_state(job.mpi_run.run, status=job.status, reason=job.reason)
+        write_state(job.task.run, status=job.status, reason=job.reason)

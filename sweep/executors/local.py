@@ -146,7 +146,7 @@ class SlotExecutor(RunExecutor):
     def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
         """Start a run if it gets its slots."""
         job = entry.item
-        lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.mpi_run.run.name)
+        lease = self.slots.lease(job.wants[0], job.wants[1], first=first, run=job.task.run.name)
         if lease is None:
             return False
         self.backlog.remove(entry)
@@ -164,7 +164,7 @@ class SlotExecutor(RunExecutor):
 
     def _begin(self, job: SlotJob, lease: Lease) -> Try:
         """Start an attempt at the job's run."""
-        return Attempt(job.mpi_run, lease.cores, lease)
+        return Attempt(job.task, lease.cores, lease)
 
     def _notice_disturbance(self, job: SlotJob) -> None:
         """A run on whose cores another sweep's may run as well is no longer timed fairly."""

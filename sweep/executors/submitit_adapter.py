@@ -74,7 +74,7 @@ class SubmititJob(Job[dict[str, Any]]):
 
     def __init__(self, job: RunJob) -> None:
         self.job = job
-        super().__init__(job.executor.folder, job.mpi_run.run.name)
+        super().__init__(job.executor.folder, job.task.run.name)
 
     def _register_in_watcher(self) -> None:
         """Do nothing: submitit's watchers ask a scheduler, but here the executor knows."""
@@ -101,11 +101,11 @@ class SubmititJob(Job[dict[str, Any]]):
         outcome, result = self._get_outcome_and_result()
         if outcome == "success":
             return None
-        return FailedJobError(f"{self.job.mpi_run.run.name}: {result}\n{self.stderr() or ''}")
+        return FailedJobError(f"{self.job.task.run.name}: {result}\n{self.stderr() or ''}")
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         try:
-            return "success", load_result(self.job.mpi_run.run)
+            return "success", load_result(self.job.task.run)
         except RunFailed as error:
             return "error", str(error)
 
@@ -116,10 +116,10 @@ class SubmititJob(Job[dict[str, Any]]):
         return self._read_log(run_directory.STDERR)
 
     def _read_log(self, name: str) -> str | None:
-        numbers = self.job.mpi_run.run.attempt_numbers()
+        numbers = self.job.task.run.attempt_numbers()
         if not numbers:
             return None
-        return (self.job.mpi_run.run.attempt(numbers[-1]) / name).read_text(encoding="utf-8", errors="replace")
+        return (self.job.task.run.attempt(numbers[-1]) / name).read_text(encoding="utf-8", errors="replace")
 
     def __del__(self) -> None:
         if self._cancel_at_deletion and not self.job.ended:

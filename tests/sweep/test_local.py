@@ -95,7 +95,7 @@ def is_over(job: SlotJob) -> bool:
 
 def result_of(job: SlotJob) -> dict[str, Any]:
     job.wait()
-    result = job.mpi_run.run.result()
+    result = job.task.run.result()
     assert result is not None
     return result
 
@@ -207,14 +207,14 @@ def test_gpus_are_leased_to_one_run_at_a_time(build: Build, make: Make, monkeypa
         run_directory.PENDING,
     ]
     for job, ids in zip(jobs, ("0,1", "3"), strict=False):
-        told = job.mpi_run.run.path("cuda")
+        told = job.task.run.path("cuda")
         eventually(lambda told=told: told.exists() and told.read_text().count("\n") == 2)  # type: ignore[misc]
         assert sorted(told.read_text().split()) == ["CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={ids}"]
-        assert job.mpi_run.run.state()["attempts"][-1]["gpus"] == ids.split(",")
+        assert job.task.run.state()["attempts"][-1]["gpus"] == ids.split(",")
     jobs[0].cancel()
     executor.poll()
     assert [job.status for job in jobs[2:]] == [run_directory.RUNNING, run_directory.RUNNING]
-    assert jobs[3].mpi_run.run.state()["attempts"][-1]["gpus"] == []
+    assert jobs[3].task.run.state()["attempts"][-1]["gpus"] == []
 
 
 def test_more_gpus_than_there_are_is_an_error_before_anything_starts(build: Build, make: Make) -> None:
@@ -233,7 +233,7 @@ def test_another_sweep_has_the_cores(build: Build, make: Make) -> None:
     first.cancel()
     eventually(lambda: is_over(job) or job.status == run_directory.RUNNING)
     assert job.status == run_directory.RUNNING and job.attempt is not None
-    assert job.mpi_run.run.state()["attempts"][-1]["cores"] == [0, 1]
+    assert job.task.run.state()["attempts"][-1]["cores"] == [0, 1]
 
 
 def test_a_cancelled_run_keeps_no_core_from_other_sweeps(build: Build, make: Make) -> None:
@@ -304,17 +304,17 @@ def test_shared_cores_are_not_waited_for_nor_pinned_to(build: Build, make: Make)
     )
     assert all(job.shared_cores for job in jobs[:4])
     for job in jobs[:4]:
-        told = job.mpi_run.run.path("environment")
+        told = job.task.run.path("environment")
         eventually(lambda told=told: "GRADSWEEP_CORES=" in (told.read_text() if told.exists() else ""))  # type: ignore[misc]
         assert "GRADSWEEP_CORES=\n" in told.read_text()
-        assert job.mpi_run.run.state()["shared_cores"] is True
-    alone.mpi_run.run.path("go").touch()
+        assert job.task.run.state()["shared_cores"] is True
+    alone.task.run.path("go").touch()
     assert result_of(alone) and alone.shared_cores, "it had its cores for itself no more"
-    assert alone.mpi_run.run.state()["shared_cores"] is True and alone.mpi_run.run.status() == run_directory.DONE
+    assert alone.task.run.state()["shared_cores"] is True and alone.task.run.status() == run_directory.DONE
     sharing.cancel_all("enough")
     again = submit(fair, make("again"))
     assert result_of(again) and not again.shared_cores
-    assert again.mpi_run.run.state()["shared_cores"] is False
+    assert again.task.run.state()["shared_cores"] is False
 
 
 def test_max_parallel_decides_where_cores_are_shared(build: Build, make: Make) -> None:
@@ -349,7 +349,7 @@ def test_what_fails_by_itself_while_it_is_ended_says_why(executor: SlotExecutor,
     assert job.attempt is not None
     os.waitid(os.P_PID, job.attempt.process.pid, os.WEXITED | os.WNOWAIT)
     executor.cancel([job], "the test wants it")
-    state = job.mpi_run.run.state()
+    state = job.task.run.state()
     told = (run_directory.FAILED, "the MPI launcher exited with 3", "unknown")
     assert (job.status, job.reason, job.cause) == told
     assert (state["status"], state["reason"], state["attempts"][-1]["cause"]) == told
@@ -362,7 +362,7 @@ def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
     executor.cancel([job], "the test wants it", grace_s=0.3)
     assert processes_of(job.attempt.directory) == []
     assert job.status == run_directory.CANCELLED
-    assert job.mpi_run.run.state()["reason"] == "the test wants it"
+    assert job.task.run.state()["reason"] == "the test wants it"
     assert executor.slots.leased == []
 
 
@@ -375,7 +375,7 @@ def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -
 def test_a_result_counts_whatever_the_exit_code(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", SUCCEED + "; exit 9"))
     assert result_of(job)["accuracy"] == 0.5
-    assert job.mpi_run.run.status() == run_directory.DONE
+    assert job.task.run.status() == run_directory.DONE
 
 
 def test_exit_code_0_without_a_result_is_a_failure(executor: SlotExecutor, make: Make) -> None:
@@ -392,7 +392,7 @@ def test_a_run_that_cannot_be_started_does_not_stop_the_queue(executor: SlotExec
     for job in jobs:
         job.wait()
     assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.DONE]
-    assert "could not be started" in str(jobs[0].mpi_run.run.state()["reason"])
+    assert "could not be started" in str(jobs[0].task.run.state()["reason"])
     assert executor.slots.leased == []
 
 
@@ -400,11 +400,11 @@ def test_a_retry_is_another_attempt(executor: SlotExecutor, make: Make) -> None:
     submit(executor, make("run", "exit 1")).wait()
     job = submit(executor, make("run"))
     job.wait()
-    assert [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]] == [
+    assert [attempt["status"] for attempt in job.task.run.state()["attempts"]] == [
         run_directory.FAILED,
         run_directory.DONE,
     ]
-    assert (job.mpi_run.run.directory / "attempt-2" / run_directory.STDERR).exists()
+    assert (job.task.run.directory / "attempt-2" / run_directory.STDERR).exists()
 
 
 def test_the_environment_of_a_run(executor: SlotExecutor, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +412,7 @@ def test_the_environment_of_a_run(executor: SlotExecutor, make: Make, monkeypatc
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     job = submit(executor, make("run", "env > $3/environment; exit 1"))
     job.wait()
-    text = (job.mpi_run.run.directory / "environment").read_text()
+    text = (job.task.run.directory / "environment").read_text()
     assert "FOO=bar\n" in text and "GRADSWEEP_CORES=0\n" in text
     assert "SLURM_" not in text and "OMPI_COMM" not in text
 
@@ -424,8 +424,8 @@ def test_every_attempt_has_a_place_of_its_own_for_temporary_files(executor: Slot
     for name in ("one", "two", "one"):
         job = submit(executor, make(name, script))
         job.wait()
-        assert job.mpi_run.run.result() is None
-        places.append(Path(read_log(job.mpi_run.run).strip()))
+        assert job.task.run.result() is None
+        places.append(Path(read_log(job.task.run).strip()))
     assert len(set(places)) == 3
     assert all(place.is_absolute() and not place.exists() for place in places)
     job = submit(executor, make("where", f'test -d "$TMPDIR" && {SUCCEED}'))
@@ -504,7 +504,7 @@ def test_nothing_runs_that_no_state_tells_of(
     job = submit(executor, make("run", SLEEP))
     job.wait()
     assert job.status == run_directory.FAILED and "No space left" in str(job.reason)
-    assert processes_of(job.mpi_run.run.attempt(1).absolute()) == []
+    assert processes_of(job.task.run.attempt(1).absolute()) == []
     monkeypatch.undo()
     assert result_of(submit(executor, make("next")))["status"] == "done"
 
@@ -513,7 +513,7 @@ def test_a_state_that_is_deleted_meanwhile_does_not_stop_the_queue(executor: Slo
     job = submit(executor, make("run", 'rm "$3/state.json"; exit 1'))
     job.wait()
     assert job.status == run_directory.FAILED and job.reason == "the MPI launcher exited with 1"
-    assert job.mpi_run.run.status() == run_directory.FAILED
+    assert job.task.run.status() == run_directory.FAILED
 
 
 def test_the_users_files_do_not_shadow_ours(
@@ -521,7 +521,7 @@ def test_the_users_files_do_not_shadow_ours(
 ) -> None:
     job = submit(executor, make("run", 'echo "$PYTHONPATH" "$PYTHONSAFEPATH"; exit 1'))
     job.wait()
-    path, _, safe = read_log(job.mpi_run.run).strip().rpartition(" ")
+    path, _, safe = read_log(job.task.run).strip().rpartition(" ")
     assert safe == "1" and Path(path.split(os.pathsep)[0]) == Path(__file__).resolve().parents[2]
 
 
@@ -533,11 +533,11 @@ def test_a_request_to_save_before_anybody_listens_is_no_failure(
 ) -> None:
     """It kills mpirun before it has begun, or a rank that is only starting."""
     job = submit(executor, make("early", script))
-    eventually(lambda: job.mpi_run.run.status() == run_directory.RUNNING)
+    eventually(lambda: job.task.run.status() == run_directory.RUNNING)
     executor.preempt_all()
     job.wait()
     assert (job.status, job.reason, job.cause) == (run_directory.PREEMPTED, "SIGUSR1 came before it had begun", None)
-    assert job.mpi_run.run.state()["attempts"][0]["status"] == run_directory.PREEMPTED
+    assert job.task.run.state()["attempts"][0]["status"] == run_directory.PREEMPTED
 
 
 def test_a_rank_that_kills_itself_with_that_signal_has_failed(executor: SlotExecutor, make: Make) -> None:

@@ -91,12 +91,12 @@ def ended(*jobs: SlotJob) -> Callable[[], bool]:
 
 
 def steps(job: SlotJob) -> int:
-    row = run_directory.last_row(job.mpi_run.run.path(run_directory.STEPS))
+    row = run_directory.last_row(job.task.run.path(run_directory.STEPS))
     return int(row["step"]) if row else 0
 
 
 def attempts(job: SlotJob) -> list[str]:
-    return [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]]
+    return [attempt["status"] for attempt in job.task.run.state()["attempts"]]
 
 
 def ranks_of(job: SlotJob) -> list[int]:
@@ -142,10 +142,10 @@ def test_the_numbers_are_those_of_runs_of_their_own(executor: PackedExecutor, ma
     assert world.size == 3
     assert [path.name for path in (Path(executor.folder) / "worlds").iterdir()] == ["world-1"]
     for job, point in zip(jobs, points, strict=True):
-        alone = Attempt(make("alone", **point), executor.slots.cores[: job.mpi_run.workers])
+        alone = Attempt(make("alone", **point), executor.slots.cores[: job.task.workers])
         eventually(alone.poll, 120)
         assert alone.status == run_directory.DONE, alone.reason
-        assert numbers(job.mpi_run.run) == numbers(alone.run), point
+        assert numbers(job.task.run) == numbers(alone.run), point
 
 
 def test_a_killed_rank_takes_its_world_down_and_its_own_run_only(executor: PackedExecutor, make: Make) -> None:
@@ -154,18 +154,18 @@ def test_a_killed_rank_takes_its_world_down_and_its_own_run_only(executor: Packe
     (later,) = submit(executor, make(epochs=1, workers=2))
     until(executor, lambda: steps(bad) > 40 and steps(beside) > 40)
     first = executor.worlds[0]
-    assert len(first.groups) == 2 and not later.mpi_run.run.attempt_numbers()
+    assert len(first.groups) == 2 and not later.task.run.attempt_numbers()
     (pid,) = ranks_of(bad)
     os.kill(pid, signal.SIGKILL)
     until(executor, ended(bad))
     assert (bad.status, bad.reason, bad.cause) == (run_directory.FAILED, "a rank was killed by SIGKILL", "killed")
     until(executor, lambda: first.gone)
     assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
-    until(executor, lambda: len(beside.mpi_run.run.attempt_numbers()) == 2 and steps(beside) > 40)
+    until(executor, lambda: len(beside.task.run.attempt_numbers()) == 2 and steps(beside) > 40)
     assert attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING] and attempts(bad) == [
         run_directory.FAILED
     ]
-    assert "a run beside it failed" in beside.mpi_run.run.state()["attempts"][0]["reason"]
+    assert "a run beside it failed" in beside.task.run.state()["attempts"][0]["reason"]
     restarted = steps(beside)
     assert restarted > 20  # not from its beginning
     executor.cancel([beside], "the test has seen enough")
@@ -182,7 +182,7 @@ def test_where_what_forks_the_ranks_is_killed_all_begin_again(executor: PackedEx
     assert forks.isdisjoint(processes_of(first.directory.absolute(), WORLD_VARIABLE)) and len(forks) == 1
     os.kill(*forks, signal.SIGKILL)
     until(executor, lambda: [attempts(job) for job in jobs] == [[run_directory.PREEMPTED, run_directory.RUNNING]] * 2)
-    assert all("nobody knows why" in job.mpi_run.run.state()["attempts"][0]["reason"] for job in jobs)
+    assert all("nobody knows why" in job.task.run.state()["attempts"][0]["reason"] for job in jobs)
     assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
 
 
@@ -199,16 +199,16 @@ def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
     beside, bad = submit(executor, *tasks)
     until(executor, lambda: steps(beside) and steps(bad))
     assert {parent_of(pid) for pid in ranks_of(bad)} == {executor.worlds[0].process.pid}
-    bad.mpi_run.run.path(run_directory.STEPS).unlink()
-    bad.mpi_run.run.path(run_directory.STEPS).mkdir()  # where rank 0 wants to append a line
+    bad.task.run.path(run_directory.STEPS).unlink()
+    bad.task.run.path(run_directory.STEPS).mkdir()  # where rank 0 wants to append a line
     until(executor, ended(bad))
     assert bad.status == run_directory.FAILED and str(bad.reason).startswith("rank 0: IsADirectoryError")
-    assert "Traceback" in read_log(bad.mpi_run.run, run_directory.STDERR)
+    assert "Traceback" in read_log(bad.task.run, run_directory.STDERR)
     until(executor, lambda: attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING])
-    assert beside.mpi_run.run.state()["attempts"][0]["reason"].startswith("a run beside it failed")
+    assert beside.task.run.state()["attempts"][0]["reason"].startswith("a run beside it failed")
     assert (
         "SIGUSR1: saved"
-        in (run_directory.read_json(beside.mpi_run.run.attempt(1) / run_directory.STOPPED) or {})["reason"]
+        in (run_directory.read_json(beside.task.run.attempt(1) / run_directory.STOPPED) or {})["reason"]
     )
 
 
@@ -218,7 +218,7 @@ def test_what_all_ranks_refuse_costs_no_world(executor: PackedExecutor, make: Ma
     until(executor, ended(*jobs))
     assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.DONE]
     assert str(jobs[0].reason).startswith("dataset=cifar10: ") and world.size == 2
-    said = read_log(jobs[0].mpi_run.run, run_directory.STDERR)
+    said = read_log(jobs[0].task.run, run_directory.STDERR)
     said = said.replace("\n", "")  # one rank may come between another's words and its newline
     assert said == 2 * str(jobs[0].reason)
     assert not (Path(executor.folder) / "worlds" / "world-2").exists()
@@ -232,8 +232,8 @@ def test_a_cancelled_run_leaves_its_ranks_to_the_next(executor: PackedExecutor, 
     executor.cancel([one], "the test wants it", grace_s=60)
     saved = steps(one)
     reason = f"the test wants it; SIGUSR1: saved at step {saved}; a resume goes on from there"
-    assert (one.status, one.mpi_run.run.state()["reason"]) == (run_directory.CANCELLED, reason)
-    (again,) = submit(executor, one.mpi_run)
+    assert (one.status, one.task.run.state()["reason"]) == (run_directory.CANCELLED, reason)
+    (again,) = submit(executor, one.task)
     until(executor, lambda: steps(again) > saved)
     assert (
         ranks_of(again) == pids
@@ -264,9 +264,9 @@ def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Ma
     assert job.status == run_directory.PREEMPTED, job.reason
     saved = steps(job)
     executor.worlds.pop().close()
-    (again,) = submit(executor, job.mpi_run)
+    (again,) = submit(executor, job.task)
     until(executor, ended(again))
-    tables, result = numbers(again.mpi_run.run)
+    tables, result = numbers(again.task.run)
     assert (again.status, result["resumed_after"]) == (run_directory.DONE, [saved])
     alone = Attempt(make("alone", **point), executor.slots.cores)
     eventually(alone.poll, 120)

@@ -89,7 +89,7 @@ def test_a_line_for_each_run_that_ends(make: Make) -> None:
     out = io.StringIO()
     jobs = make(3)
     with Progress(jobs, [CONFIG] * 3, 3, Console(file=out, width=40)) as progress:
-        write(jobs[0].mpi_run.run, 25, 10)
+        write(jobs[0].task.run, 25, 10)
         jobs[0].status = run_directory.DONE
         progress.refresh()
         jobs[1].status, jobs[1].reason, jobs[1].cause = run_directory.FAILED, NASTY, "error"
@@ -108,9 +108,9 @@ def test_a_throughput_of_few_steps_is_told_as_one(timed: int, words: str, make: 
     out = io.StringIO()
     (job,) = make(1)
     with Progress([job], [CONFIG], 0, Console(file=out, width=40)) as progress:
-        write(job.mpi_run.run, 25, 10)
+        write(job.task.run, 25, 10)
         result = {"iterations_per_second": 22.0, "steps": timed + 10, "warmup_steps": 10}
-        run_directory.write_json(job.mpi_run.run.path(run_directory.RESULT), result)
+        run_directory.write_json(job.task.run.path(run_directory.RESULT), result)
         progress.refresh()
         job.status = run_directory.DONE
         progress.refresh()
@@ -124,7 +124,7 @@ def test_quiet_is_failures_only(make: Make) -> None:
     with Progress(jobs, [CONFIG] * 3, 0, console, quiet=True) as progress:
         for job, status in zip(jobs, (run_directory.DONE, run_directory.FAILED, run_directory.CANCELLED), strict=True):
             job.status = status
-        progress.event("retried", jobs[1].mpi_run.run, "in a minute")
+        progress.event("retried", jobs[1].task.run, "in a minute")
     assert len(out.getvalue().splitlines()) == 1 and "failed  x=1-abc" in out.getvalue()
 
 
@@ -134,9 +134,9 @@ def test_a_run_that_is_tried_again_counts_once_and_by_its_newest_job(make: Make)
         jobs[0].status = run_directory.FAILED
         progress.refresh()
         assert progress.tracker.counts() == {run_directory.FAILED: 1, run_directory.PENDING: 1}
-        progress.event("retried", jobs[0].mpi_run.run, "retry 1 of 2 in 10 s")
+        progress.event("retried", jobs[0].task.run, "retry 1 of 2 in 10 s")
         assert progress.tracker.counts() == {run_directory.PENDING: 2}
-        again = SlotJob(jobs[0].executor, jobs[0].mpi_run)
+        again = SlotJob(jobs[0].executor, jobs[0].task)
         progress.take(again)
         again.status = jobs[1].status = run_directory.RUNNING
         progress.refresh()
@@ -154,8 +154,8 @@ def test_what_ends_after_the_picture_has_gone_is_for_machines(make: Make, tmp_pa
     events = Events(tmp_path)
     with Progress(jobs, [CONFIG] * 3, 0, Console(file=out, width=40), events=events) as progress:
         jobs[0].status = run_directory.FAILED
-        progress.event("retried", jobs[0].mpi_run.run, "in a minute")
-    progress.given_up(jobs[0].mpi_run.run)
+        progress.event("retried", jobs[0].task.run, "in a minute")
+    progress.given_up(jobs[0].task.run)
     jobs[1].status = jobs[2].status = run_directory.CANCELLED
     progress.refresh()
     assert progress.tracker.counts() == {run_directory.FAILED: 1, run_directory.CANCELLED: 2}
@@ -191,7 +191,7 @@ def test_the_picture_fits_any_terminal(make: Make, width: int, height: int, coun
     for index, job in enumerate(jobs):
         job.status = [run_directory.RUNNING, run_directory.DONE, run_directory.PENDING][index % 3]
         if job.status == run_directory.RUNNING and index < 6:
-            write(job.mpi_run.run, 25, 10)
+            write(job.task.run, 25, 10)
     tracker.update(1.0)
     for row in tracker.running():
         row.read()
@@ -247,7 +247,7 @@ def test_what_is_left_is_estimated_from_runs_of_similar_size(make: Make) -> None
 def test_the_last_run_decides_at_the_end(make: Make) -> None:
     jobs = make(2)
     tracker = Tracker(jobs, [CONFIG] * 2, 0, 0.0)
-    write(jobs[1].mpi_run.run, 25, 10)
+    write(jobs[1].task.run, 25, 10)
     play(tracker, jobs[0], 0.0, 4.0)
     play(tracker, jobs[1], 5.0)
     (row,) = tracker.running()
@@ -266,11 +266,11 @@ def test_events_of_runs(make: Make, tmp_path: Path) -> None:
     with Progress(jobs, [CONFIG] * 3, 0, Console(file=io.StringIO()), events=events) as progress:
         jobs[0].status = jobs[1].status = run_directory.RUNNING
         progress.refresh()
-        write(jobs[0].mpi_run.run, 25, 10)
+        write(jobs[0].task.run, 25, 10)
         jobs[0].status = run_directory.DONE
         jobs[1].status, jobs[1].reason, jobs[1].cause = run_directory.FAILED, "two\nlines \u2028 \x85 and \x00", "error"
         jobs[2].status = run_directory.CANCELLED  # out of the queue
-        progress.event("retried", jobs[1].mpi_run.run, "retry 1 of 2\nin 10 s")
+        progress.event("retried", jobs[1].task.run, "retry 1 of 2\nin 10 s")
     told = read(tmp_path)
     assert [event["event"] for event in told] == [
         *["run_started"] * 2,

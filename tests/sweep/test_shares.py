@@ -89,19 +89,19 @@ def test_one_of_many_is_taken_out_and_all_of_them_are_cancelled(
     executor: SlurmRunExecutor, make: Make, fake: FakeSlurm
 ) -> None:
     a, b, c = submit(executor, make("a"), make("b"), make("c"))
-    assert beside_others([a.mpi_run.run, b.mpi_run.run]) == [a.mpi_run.run, b.mpi_run.run]
-    assert beside_others([each.mpi_run.run for each in (a, b, c)]) == []
+    assert beside_others([a.task.run, b.task.run]) == [a.task.run, b.task.run]
+    assert beside_others([each.task.run for each in (a, b, c)]) == []
     executor.cancel([a], "not wanted", 0.0)
     assert (a.status, a.reason) == (run_directory.CANCELLED, "not wanted") and not fake.asked("scancel")
-    assert a.mpi_run.run.state()["reason"] == "not wanted" and scheduler_job.read_job(a.mpi_run.run) is None
+    assert a.task.run.state()["reason"] == "not wanted" and scheduler_job.read_job(a.task.run) is None
     executor.cancel([b, c], "not wanted", 0.0)
     assert fake.asked("scancel") == ["100"]
 
 
 def test_a_job_that_was_queued_again_is_kept_for_what_it_had_begun(executor: SlurmRunExecutor, make: Make) -> None:
     a, b = submit(executor, make("a"), make("b"))
-    write_state(a.mpi_run.run, status=run_directory.CANCELLED, reason="SLURM ended it", attempts=[{"job": a.slurm_id}])
-    assert beside_others([b.mpi_run.run]) == [b.mpi_run.run]
+    write_state(a.task.run, status=run_directory.CANCELLED, reason="SLURM ended it", attempts=[{"job": a.slurm_id}])
+    assert beside_others([b.task.run]) == [b.task.run]
 
 
 def test_without_a_launcher_one_of_many_is_taken_out_too(
@@ -109,11 +109,11 @@ def test_without_a_launcher_one_of_many_is_taken_out_too(
 ) -> None:
     a, b = submit(executor, make("a"), make("b"))
     fake.queue(_100_0="RUNNING")
-    cancel_unwatched([a.mpi_run.run], "cancelled by me")
-    assert a.mpi_run.run.state()["reason"] == "cancelled by me" and not fake.asked("scancel")
+    cancel_unwatched([a.task.run], "cancelled by me")
+    assert a.task.run.state()["reason"] == "cancelled by me" and not fake.asked("scancel")
     fake.queue()
-    cancel_unwatched([b.mpi_run.run], "cancelled by me")
-    assert b.mpi_run.run.status() == run_directory.CANCELLED and fake.asked("scancel") == ["100_0"]
+    cancel_unwatched([b.task.run], "cancelled by me")
+    assert b.task.run.status() == run_directory.CANCELLED and fake.asked("scancel") == ["100_0"]
 
 
 def test_another_try_is_another_job_and_the_rest_stays_where_it_is(
@@ -121,22 +121,22 @@ def test_another_try_is_another_job_and_the_rest_stays_where_it_is(
 ) -> None:
     fake.queue(_100_0="RUNNING")
     a, b = submit(executor, make("a"), make("b"))
-    began(a.mpi_run, "100_0", run_directory.FAILED, reason="x")
+    began(a.task, "100_0", run_directory.FAILED, reason="x")
     polled(executor, lambda: a.ended)
-    write_state(a.mpi_run.run, status=run_directory.PENDING)
-    (again,) = submit(executor, a.mpi_run)
-    (same,) = submit(executor, b.mpi_run)  # asked for once more
+    write_state(a.task.run, status=run_directory.PENDING)
+    (again,) = submit(executor, a.task)
+    (same,) = submit(executor, b.task)  # asked for once more
     assert (again.slurm_id, same.slurm_id) == ("200_0", "100_0")
     later = SlurmRunExecutor(tmp_path / "sweep", 0.05, packed=True)  # a resume
     fake.queue(_100_0="RUNNING", _200_0="RUNNING")
-    assert [job.slurm_id for job in submit(later, again.mpi_run, b.mpi_run)] == ["200_0", "100_0"]
+    assert [job.slurm_id for job in submit(later, again.task, b.task)] == ["200_0", "100_0"]
 
 
 def test_what_had_not_begun_when_its_job_was_killed_may_be_tried_again(
     executor: SlurmRunExecutor, make: Make, fake: FakeSlurm
 ) -> None:
     a, b = submit(executor, make("a"), make("b"))
-    began(a.mpi_run, "100_0")
+    began(a.task, "100_0")
     fake.queue(_100_0="FAILED")
     polled(executor, lambda: a.ended and b.ended)
     assert (a.status, a.cause, b.status, b.cause) == (
@@ -153,11 +153,11 @@ def test_slurm_is_not_asked_for_runs_whose_job_is_heard(
 ) -> None:
     a, b = submit(executor, make("a"), make("b"))
     fake.queue(_100_0="RUNNING")
-    began(a.mpi_run, "100_0")
+    began(a.task, "100_0")
     polled(executor, lambda: a.status == run_directory.RUNNING)
     before = len(fake.asked("squeue"))
     for _ in range(20):
-        os.utime(a.mpi_run.run.path(run_directory.STATE))
+        os.utime(a.task.run.path(run_directory.STATE))
         executor.poll()
         time.sleep(0.02)  # all in all several times poll_s
     assert len(fake.asked("squeue")) == before

@@ -34,7 +34,7 @@ def test_runs_that_ask_for_the_same_share_arrays_below_the_limit(
 ) -> None:
     tasks = [make(f"{workers}-{i}", workers, nodes=workers) for i in range(5) for workers in (1, 2)]
     jobs = submit(executor, *tasks)
-    ids = {job.mpi_run.run.name: job.slurm_id for job in jobs}
+    ids = {job.task.run.name: job.slurm_id for job in jobs}
     assert [ids[f"1-{i}"] for i in range(5)] == ["100_0", "100_1", "100_2", "200_0", "200_1"]  # MaxArraySize is 3
     assert [ids[f"2-{i}"] for i in range(5)] == ["300_0", "300_1", "300_2", "400_0", "400_1"]
     for script, size, workers in zip(fake.arrays(), (3, 2, 3, 2), (1, 1, 2, 2), strict=True):

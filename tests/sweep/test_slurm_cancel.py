@@ -29,7 +29,7 @@ def test_cancel_waits_until_slurm_has_ended_it(executor: SlurmRunExecutor, fake:
     executor.cancel([jobs[0], jobs[2]], "enough")
     assert fake.asked("scancel") == ["100_0 200"]  # of an array all of whose jobs are meant, the array
     assert [job.status for job in jobs] == [run_directory.CANCELLED, run_directory.PENDING, run_directory.CANCELLED]
-    assert jobs[0].reason == "enough" == jobs[2].mpi_run.run.state()["reason"]
+    assert jobs[0].reason == "enough" == jobs[2].task.run.state()["reason"]
 
 
 def test_who_asks_for_an_end_need_not_wait_for_it(executor: SlurmRunExecutor, fake: FakeSlurm, make: Make) -> None:

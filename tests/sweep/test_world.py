@@ -63,7 +63,7 @@ def until(executor: PackedExecutor, condition: Callable[[], object]) -> object:
 
 
 def attempts(job: SlotJob) -> list[str]:
-    return [attempt["status"] for attempt in job.mpi_run.run.state()["attempts"]]
+    return [attempt["status"] for attempt in job.task.run.state()["attempts"]]
 
 
 def moment(text: str) -> datetime.datetime:
@@ -82,9 +82,9 @@ def test_a_killed_rank_fails_its_run_and_those_beside_it_begin_again(executor: P
         run_directory.PREEMPTED,
         run_directory.RUNNING,
     ]
-    assert "a run beside it failed" in beside.mpi_run.run.state()["attempts"][0]["reason"]
+    assert "a run beside it failed" in beside.task.run.state()["attempts"][0]["reason"]
     assert isinstance(beside.attempt, PackedAttempt) and not beside.attempt.suspect
-    first = Path(bad.mpi_run.run.state()["attempts"][0]["world"])
+    first = Path(bad.task.run.state()["attempts"][0]["world"])
     assert first.name == "world-1" and not processes_of(first, WORLD_VARIABLE)
     until(executor, lambda: beside.attempt.world.groups)
     executor.preempt_all()
@@ -143,7 +143,7 @@ def test_where_nobody_knows_whose_fault_it_was_each_is_tried_alone(executor: Pac
 
     until(executor, second)
     assert attempts(bad)[0] == attempts(beside)[0] == run_directory.PREEMPTED
-    assert "nobody knows why" in bad.mpi_run.run.state()["attempts"][0]["reason"]
+    assert "nobody knows why" in bad.task.run.state()["attempts"][0]["reason"]
 
     until(executor, lambda: second() and bad.ended and beside.attempt.world.groups)
     executor.preempt_all()
@@ -157,7 +157,7 @@ def test_an_error_in_some_ranks_ends_the_world_when_the_others_are_saved(executo
     bad, beside = submit(executor, make("bad", "badly", 2), make("beside", "wait"))
     until(executor, lambda: bad.ended and len(attempts(beside)) == 2)
     assert (bad.status, bad.reason) == (run_directory.FAILED, "failed badly")
-    assert "saved, it goes on in another" in beside.mpi_run.run.state()["attempts"][0]["reason"]
+    assert "saved, it goes on in another" in beside.task.run.state()["attempts"][0]["reason"]
 
 
 def test_what_all_ranks_report_costs_no_world(executor: PackedExecutor, make: Make) -> None:
@@ -166,10 +166,10 @@ def test_what_all_ranks_report_costs_no_world(executor: PackedExecutor, make: Ma
     assert (bad.status, bad.reason) == (run_directory.FAILED, "failed cleanly")
     executor.cancel([beside], "enough")
     assert beside.status == run_directory.CANCELLED
-    assert beside.reason == beside.mpi_run.run.state()["reason"] == "enough; saved"
+    assert beside.reason == beside.task.run.state()["reason"] == "enough; saved"
     until(executor, lambda: last.ended)
     assert last.status == run_directory.DONE and worlds(executor) == 1
-    assert sorted(read_log(last.mpi_run.run).splitlines()) == [
+    assert sorted(read_log(last.task.run).splitlines()) == [
         f"rank {i} of [0, 1, 2, 3] on [0, 1, 2, 3]" for i in range(4)
     ]
 
@@ -178,7 +178,7 @@ def test_what_does_not_end_when_asked_takes_its_world_down(executor: PackedExecu
     deaf, beside = submit(executor, make("deaf", "deaf", 2), make("beside", "wait"))
     until(executor, lambda: len(executor.worlds[0].groups) == 2)
     executor.cancel([deaf], "the test wants it", grace_s=0.3)
-    assert (deaf.status, deaf.mpi_run.run.state()["reason"]) == (run_directory.CANCELLED, "the test wants it")
+    assert (deaf.status, deaf.task.run.state()["reason"]) == (run_directory.CANCELLED, "the test wants it")
     until(executor, lambda: attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING])
     assert isinstance(beside.attempt, PackedAttempt) and not beside.attempt.suspect
 
@@ -188,7 +188,7 @@ def test_a_world_that_does_not_come_up_fails_what_it_was_for(executor: PackedExe
     until(executor, lambda: all(job.ended for job in jobs))
     assert [job.status for job in jobs] == [run_directory.FAILED, run_directory.FAILED, run_directory.DONE]
     assert jobs[0].reason == "the MPI launcher exited with 1"
-    assert read_log(jobs[0].mpi_run.run, run_directory.STDERR) == "no slots are available\n"
+    assert read_log(jobs[0].task.run, run_directory.STDERR) == "no slots are available\n"
 
 
 def test_ranks_that_do_not_find_each_other_are_refused(executor: PackedExecutor, make: Make) -> None:
@@ -204,7 +204,7 @@ def test_runs_that_are_not_started_alike_have_worlds_of_their_own(executor: Pack
     until(executor, lambda: all(job.ended for job in jobs))
     (large,) = submit(executor, make("large", ranks=6, FOO="1"))  # more than there are cores
     until(executor, lambda: large.ended)
-    assert large.status == run_directory.DONE and large.mpi_run.run.state()["oversubscribed"] is True
+    assert large.status == run_directory.DONE and large.task.run.state()["oversubscribed"] is True
     assert {job.status for job in jobs} == {run_directory.DONE}
 
 
@@ -256,7 +256,7 @@ def test_runs_share_cores_where_they_may(tmp_path: Path, make: Make, monkeypatch
         assert len(executor.worlds) == 1 and executor.worlds[0].size == 4
         executor.preempt_all()
         until(executor, lambda: all(job.ended for job in jobs))
-        assert "on []" in read_log(jobs[0].mpi_run.run)  # not pinned
+        assert "on []" in read_log(jobs[0].task.run)  # not pinned
     finally:
         executor.cancel_all("the test has ended")
 

@@ -211,12 +211,12 @@ class PackedExecutor(SlotExecutor):
         self.nurseries = Nurseries()
 
     def _begin(self, job: SlotJob, lease: Lease) -> Try:
-        if job.mpi_run.network is not None:  # its hosts are its own
+        if job.task.network is not None:  # its hosts are its own
             return super()._begin(job, lease)
         before = job.attempt
         suspect = isinstance(before, PackedAttempt) and before.again and before.suspect
         numbers = [self.slots.gpus.index(name) for name in lease.gpus]  # as the ranks of the world see them
-        return PackedAttempt(job.mpi_run, lease, numbers, self._world_for(job.mpi_run), suspect)
+        return PackedAttempt(job.task, lease, numbers, self._world_for(job.task), suspect)
 
     def _world_for(self, task: MpiRun) -> World:
         """A world that can train the run: one that is there, or a new one."""
@@ -239,7 +239,7 @@ class PackedExecutor(SlotExecutor):
     def _tasks(self) -> Iterator[MpiRun]:
         """The runs that worlds are for."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
-        return (job.mpi_run for job in jobs if job.mpi_run.network is None)
+        return (job.task for job in jobs if job.task.network is None)
 
     def _attempts(self) -> list[tuple[SlotJob, PackedAttempt]]:
         return [(job, job.attempt) for job in self.running if isinstance(job.attempt, PackedAttempt)]

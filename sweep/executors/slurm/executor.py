@@ -96,7 +96,7 @@ class SlurmRunExecutor(RunExecutor):
         submitted: list[str] = []
         whose = ""  # what is being submitted is, where not all ask for the same
         # SLURM may still be tidying up, or the job serves others: this is another try
-        over = {(job.mpi_run.directory, job.slurm_id) for job in self.jobs if job.ended}
+        over = {(job.task.directory, job.slurm_id) for job in self.jobs if job.ended}
         try:
             for task in tasks:
                 if (id := self._known.alive(task.run)) is not None and (task.directory, id) not in over:
@@ -142,7 +142,7 @@ class SlurmRunExecutor(RunExecutor):
     def _notice(self) -> None:
         """Have other shells know what waits for SLURM."""
         waiting = [job for job in self.jobs if job.status == run_directory.PENDING]
-        noticed = {job.mpi_run.run.name: (job.slurm_id, job.why) for job in waiting}
+        noticed = {job.task.run.name: (job.slurm_id, job.why) for job in waiting}
         if noticed != self._noticed:
             self._noticed = noticed
             note_waiting(self.folder, noticed)
@@ -175,7 +175,7 @@ class SlurmRunExecutor(RunExecutor):
 
     def _look(self, job: SlurmJob, now: float, *, force: bool = False) -> None:
         """Read a run's state where it has changed since the last look."""
-        run = job.mpi_run.run
+        run = job.task.run
         try:
             stat = run.path(run_directory.STATE).stat()
         except OSError:
@@ -266,7 +266,7 @@ class SlurmRunExecutor(RunExecutor):
             if asked and within_s:
                 self._wait_for_end(asked, time.monotonic() + within_s)
         except SlurmSilent as silent:
-            whole = [job for job in jobs if isinstance(job, SlurmJob) and place_of(job.mpi_run.run) is not None]
+            whole = [job for job in jobs if isinstance(job, SlurmJob) and place_of(job.task.run) is not None]
             asked = [job for job in whole if not job.ended]
             print(
                 f"SLURM does not answer ({silent}): jobs may go on. To end them:\n"
@@ -283,12 +283,12 @@ class SlurmRunExecutor(RunExecutor):
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:
             job.cancel_reason = reason
-        out = set(beside_others([job.mpi_run.run for job in asked]))
+        out = set(beside_others([job.task.run for job in asked]))
         take_out_all(out, reason, within_s)
         for job in asked:
-            if job.mpi_run.run in out:
+            if job.task.run in out:
                 self._look(job, time.monotonic(), force=True)
-        return [job for job in asked if job.mpi_run.run not in out]
+        return [job for job in asked if job.task.run not in out]
 
     def _fewest(self, ids: Sequence[str]) -> list[str]:
         """These jobs; where they are all of an array that has not ended, the array."""

@@ -33,7 +33,7 @@ class SlurmJob(RunJob):
 
     def conclude(self, listed: Listed | None) -> None:
         """Take it for ended: SLURM does not have it any more, as `listed` says, where SLURM still knows of it."""
-        run = self.mpi_run.run
+        run = self.task.run
         if self.left is not None and (listed is None or listed.state in ("COMPLETED", "FAILED")):
             self.status, self.reason = self.left
             if self.status == run_directory.CANCELLED:

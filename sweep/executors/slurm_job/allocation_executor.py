@@ -88,7 +88,7 @@ class AllocatedExecutor(PackedExecutor):
 
     def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
         if fits(entry.wants, (*self.slots.available, self._free_places())):
-            mine = self._claim(entry.item.mpi_run.run)
+            mine = self._claim(entry.item.task.run)
             if mine is None:
                 return False
             if not mine:

@@ -131,7 +131,7 @@ class ShareInAllocation:
 
     def _release(self, job: SlotJob) -> None:
         self._ours.append(job)
-        run = job.mpi_run.run
+        run = job.task.run
         if self._why is not None and (job.status == run_directory.PREEMPTED or job.cause == failure_causes.KILLED):
             # a rank that does not listen yet is killed by the signal: there is nothing to save either
             saved = job.attempt is not None and (job.attempt.directory / run_directory.STOPPED).exists()
@@ -178,7 +178,7 @@ class ShareInAllocation:
             return
         self._next_look = time.monotonic() + LOOK_S
         for job in list(executor.running):
-            run = job.mpi_run.run
+            run = job.task.run
             if run.directory.exists() and not belongs_to(run, self.batch, self.index):
                 executor.cancel([job], why_out(run))
 
@@ -188,7 +188,7 @@ class ShareInAllocation:
             self._next_beat = time.monotonic() + self.options.poll_s
             for job in executor.running:
                 with contextlib.suppress(OSError):
-                    os.utime(job.mpi_run.run.path(run_directory.STATE))
+                    os.utime(job.task.run.path(run_directory.STATE))
 
     def _conclude(self) -> int:
         """Have SLURM queue the job again where runs are left; returns the exit status."""
