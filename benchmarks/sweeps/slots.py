@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.sweeps.measuring import ROOT, Finding
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.executors.base import POLL_S
 from sweep.executors.local import SlotExecutor
 
@@ -37,7 +37,7 @@ def sweep(folder: Path, runs: int, slots: int, seconds: float) -> None:
     tasks = []
     for number in range(runs):
         (folder / f"run-{number}").mkdir(parents=True)
-        tasks.append(MpiRun(str(folder / f"run-{number}"), 1, 1, command, {}))
+        tasks.append(RunTask(str(folder / f"run-{number}"), 1, 1, command, {}))
     executor = SlotExecutor(folder, sorted(os.sched_getaffinity(0))[:slots])
     jobs = executor.submit_runs(tasks)
     while executor.active:

@@ -21,7 +21,7 @@ from sweep.system.oom_kills import OomKills
 from sweep.system.processes import GRACE_S
 
 if TYPE_CHECKING:
-    from sweep.attempts.run_task import MpiRun
+    from sweep.attempts.run_task import RunTask
 
 DUMP_S = 3.0
 """For the ranks of a run that hangs to say where they are."""
@@ -33,7 +33,7 @@ UNHEARD = (-signal.SIGUSR1, 128 + signal.SIGUSR1)
 """Exit statuses of an MPI launcher where the request to save has killed it, or a rank: before they listened to it."""
 
 
-class Try(abc.ABC):
+class Attempt(abc.ABC):
     """One try at a run; what computes it is the subclass's.
 
     One that makes no sense (the run's config, or the copy of the code, is not what it was) has failed from the
@@ -50,7 +50,7 @@ class Try(abc.ABC):
     saves = False
     """It is ended by having it saved."""
 
-    def __init__(self, task: MpiRun, cores: Sequence[int], lease: Lease) -> None:
+    def __init__(self, task: RunTask, cores: Sequence[int], lease: Lease) -> None:
         self.task, self.run = task, task.run
         self.cores, self.lease = list(cores), lease
         self._shared = self.run.state().get("shared_cores") is True

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory.description import read_description
 from sweep.emulation import emulated
 from sweep.provenance import code_snapshot, record
@@ -41,11 +41,11 @@ class Tasks:
         """What sweep.yaml says when the first task is made: the machine has been calibrated by then."""
         return read_description(self._directory) if self._given is None else self._given
 
-    def __call__(self, run: Run, config: Mapping[str, Any]) -> MpiRun:
+    def __call__(self, run: Run, config: Mapping[str, Any]) -> RunTask:
         """The task of one run."""
         settings, mpi = settings_of(config)
         options = options_of(config["launcher"])
-        return MpiRun(
+        return RunTask(
             str(run.directory),
             run_directory.ranks(config),
             config["threads_per_worker"],

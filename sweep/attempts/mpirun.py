@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from gradsweep import run_directory
 from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE
-from sweep.attempts.attempt import AGAIN_S, Try
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.attempt import AGAIN_S, Attempt
+from sweep.attempts.run_task import RunTask
 from sweep.provenance import record
 from sweep.system import gpus, signals
 from sweep.system.job_environment import job_environment
@@ -24,7 +24,7 @@ from sweep.system.processes import GRACE_S, in_child, kill_processes_of
 from sweep.system.slurm_allocation import Allocation
 
 
-class Attempt(Try):
+class MpirunAttempt(Attempt):
     """One try at a run: a running mpirun and the files that tell of it.
 
     An attempt that makes no sense (the run's config is not what it was) has failed from the beginning.
@@ -35,7 +35,7 @@ class Attempt(Try):
 
     def __init__(
         self,
-        task: MpiRun,
+        task: RunTask,
         cores: Sequence[int],
         lease: Lease | None = None,
         allocation: Allocation | None = None,

@@ -15,7 +15,7 @@ from sweep.settings.limits import Limits
 
 
 @dataclasses.dataclass
-class MpiRun:
+class RunTask:
     """Trains the run in `directory` with `workers` ranks (with a dedicated server one more than the config's workers).
 
     Plain fields: it travels as JSON.
@@ -64,9 +64,9 @@ class MpiRun:
         return emulation.command(self.network, self.workers, self.threads_per_worker, job)
 
 
-def task_from(fields: Mapping[str, Any]) -> MpiRun:
+def load_task(fields: Mapping[str, Any]) -> RunTask:
     """The task that `dataclasses.asdict` was given."""
-    return cast(MpiRun, _from_dict(MpiRun, fields))
+    return cast(RunTask, _from_dict(RunTask, fields))
 
 
 def _from_dict(cls: Any, fields: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.console.console import manner
 from sweep.console.events import RUNS_PLANNED, Events
 from sweep.console.messages import print_line, resume_command
@@ -23,7 +23,7 @@ from sweep.driver.progress import Progress
 from sweep.driver.pruner import Pruner
 from sweep.driver.request_handler import RequestHandler
 from sweep.driver.retries import Retries
-from sweep.executors.base import POLL_S, RunExecutor, RunJob
+from sweep.executors.base import POLL_S, Job, RunExecutor
 from sweep.settings.sweep import SweepSettings
 from sweep.system import signals
 from sweep.system.signals import Interrupted, noticed
@@ -34,8 +34,8 @@ class Retry:
     """A run that waits to be tried again."""
 
     at: float  # by time.monotonic()
-    task: MpiRun
-    failed: RunJob
+    task: RunTask
+    failed: Job
 
 
 class Drive:
@@ -52,7 +52,7 @@ class Drive:
         self,
         directory: Path,
         configs: Mapping[Run, Mapping[str, Any]],
-        task_of: Callable[[Run, Mapping[str, Any]], MpiRun],
+        task_of: Callable[[Run, Mapping[str, Any]], RunTask],
         executor: RunExecutor,
         settings: SweepSettings,
         events: Events | None = None,
@@ -62,8 +62,8 @@ class Drive:
         self.manner, self.events = manner(settings), events
         self.console = self.manner.info()
         self.alarm = self.manner.errors() if self.manner.is_terse else self.console  # a live picture wants one for all
-        self.jobs: dict[Run, RunJob] = {}  # the latest of each run
-        self.unjudged: dict[Run, RunJob] = {}
+        self.jobs: dict[Run, Job] = {}  # the latest of each run
+        self.unjudged: dict[Run, Job] = {}
         self.waiting: dict[Run, Retry] = {}
         self.retries = Retries(settings)
         self.failed = 0  # for good
@@ -116,17 +116,17 @@ class Drive:
         self.configs |= configs
         self._queue({run: self.task_of(run, config) for run, config in configs.items()})
 
-    def ask_to_end(self, runs: Mapping[Run, RunJob], reason: str) -> None:
+    def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
         """Have these runs ended, and wait for no retry of theirs; their jobs tell when that has come about."""
         for run in runs:
             self._drop_retry(run, run_directory.CANCELLED, reason)
         self.executor.ask_to_end(list(runs.values()), reason)
 
-    def active(self) -> dict[Run, RunJob]:
+    def active(self) -> dict[Run, Job]:
         """The runs that are queued, running, or waiting for a retry, with their latest jobs."""
         return {run: job for run, job in self.jobs.items() if not job.ended or run in self.waiting}
 
-    def _queue(self, tasks: Mapping[Run, MpiRun]) -> None:
+    def _queue(self, tasks: Mapping[Run, RunTask]) -> None:
         if not self.executor.can_leave:  # jobs of a scheduler may be adopted, and say themselves how they stand
             for run in tasks:
                 with suppress(OSError):  # a full disk: the run says how it stood before
@@ -186,7 +186,7 @@ class Drive:
                 self._drop_retry(run, retry.failed.status, retry.failed.reason)
             self.failed += len(retries)
 
-    def _judge(self, run: Run, job: RunJob) -> None:
+    def _judge(self, run: Run, job: Job) -> None:
         """What follows from the end of a job: another try, the end of the sweep, or nothing."""
         if job.status not in (run_directory.FAILED, run_directory.TIMEOUT):
             return

@@ -19,7 +19,7 @@ from sweep.console.console import Output
 from sweep.console.events import Events
 from sweep.driver.live_display import STYLES, picture
 from sweep.driver.progress_tracker import STARTED, Change, Tracker
-from sweep.executors.base import RunJob
+from sweep.executors.base import Job
 
 __all__ = ["Output", "Progress", "duration"]
 
@@ -50,7 +50,7 @@ class Progress:
 
     def __init__(
         self,
-        jobs: Sequence[RunJob],
+        jobs: Sequence[Job],
         configs: Sequence[Mapping[str, Any]],
         finished: int,
         console: Console,
@@ -80,7 +80,7 @@ class Progress:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
-    def take(self, job: RunJob, config: Mapping[str, Any] | None = None) -> None:
+    def take(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
         """Show one more job; in the place of an earlier one of the same run, where there is one.
 
         Args:

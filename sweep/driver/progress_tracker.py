@@ -11,7 +11,7 @@ from typing import Any
 
 from gradsweep import run_directory, timed_steps
 from gradsweep.run_directory import EPOCHS, STEPS, Run, last_row
-from sweep.executors.base import RunJob
+from sweep.executors.base import Job
 
 STARTED, ENDED = "started", "ended"
 
@@ -28,7 +28,7 @@ class Row:
     """One run: its newest job, and how far that is, from the files it appends to."""
 
     def __init__(
-        self, run: Run, epochs: int, max_steps: int | None, job: RunJob | None = None, evaluate_every: int = 1
+        self, run: Run, epochs: int, max_steps: int | None, job: Job | None = None, evaluate_every: int = 1
     ) -> None:
         self.run, self.epochs, self.max_steps, self.job = run, epochs, max_steps, job
         self.evaluate_every = evaluate_every
@@ -85,7 +85,7 @@ class Change:
 
     kind: str
     row: Row
-    job: RunJob
+    job: Job
     seconds: float | None
     final: bool = True
 
@@ -100,7 +100,7 @@ class Tracker:
         now: seconds of any clock that does not jump, as in all calls.
     """
 
-    def __init__(self, jobs: Sequence[RunJob], configs: Sequence[Mapping[str, Any]], finished: int, now: float) -> None:
+    def __init__(self, jobs: Sequence[Job], configs: Sequence[Mapping[str, Any]], finished: int, now: float) -> None:
         self.finished, self.began = finished, now
         self.rows: dict[Path, Row] = {}
         self._open: dict[Path, Row] = {}
@@ -110,7 +110,7 @@ class Tracker:
         for job, config in zip(jobs, configs, strict=True):
             self.take(job, config)
 
-    def take(self, job: RunJob, config: Mapping[str, Any] | None = None) -> None:
+    def take(self, job: Job, config: Mapping[str, Any] | None = None) -> None:
         """Follow one more job; of a run that had one before, this one counts.
 
         Args:
@@ -148,7 +148,7 @@ class Tracker:
                 changes.append(Change(ENDED, row, job, seconds))
         return changes
 
-    def _count(self, row: Row, job: RunJob, seconds: float) -> None:
+    def _count(self, row: Row, job: Job, seconds: float) -> None:
         self._worked += row.cores * seconds
         if job.status == run_directory.DONE:
             total, count = self._cost.get(job.task.cores, (0.0, 0))
@@ -225,7 +225,7 @@ class Tracker:
         return max(longest, left / (worked / (now - self._first)))
 
 
-def _has_run(job: RunJob) -> bool:
+def _has_run(job: Job) -> bool:
     """Whether a job that has ended had begun: it may have done both between two looks."""
     return (
         job.status not in (run_directory.PENDING, run_directory.CANCELLED) or getattr(job, "attempt", None) is not None

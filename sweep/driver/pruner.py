@@ -18,7 +18,7 @@ from gradsweep.run_directory import Run
 from sweep.settings.metrics import METRICS, per_epoch, value_of
 
 if TYPE_CHECKING:
-    from sweep.executors.base import RunExecutor, RunJob
+    from sweep.executors.base import Job, RunExecutor
     from sweep.settings.sweep import SweepSettings
 
 
@@ -58,7 +58,7 @@ class Pruner:
                 self._report(run)
                 self._tell(run)
 
-    def poll(self, jobs: Iterable[RunJob]) -> list[RunJob]:
+    def poll(self, jobs: Iterable[Job]) -> list[Job]:
         """Look at what has been computed since; returns the jobs that were ended."""
         if self._study is None:
             return []

@@ -19,7 +19,7 @@ from sweep.directory.run_state import exclude, include
 from sweep.driver.cancel_unwatched import cancel_unwatched
 
 if TYPE_CHECKING:
-    from sweep.executors.base import RunExecutor, RunJob
+    from sweep.executors.base import Job, RunExecutor
 
 
 class Driven(Protocol):
@@ -32,13 +32,13 @@ class Driven(Protocol):
     def console(self) -> Console:
         """Where people read what was done about a request."""
 
-    def active(self) -> dict[Run, RunJob]:
+    def active(self) -> dict[Run, Job]:
         """Return the runs that are queued, running, or waiting for a retry, with their latest jobs."""
 
     def add(self, configs: Mapping[Run, Mapping[str, Any]]) -> None:
         """Queue more runs, or some of them again."""
 
-    def ask_to_end(self, runs: Mapping[Run, RunJob], reason: str) -> None:
+    def ask_to_end(self, runs: Mapping[Run, Job], reason: str) -> None:
         """Have these runs ended without waiting for it."""
 
 
@@ -48,7 +48,7 @@ class RequestHandler:
     def __init__(self, drive: Driven) -> None:
         self.drive = drive
         self.inbox = Inbox(drive.directory)
-        self._ending: list[tuple[Path, Request, dict[Run, RunJob]]] = []  # what was asked for and is not through
+        self._ending: list[tuple[Path, Request, dict[Run, Job]]] = []  # what was asked for and is not through
 
     def __call__(self) -> None:
         for request in self.inbox.read_new():
@@ -88,7 +88,7 @@ class RequestHandler:
         self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
         self._ending.append((self.inbox.hold(), request, theirs))
 
-    def _conclude(self, request: Request, theirs: Mapping[Run, RunJob]) -> None:
+    def _conclude(self, request: Request, theirs: Mapping[Run, Job]) -> None:
         """What is left to do of a request to cancel when all that ran has ended."""
         asked = self._asked(request)
         watched = {**theirs, **self.drive.active()}

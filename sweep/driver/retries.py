@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run
-from sweep.executors.base import RunJob
+from sweep.executors.base import Job
 from sweep.settings.sweep import SweepSettings
 
 MAY_PASS = (failure_causes.KILLED, failure_causes.LOST, failure_causes.START, failure_causes.HANG, failure_causes.DISK)
@@ -34,7 +34,7 @@ class Retries:
         self._tried: collections.Counter[Path] = collections.Counter()
         self._causes: dict[Path, set[str]] = collections.defaultdict(set)
 
-    def again(self, job: RunJob) -> Again | None:
+    def again(self, job: Job) -> Again | None:
         """What to do about a job that has ended; None: leave it at that."""
         run = job.task.run
         key, cause = run.directory, str(job.cause)

@@ -54,11 +54,11 @@ class Entry(Generic[Item]):
     """When it could have started at the latest, by its first reservation at the head."""
 
     @property
-    def rank(self) -> tuple[Any, ...]:
-        return rank(self.wants[0], self.seconds, self.weight)
+    def priority(self) -> tuple[Any, ...]:
+        return priority(self.wants[0], self.seconds, self.weight)
 
 
-def rank(cores: int, seconds: float | None, weight: Sequence[float]) -> tuple[Any, ...]:
+def priority(cores: int, seconds: float | None, weight: Sequence[float]) -> tuple[Any, ...]:
     """Smaller for what is to start earlier."""
     cores = max(1, cores)
     heavy = tuple(-each for each in weight)
@@ -87,14 +87,12 @@ class Backlog(Generic[Item]):
         return self._entries[0] if self._entries else None
 
     def add(self, entries: Iterable[Entry[Item]]) -> None:
-        self._entries += sorted(entries, key=lambda entry: entry.rank)
+        self._entries += sorted(entries, key=lambda entry: entry.priority)
 
     def remove(self, entry: Entry[Item]) -> None:
         self._entries.remove(entry)
 
-    def overtakers(
-        self, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float
-    ) -> list[Entry[Item]]:
+    def backfill(self, free: Amounts, running: Sequence[tuple[Amounts, float | None]], now: float) -> list[Entry[Item]]:
         """Who may start now though the head cannot: all of them together.
 
         Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.system.processes import GRACE_S
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 POLL_S = 0.03  # between two looks at what has ended: of each second of a core, the looks take a thousandth
 
 
-class RunJob:
+class Job:
     """A queued, running or finished run.
 
     `status` is this job's, and final once it is neither pending nor running: a retry is another job.
     """
 
-    def __init__(self, executor: RunExecutor, task: MpiRun) -> None:
+    def __init__(self, executor: RunExecutor, task: RunTask) -> None:
         self.executor, self.task = executor, task
         self.status = run_directory.PENDING
         self.reason: str | None = None
@@ -53,15 +53,15 @@ class RunJob:
 
 
 class RunExecutor(abc.ABC):
-    """Takes `MpiRun` objects to their end. What becomes of them is in their directories; `poll` brings jobs up to date.
+    """Computes tasks. What becomes of them is in their directories; `poll` brings jobs up to date.
 
     Args:
         folder: of the sweep.
     """
 
-    estimate: Callable[[MpiRun], float | None] | None = None
+    estimate: Callable[[RunTask], float | None] | None = None
     """How many seconds a run will take, None where nobody knows: where set, runs may be ordered by it."""
-    weigh: Callable[[MpiRun], tuple[float, ...]] | None = None
+    weigh: Callable[[RunTask], tuple[float, ...]] | None = None
     """More for longer runs, as far as that can be told without an estimate."""
     can_leave = False
     """Whether jobs go on without this process, so that `leave` may be called and another process adopts them."""
@@ -71,7 +71,7 @@ class RunExecutor(abc.ABC):
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
-        self.news: list[tuple[RunJob, int | None, str]] = []
+        self.news: list[tuple[Job, int | None, str]] = []
         """Jobs whose attempt has ended and that will begin another by themselves (a scheduler has queued them again, or
         their MPI world has died), which attempt that was, and why; for who takes it."""
         self._in_slurm: Jobs | None = None
@@ -98,7 +98,7 @@ class RunExecutor(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+    def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
         """Queue runs; returns their jobs, in order. What is queued or running already is adopted.
 
         Raises:
@@ -115,10 +115,10 @@ class RunExecutor(abc.ABC):
         """Note which jobs have begun and ended, and start what can be. May be called at any rate."""
 
     @abc.abstractmethod
-    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+    def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         """End these jobs, all at once; returns when nothing of them is left."""
 
-    def ask_to_end(self, jobs: Sequence[RunJob], reason: str) -> None:
+    def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
         """Have these jobs ended as `cancel` does, where that takes long without waiting for it: `poll` tells of it.
 
         Where a scheduler cannot be asked at the moment, it is asked again.
@@ -134,7 +134,7 @@ class RunExecutor(abc.ABC):
         """End everything that is queued or running."""
 
 
-def note(job: RunJob) -> None:
+def note(job: Job) -> None:
     """Write the state of a job that has no attempt to write it."""
     with contextlib.suppress(OSError):  # a full disk: a resume finds the run pending, which is as good
         write_state(job.task.run, status=job.status, reason=job.reason)

@@ -1,7 +1,7 @@
 """Runs on this machine: a queue with slots, on submitit's executor interface.
 
 submitit's own LocalExecutor starts everything at once, costs two Python start-ups a job and leaves
-MPI ranks alive when a job is cancelled. Here a job is an `MpiRun`, started directly; it waits until as
+MPI ranks alive when a job is cancelled. Here a task is started directly; it waits until as
 many cores and GPUs as it needs are free, and these are its own until it ends.
 """
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
-from sweep.attempts.attempt import Try
+from sweep.attempts.attempt import Attempt
 from sweep.attempts.failures import of_start
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, places
-from sweep.executors.base import RunExecutor, RunJob, note
+from sweep.executors.base import Job, RunExecutor, note
 from sweep.executors.slots import Slots
 from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
@@ -26,11 +26,11 @@ from sweep.system.processes import GRACE_S
 LOOK_S = 1.0  # between two looks at what other sweeps do
 
 
-class SlotJob(RunJob):
+class SlotJob(Job):
     """A run on this machine, with the cores and GPUs that are its own."""
 
-    def __init__(self, executor: SlotExecutor, task: MpiRun) -> None:
-        self.attempt: Try | None = None
+    def __init__(self, executor: SlotExecutor, task: RunTask) -> None:
+        self.attempt: Attempt | None = None
         self.lease: Lease | None = None
         self.wants: Amounts = executor.wants(task)
         self.seconds = executor.estimate(task) if executor.estimate else None
@@ -88,13 +88,13 @@ class SlotExecutor(RunExecutor):
         """Runs at the same time at most."""
         return places(self.max_parallel, self.slots.total, self.slots.share_cores)
 
-    def wants(self, task: MpiRun) -> Amounts:
+    def wants(self, task: RunTask) -> Amounts:
         """Cores, GPUs and places of a run; one that is to be alone has all there are."""
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
 
-    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+    def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
         if not self.slots.gpus and any(task.gpus for task in tasks):
             self.slots.gpus = list(self.gpus())
         for task in tasks:
@@ -136,7 +136,7 @@ class SlotExecutor(RunExecutor):
         free = (*self.slots.available, self._free_places())
         if self._examined == (self._changes, free):
             return
-        found = self.backlog.overtakers(free, [(job.wants, job.ends) for job in self.running], now)
+        found = self.backlog.backfill(free, [(job.wants, job.ends) for job in self.running], now)
         if all([self._try(entry, first=False) for entry in found]):
             self._examined = (self._changes, free)
 
@@ -162,9 +162,9 @@ class SlotExecutor(RunExecutor):
             note(job)
         return True
 
-    def _begin(self, job: SlotJob, lease: Lease) -> Try:
+    def _begin(self, job: SlotJob, lease: Lease) -> Attempt:
         """Start an attempt at the job's run."""
-        return Attempt(job.task, lease.cores, lease)
+        return MpirunAttempt(job.task, lease.cores, lease)
 
     def _notice_disturbance(self, job: SlotJob) -> None:
         """A run on whose cores another sweep's may run as well is no longer timed fairly."""
@@ -181,7 +181,7 @@ class SlotExecutor(RunExecutor):
         if job.lease is not None:
             self.slots.release(job.lease)
 
-    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+    def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         asked = [job for job in jobs if isinstance(job, SlotJob)]
         waiting = {entry.item: entry for entry in self.backlog}
         for job in asked:

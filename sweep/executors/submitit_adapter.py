@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from submitit.core.core import Executor, Job
+from submitit.core import core
 from submitit.core.utils import DelayedSubmission, FailedJobError
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
-from sweep.executors.base import RunJob
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
+from sweep.executors.base import Job
 from sweep.executors.local import SlotExecutor
 from sweep.system.processes import GRACE_S
 
@@ -39,13 +39,13 @@ class RunFailed(Exception):
     """A run ended without a result; `str()` is the reason."""
 
 
-def compute(task: MpiRun) -> dict[str, Any]:
+def compute(task: RunTask) -> dict[str, Any]:
     """Train a run here, on all cores of this process, and return its result.
 
     Raises:
         RunFailed: with the reason that state.json gives.
     """
-    attempt = Attempt(task, sorted(os.sched_getaffinity(0)))
+    attempt = MpirunAttempt(task, sorted(os.sched_getaffinity(0)))
     try:
         while attempt.poll() is None:
             time.sleep(0.2)
@@ -67,12 +67,12 @@ def load_result(run: Run) -> dict[str, Any]:
     return result
 
 
-class SubmititJob(Job[dict[str, Any]]):
+class SubmititJob(core.Job[dict[str, Any]]):
     """submitit's view of a job; its result is the content of result.json."""
 
     _cancel_at_deletion = False
 
-    def __init__(self, job: RunJob) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(job.executor.folder, job.task.run.name)
 
@@ -126,7 +126,7 @@ class SubmititJob(Job[dict[str, Any]]):
             self.cancel(check=False)
 
 
-class SubmititSlots(Executor):
+class SubmititSlots(core.Executor):
     """Hands what submitit is given to a `SlotExecutor`: `compute` with a task, or a task alone."""
 
     job_class = SubmititJob
@@ -143,12 +143,12 @@ class SubmititSlots(Executor):
     def affinity(cls) -> int:
         return 0  # submitit must not pick it by itself: it runs nothing but tasks
 
-    def _internal_process_submissions(self, delayed_submissions: Sequence[DelayedSubmission]) -> list[Job[Any]]:
+    def _internal_process_submissions(self, delayed_submissions: Sequence[DelayedSubmission]) -> list[core.Job[Any]]:
         tasks = []
         for submission in delayed_submissions:
             given = (submission.function, *submission.args)
             task = given[-1]
-            if not isinstance(task, MpiRun) or given[:-1] not in ((), (compute,)) or submission.kwargs:
-                raise TypeError(f"the executor `{self.name()}` computes MpiRun objects, not {submission.function!r}")
+            if not isinstance(task, RunTask) or given[:-1] not in ((), (compute,)) or submission.kwargs:
+                raise TypeError(f"the executor `{self.name()}` computes RunTask objects, not {submission.function!r}")
             tasks.append(task)
         return [SubmititJob(job) for job in self.slots.submit_runs(tasks)]

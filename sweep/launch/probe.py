@@ -20,7 +20,7 @@ from gradsweep.run_directory import Run, UsageError, bad_value
 from gradsweep.source_tree import ROOT
 from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.console import flags
 from sweep.console.console import Verbosity, manner
 from sweep.console.messages import print_line
@@ -122,7 +122,7 @@ def _checked(
     return points
 
 
-def _probe(executor: RunExecutor, task: MpiRun, how: Verbosity) -> bool:
+def _probe(executor: RunExecutor, task: RunTask, how: Verbosity) -> bool:
     """Take a probe to its end and show what it has found; returns whether it has found anything."""
     try:
         with signals.deferred():

@@ -21,7 +21,7 @@ from sweep.console import events
 from sweep.console.messages import print_line
 from sweep.console.step_counter import counted
 from sweep.directory import completion, run_identity, run_layout
-from sweep.executors.backlog import rank
+from sweep.executors.backlog import priority
 from sweep.planning import invalid_points, packing_forecast, reuse
 from sweep.planning.cost import LEAST, SURE, Cost, Wanted
 from sweep.planning.estimate import Estimate, Estimator
@@ -124,7 +124,7 @@ def _rank(row: Row, share: int) -> tuple[Any, ...]:
     """Its place in the queue of this machine, of which the sweep has so many cores, see sweep/executors/backlog.py."""
     assert row.config is not None
     seconds = None if row.estimate is None else row.estimate.seconds
-    return rank(min(row.cores, share), seconds, weight(row.config))
+    return priority(min(row.cores, share), seconds, weight(row.config))
 
 
 def _cores_to_share(config: Mapping[str, Any] | None) -> int:

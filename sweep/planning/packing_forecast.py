@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import run_directory
 from gradsweep.text import plural
 from sweep.attempts.build_task import weight
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.emulation import emulated
 from sweep.executors.backlog import places
 from sweep.executors.packed.world_size import key_of, world_size
@@ -36,7 +36,7 @@ def packs(rows: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> lis
     """What the runs of a dry run would be trained in, as long as nothing fails; those that `alone` counts are not."""
     known = {str(row.directory): (row.config, row.estimate) for row in rows if row.config and not emulated(row.config)}
     tasks = [
-        MpiRun(
+        RunTask(
             directory,
             run_directory.ranks(config),
             config["threads_per_worker"],
@@ -55,12 +55,12 @@ def packs(rows: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> lis
     return _allocations(tasks, seconds, weights)
 
 
-def _worlds(tasks: Sequence[MpiRun], settings: SweepSettings) -> list[Pack]:
+def _worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
     """A world for each kind of runs."""
     total = cores.chosen(tasks[0].launcher.get("cores"))[1]
     most = places(settings.max_parallel, total, settings.share_cores)
     room = 0 if settings.share_cores else total
-    kinds: dict[Any, list[MpiRun]] = {}
+    kinds: dict[Any, list[RunTask]] = {}
     for task in tasks:
         kinds.setdefault(key_of(task), []).append(task)
     return [
@@ -70,7 +70,7 @@ def _worlds(tasks: Sequence[MpiRun], settings: SweepSettings) -> list[Pack]:
 
 
 def _allocations(
-    tasks: Sequence[MpiRun], seconds: Mapping[str, float | None], weights: Mapping[str, tuple[float, ...]]
+    tasks: Sequence[RunTask], seconds: Mapping[str, float | None], weights: Mapping[str, tuple[float, ...]]
 ) -> list[Pack]:
     """A world for each job, of which there may be some for each kind of runs.
 

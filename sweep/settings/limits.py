@@ -9,7 +9,7 @@ MEGABYTE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Plain fields: they travel with their MpiRun."""
+    """Plain fields: they travel with their RunTask."""
 
     hang_s: float | None = None
     """Seconds without a change in any file of the run after which it is ended; None: never."""

@@ -12,7 +12,7 @@ import pytest
 
 from gradsweep.run_directory import CORES_VARIABLE
 from sweep import emulation
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.emulation import delay, ip_tc_commands
 from sweep.emulation.cluster import Cluster, Shape, packet_bytes
 from tests.emulation.conftest import described
@@ -128,7 +128,7 @@ def test_mpirun_is_told_behind_its_name() -> None:
 
 
 def test_an_mpi_run_with_a_network_starts_the_emulation() -> None:
-    plain = MpiRun("directory", 4, 2, ["mpirun", "-n", "{workers}"], {})
+    plain = RunTask("directory", 4, 2, ["mpirun", "-n", "{workers}"], {})
     words = dataclasses.replace(plain, network=described()).arguments()
     assert words[1:3] == ["-m", "sweep.emulation"] and words[4:] == plain.arguments()
     assert '"ranks": 4, "threads": 2' in words[3]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsweep import failure_causes, run_directory
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.system.log_capture import Log
 from tests.conftest import eventually
 from tests.faults.conftest import StandInOf, attempts, ranks
@@ -112,10 +112,10 @@ def test_ranks_do_not_wait_for_a_log_that_nobody_writes(stand_in: StandInOf) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_logs_are_written_until_the_end_whatever_signal_comes(tmp_path: Path, number: signal.Signals) -> None:
     """As SLURM sends them to all processes of a job."""
-    task = MpiRun(
+    task = RunTask(
         str(tmp_path), 1, 1, ["sh", "-c", "trap 'sleep 0.3; echo end; exit 1' TERM; echo begun; sleep 100 & wait"], {}
     )
-    attempt = Attempt(task, [0])
+    attempt = MpirunAttempt(task, [0])
     assert attempt._capture is not None
     eventually(lambda: (attempt.directory / run_directory.STDOUT).read_text() == "begun\n")
     attempt._capture.process.send_signal(number)

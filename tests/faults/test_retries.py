@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gradsweep import failure_causes, run_directory
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.driver.retries import LONGEST_S, Retries
-from sweep.executors.base import RunJob
+from sweep.executors.base import Job
 from sweep.executors.local import SlotExecutor
 from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
@@ -142,17 +142,17 @@ def test_max_failures(stand_in: StandInOf) -> None:
     assert sum(run.status() == run_directory.CANCELLED for run in sweep.runs) >= 1
 
 
-Job = Callable[..., RunJob]
+Job = Callable[..., Job]
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """A job that has failed."""
 
-    def make(cause: str, status: str = run_directory.FAILED, name: str = "run") -> RunJob:
+    def make(cause: str, status: str = run_directory.FAILED, name: str = "run") -> Job:
         (tmp_path / name).mkdir(exist_ok=True)
         executor = SlotExecutor(tmp_path)
-        made = RunJob(executor, MpiRun(str(tmp_path / name), 1, 1, [], {}))
+        made = Job(executor, RunTask(str(tmp_path / name), 1, 1, [], {}))
         made.status, made.cause = status, cause
         return made
 
@@ -197,5 +197,5 @@ def test_a_run_without_memory_runs_alone_the_second_time(stand_in: StandInOf) ->
 
 def test_a_task_with_limits_travels() -> None:
     """What a scheduler pickles has plain fields only."""
-    task = MpiRun("d", 1, 1, [], {}, limits=SweepSettings(hang_minutes=0.5, log_megabytes=1).limits, alone=True)
+    task = RunTask("d", 1, 1, [], {}, limits=SweepSettings(hang_minutes=0.5, log_megabytes=1).limits, alone=True)
     assert dataclasses.asdict(task)["limits"] == {"hang_s": 30.0, "time_s": None, "log_bytes": 1_000_000}

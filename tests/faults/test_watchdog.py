@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import failure_causes, run_directory
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.attempts.watchdog import Watch
 from sweep.executors.local import SlotExecutor
 from sweep.settings.limits import Limits
@@ -88,7 +88,7 @@ def test_every_rank_says_where_it_hangs(tmp_path: Path) -> None:
     mpirun = str(Path(sys.executable).parent / "mpirun")
     command = [mpirun, "--bind-to", "none", "--oversubscribe", "-n", "{workers}", sys.executable, str(program)]
     (tmp_path / "run").mkdir()
-    task = MpiRun(str(tmp_path / "run"), 3, 1, command, {}, limits=Limits(hang_s=10))
+    task = RunTask(str(tmp_path / "run"), 3, 1, command, {}, limits=Limits(hang_s=10))
     executor = SlotExecutor(tmp_path)
     (job,) = executor.submit_runs([task])
     job.wait()

@@ -21,8 +21,8 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, Program, eventually
@@ -415,7 +415,7 @@ def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm,
     config = yaml.safe_load(run.path(run_directory.CONFIG).read_text(encoding="utf-8"))
     (whole,) = run_layout.lay_out(night.folder / "whole", [run_identity.Point(config, {})])
     mpi = config["mpi"]
-    attempt = Attempt(MpiRun(str(whole.directory), 2, 1, MpiSettings(**mpi).program(), mpi["environment"]), [0])
+    attempt = MpirunAttempt(RunTask(str(whole.directory), 2, 1, MpiSettings(**mpi).program(), mpi["environment"]), [0])
     assert eventually(attempt.poll, WAIT_S) == run_directory.DONE, attempt.reason
     assert losses(run) == losses(whole) and len(losses(run)) == 960
     assert parameters(run) == parameters(whole)

@@ -12,11 +12,11 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import write_json
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from tests.conftest import eventually
 
-Make = Callable[..., MpiRun]
+Make = Callable[..., RunTask]
 
 COMMANDS = {
     "sbatch": """n=$(ls "$HERE"/array.* 2>/dev/null | wc -l); n=$((n + 1))
@@ -94,11 +94,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def task(name: str, workers: int = 1, **options: Any) -> MpiRun:
+    def task(name: str, workers: int = 1, **options: Any) -> RunTask:
         directory = tmp_path / "sweep" / run_directory.RUNS / name
         directory.mkdir(parents=True, exist_ok=True)
         (directory / run_directory.CONFIG).touch()
-        return MpiRun(str(directory), workers, 1, ["true"], {}, launcher={"cluster": "slurm", **options})
+        return RunTask(str(directory), workers, 1, ["true"], {}, launcher={"cluster": "slurm", **options})
 
     return task
 
@@ -108,13 +108,13 @@ def executor(tmp_path: Path, fake: FakeSlurm) -> SlurmRunExecutor:
     return SlurmRunExecutor(tmp_path / "sweep", 0.05)
 
 
-def submit(executor: SlurmRunExecutor, *tasks: MpiRun) -> list[SlurmJob]:
+def submit(executor: SlurmRunExecutor, *tasks: RunTask) -> list[SlurmJob]:
     jobs = executor.submit_runs(tasks)
     assert all(isinstance(job, SlurmJob) for job in jobs)
     return [job for job in jobs if isinstance(job, SlurmJob)]
 
 
-def began(task: MpiRun, job: str, status: str = run_directory.RUNNING, **more: Any) -> None:
+def began(task: RunTask, job: str, status: str = run_directory.RUNNING, **more: Any) -> None:
     """The run's state as its job writes it."""
     attempt = {"number": 1, "status": status, "reason": None, "job": job, **more}
     state = {"status": status, "reason": more.get("reason"), "attempts": [attempt]}

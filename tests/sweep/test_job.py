@@ -19,7 +19,7 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, write_json
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.commands.resume import is_wanted
 from sweep.executors.slurm_job import preemption
 from sweep.system.job_environment import clean_environment
@@ -59,7 +59,7 @@ class Job:
         **options: Any,
     ) -> subprocess.Popen[str]:
         launcher = {"cluster": "slurm", "poll_s": 0.1, "time": 5, **options}
-        task = MpiRun(
+        task = RunTask(
             str(self.run.directory), 1, 1, ["sh", "-c", script], {}, launcher=launcher, origin=dict(origin or {})
         )
         job = {"cluster": "slurm", "id": None, "batch": "batch-0001", "index": 0, "task": dataclasses.asdict(task)}

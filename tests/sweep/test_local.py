@@ -21,8 +21,8 @@ from submitit.core.utils import FailedJobError
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
 from sweep.attempts.failures import explain
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.executors.local import SlotExecutor, SlotJob
 from sweep.executors.slots import Slots
@@ -36,15 +36,15 @@ from tests.sweep.fakes import read_log
 SUCCEED = """echo '{"status": "done", "accuracy": 0.5}' > "$3/result.json"
 touch "$3/../order.$(date +%s%N).$(basename $3)" """
 SLEEP = "sleep 1000 & sleep 1000"
-Make = Callable[..., MpiRun]
+Make = Callable[..., RunTask]
 Build = Callable[..., SlotExecutor]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def task(name: str, script: str = SUCCEED, cores: int = 1, gpus: int = 0) -> MpiRun:
+    def task(name: str, script: str = SUCCEED, cores: int = 1, gpus: int = 0) -> RunTask:
         (tmp_path / name).mkdir(exist_ok=True)
-        return MpiRun(str(tmp_path / name), cores, 1, ["sh", "-c", script], {"FOO": "bar"}, gpus=gpus)
+        return RunTask(str(tmp_path / name), cores, 1, ["sh", "-c", script], {"FOO": "bar"}, gpus=gpus)
 
     return task
 
@@ -82,7 +82,7 @@ sys.stdin.read()
 """
 
 
-def submit(executor: SlotExecutor, task: MpiRun) -> SlotJob:
+def submit(executor: SlotExecutor, task: RunTask) -> SlotJob:
     (job,) = executor.submit_runs([task])
     assert isinstance(job, SlotJob)
     return job
@@ -121,7 +121,7 @@ def test_submitit_finds_the_executor_by_name(tmp_path: Path, make: Make) -> None
     long.cancel()
     assert long.done() and long.state == "CANCELLED"
     for wrong in ((print,), (print, make("other")), (compute, 1)):
-        with pytest.raises(TypeError, match="MpiRun"):
+        with pytest.raises(TypeError, match="RunTask"):
             auto.submit(*wrong)
 
 
@@ -465,7 +465,7 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
     task = make("run", SLEEP)
     child = os.fork()
     if child == 0:
-        Attempt(task, [0])
+        MpirunAttempt(task, [0])
         time.sleep(1000)
     attempt = Path(task.directory) / "attempt-1"
     eventually(lambda: task.run.status() == run_directory.RUNNING)
@@ -480,7 +480,7 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
 
 def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> None:
     """The launcher was killed between starting it and writing that it had."""
-    attempt = Attempt(make("run", SLEEP), [0])
+    attempt = MpirunAttempt(make("run", SLEEP), [0])
     try:
         attempt.run.path(run_directory.STATE).unlink()
         eventually(lambda: len(processes_of(attempt.directory)) == 3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradsweep import run_directory
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.executor import PackedExecutor
 from sweep.executors.slurm.batch import read
 from sweep.executors.slurm.executor import SlurmRunExecutor
@@ -38,11 +38,11 @@ def row(directory: Path, workers: int, threads: int = 1, seconds: float | None =
     return Row(1, dry_run.RUN, directory.name, of, directory, estimate=likely)
 
 
-def task(of: Row) -> MpiRun:
+def task(of: Row) -> RunTask:
     assert of.config is not None and of.directory is not None
     of.directory.mkdir(parents=True)
     launcher, threads = of.config["launcher"], of.config["threads_per_worker"]
-    return MpiRun(str(of.directory), of.config["workers"], threads, MPI.command, {}, launcher=launcher)
+    return RunTask(str(of.directory), of.config["workers"], threads, MPI.command, {}, launcher=launcher)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_worlds_are_as_large_as_it_says(
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3], **options)
     made: dict[int, int] = {}  # the first one of each kind, when all runs are queued
 
-    def refused(task: MpiRun, size: int, directory: Path) -> None:
+    def refused(task: RunTask, size: int, directory: Path) -> None:
         made.setdefault(task.threads_per_worker, size)
         raise OSError("as large as that, but not now")
 

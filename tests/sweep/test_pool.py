@@ -15,12 +15,12 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
-from sweep.executors.packed.fork_server import Nurseries
+from sweep.executors.packed.fork_server import ForkServers
 from sweep.settings.mpi import MpiSettings
 from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import PLAYED, ROOT, Program, eventually
@@ -30,7 +30,7 @@ from trainers.rules.resolve import resolve
 
 pytestmark = pytest.mark.mpi
 
-Make = Callable[..., MpiRun]
+Make = Callable[..., RunTask]
 ENDLESS = {"epochs": 1000000, "checkpoint": {"every_steps": 20}}
 MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in run_directory.PHASES))
 """Columns that no two runs have alike."""
@@ -41,15 +41,15 @@ def make(tmp_path: Path, digits: Path) -> Make:
     """Runs on the digits, laid out as a sweep's."""
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
 
-    def task(folder: str = "sweep", **changes: Any) -> MpiRun:
+    def task(folder: str = "sweep", **changes: Any) -> RunTask:
         config = {**resolve(composed(**{"data": {"root": str(digits)}, **changes})), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / folder, [run_identity.Point(config, {})])
-        return MpiRun(str(run.directory), run_directory.ranks(config), 1, mpi.program(), mpi.environment)
+        return RunTask(str(run.directory), run_directory.ranks(config), 1, mpi.program(), mpi.environment)
 
     return task
 
 
-class Kept(Nurseries):
+class Kept(ForkServers):
     """Outlive the executor of a test: torch, once loaded, serves the next one's worlds as well."""
 
     def close(self) -> None:
@@ -57,22 +57,22 @@ class Kept(Nurseries):
 
 
 @pytest.fixture(scope="module")
-def nurseries() -> Iterator[Nurseries]:
+def fork_servers() -> Iterator[ForkServers]:
     kept = Kept()
     yield kept
-    Nurseries.close(kept)
+    ForkServers.close(kept)
 
 
 @pytest.fixture
-def executor(tmp_path: Path, nurseries: Nurseries) -> Iterator[PackedExecutor]:
+def executor(tmp_path: Path, fork_servers: ForkServers) -> Iterator[PackedExecutor]:
     """Two cores, whose locks are those of this test."""
     executor = PackedExecutor(tmp_path / "sweep", sorted(os.sched_getaffinity(0))[:2])
-    executor.nurseries = nurseries
+    executor.fork_servers = fork_servers
     yield executor
     executor.cancel_all("the test has ended")
 
 
-def submit(executor: PackedExecutor, *tasks: MpiRun) -> list[SlotJob]:
+def submit(executor: PackedExecutor, *tasks: RunTask) -> list[SlotJob]:
     jobs = executor.submit_runs(tasks)
     assert all(isinstance(job, SlotJob) for job in jobs)
     return jobs  # type: ignore[return-value]
@@ -142,7 +142,7 @@ def test_the_numbers_are_those_of_runs_of_their_own(executor: PackedExecutor, ma
     assert world.size == 3
     assert [path.name for path in (Path(executor.folder) / "worlds").iterdir()] == ["world-1"]
     for job, point in zip(jobs, points, strict=True):
-        alone = Attempt(make("alone", **point), executor.slots.cores[: job.task.workers])
+        alone = MpirunAttempt(make("alone", **point), executor.slots.cores[: job.task.workers])
         eventually(alone.poll, 120)
         assert alone.status == run_directory.DONE, alone.reason
         assert numbers(job.task.run) == numbers(alone.run), point
@@ -268,7 +268,7 @@ def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Ma
     until(executor, ended(again))
     tables, result = numbers(again.task.run)
     assert (again.status, result["resumed_after"]) == (run_directory.DONE, [saved])
-    alone = Attempt(make("alone", **point), executor.slots.cores)
+    alone = MpirunAttempt(make("alone", **point), executor.slots.cores)
     eventually(alone.poll, 120)
     assert tables == numbers(alone.run)[0]
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import duration
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.console.console import Output
 from sweep.console.events import Events
 from sweep.driver.live_display import cropped, picture
@@ -79,7 +79,7 @@ def make(tmp_path: Path) -> Make:
 
     def jobs(count: int, name: str = "x={}", cores: int = 1) -> list[SlotJob]:
         return [
-            SlotJob(executor, MpiRun(str(tmp_path / f"{name.format(i)}-abc"), cores, 1, [], {})) for i in range(count)
+            SlotJob(executor, RunTask(str(tmp_path / f"{name.format(i)}-abc"), cores, 1, [], {})) for i in range(count)
         ]
 
     return jobs

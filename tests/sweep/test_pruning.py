@@ -12,7 +12,7 @@ import pytest
 import reports
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory import completion, run_layout
 from sweep.directory.run_identity import Point
 from sweep.driver import pruner
@@ -97,7 +97,7 @@ def sweeping(tmp_path: Path) -> Sweeping:
                 run.directory.rename(directory)
             run = Run(directory)
             pause = "0.2" if name == wanted[-1] else "0"
-            tasks[run] = MpiRun(str(directory), 1, 1, ["sh", "-c", TRAIN, pause], {})
+            tasks[run] = RunTask(str(directory), 1, 1, ["sh", "-c", TRAIN, pause], {})
             configs[run] = {"epochs": EPOCHS, "max_steps": None}
         Drive(tmp_path, configs, lambda run, config: tasks[run], executor, settings).run()
         return {run.name: run for run in tasks}

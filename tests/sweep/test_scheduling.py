@@ -50,9 +50,7 @@ class Machine:
         while (head := self.backlog.head) is not None and fits(head.wants, self.free):
             self.start(head)
         if head is not None:
-            for entry in self.backlog.overtakers(
-                self.free, [(job.wants, end) for job, _, end in self.running], self.now
-            ):
+            for entry in self.backlog.backfill(self.free, [(job.wants, end) for job, _, end in self.running], self.now):
                 self.overtook.append((entry.item, head.item))
                 self.start(entry)
             if head.promised < math.inf:
@@ -199,7 +197,7 @@ def backlog() -> Backlog[str]:
 
 
 def overtakers(backlog: Backlog[str], *ends: float | None, free: int = 1, now: float = 0.0) -> list[str]:
-    return [entry.item for entry in backlog.overtakers((free,), [((1,), end) for end in ends], now)]
+    return [entry.item for entry in backlog.backfill((free,), [((1,), end) for end in ends], now)]
 
 
 def test_a_run_that_ends_before_the_head_could_start_overtakes_it(backlog: Backlog[str]) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, read_json, write_json
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory import scheduler_job
 from sweep.directory.run_state import write_state
 from sweep.driver.cancel_unwatched import cancel_unwatched
@@ -36,17 +36,17 @@ from tests.sweep.test_slurm import began, polled, quick
 
 __all__ = ["fake", "quick"]
 FAKE = Path(__file__).with_name("fake_world.py")
-Make = Callable[..., MpiRun]
+Make = Callable[..., RunTask]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def task(name: str, workers: int = 1, **options: Any) -> MpiRun:
+    def task(name: str, workers: int = 1, **options: Any) -> RunTask:
         directory = tmp_path / "sweep" / run_directory.RUNS / name
         directory.mkdir(parents=True, exist_ok=True)
         (directory / run_directory.CONFIG).touch()
         launcher = {"cluster": "slurm", "poll_s": 0.1, "time": 5, **options}
-        return MpiRun(str(directory), workers, 1, [sys.executable, str(FAKE), "{workers}"], {}, launcher=launcher)
+        return RunTask(str(directory), workers, 1, [sys.executable, str(FAKE), "{workers}"], {}, launcher=launcher)
 
     return task
 
@@ -56,7 +56,7 @@ def executor(tmp_path: Path, fake: FakeSlurm) -> SlurmRunExecutor:
     return SlurmRunExecutor(tmp_path / "sweep", 0.05, packed=True)
 
 
-def submit(executor: SlurmRunExecutor, *tasks: MpiRun) -> list[SlurmJob]:
+def submit(executor: SlurmRunExecutor, *tasks: RunTask) -> list[SlurmJob]:
     return [job for job in executor.submit_runs(tasks) if isinstance(job, SlurmJob)]
 
 

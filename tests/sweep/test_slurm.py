@@ -14,11 +14,11 @@ import pytest
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.run_directory import Run, UsageError, runs_of, write_json
-from sweep.attempts.run_task import MpiRun, task_from
+from sweep.attempts.run_task import RunTask, load_task
 from sweep.directory import completion, run_identity, run_layout
 from sweep.directory.run_state import write_state
 from sweep.driver.drive import Drive
-from sweep.executors.base import RunJob
+from sweep.executors.base import Job
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.executors.slurm.queue import left_out
 from sweep.provenance import record
@@ -241,7 +241,7 @@ def test_a_refused_retry_ends_neither_the_sweep_nor_its_reason(
     tasks = {task.run: task for task in (make("a"), make("b"))}
     first, submit_runs = list(tasks.values()), executor.submit_runs
 
-    def refusing(tasks: Sequence[MpiRun]) -> list[RunJob]:
+    def refusing(tasks: Sequence[RunTask]) -> list[Job]:
         if len(tasks) == 1:
             (fake.here / "refuse").write_text("1", encoding="utf-8")
             return submit_runs(tasks)
@@ -333,7 +333,7 @@ def test_a_launcher_that_died_before_another_try(executor: SlurmRunExecutor, fak
 
 def test_tasks_survive_being_written_as_json(make: Make) -> None:
     task = make("a", 3, nodes=2)
-    assert task_from(json.loads(json.dumps(dataclasses.asdict(task)))) == task
+    assert load_task(json.loads(json.dumps(dataclasses.asdict(task)))) == task
 
 
 def test_a_resume_does_not_write_states_that_a_job_may_be_writing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError, write_json
 from sweep.__main__ import main
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory import completion, requests
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotExecutor
@@ -147,7 +147,7 @@ def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
     monkeypatch.setattr(executor, "_wait_for_end", lambda *args: pytest.fail("it waits"))
     look, seen = executor.poll, []
 
-    def epochs(task: MpiRun, accuracy: float, most: int) -> None:
+    def epochs(task: RunTask, accuracy: float, most: int) -> None:
         rows = [{"epoch": epoch, "test_accuracy": accuracy} for epoch in range(1, most + 1)]
         run_directory.append_rows(task.run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, rows)
 

@@ -15,7 +15,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.console.events import Events
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotJob
@@ -27,16 +27,16 @@ from tests.conftest import eventually
 from tests.sweep.fakes import read_log
 
 FAKE = Path(__file__).with_name("fake_world.py")
-Make = Callable[..., MpiRun]
+Make = Callable[..., RunTask]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def task(name: str, does: str = "done", ranks: int = 1, **environment: str) -> MpiRun:
+    def task(name: str, does: str = "done", ranks: int = 1, **environment: str) -> RunTask:
         directory = tmp_path / "runs" / name
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "does").write_text(does)
-        return MpiRun(str(directory), ranks, 1, [sys.executable, str(FAKE), "{workers}"], environment)
+        return RunTask(str(directory), ranks, 1, [sys.executable, str(FAKE), "{workers}"], environment)
 
     return task
 
@@ -50,7 +50,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packed
     executor.cancel_all("the test has ended")
 
 
-def submit(executor: PackedExecutor, *tasks: MpiRun) -> list[SlotJob]:
+def submit(executor: PackedExecutor, *tasks: RunTask) -> list[SlotJob]:
     return executor.submit_runs(tasks)  # type: ignore[return-value]
 
 

@@ -14,8 +14,8 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError, keep_rows, runs_of
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import PLAYED, ROOT, Program, eventually
@@ -55,13 +55,13 @@ def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: P
     """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
 
-    def attempt(name: str, **settings: Any) -> Attempt:
+    def attempt(name: str, **settings: Any) -> MpirunAttempt:
         given = composed(
             epochs=40, compressor="topk", memory="residual", data={"root": str(digits)}, checkpoint=settings
         )
         config = {**resolve(given), "mpi": {}, "sweep": {}}
         (run,) = run_layout.lay_out(tmp_path / name, [run_identity.Point(config, {})])
-        return Attempt(MpiRun(str(run.directory), 2, 1, mpi.program(), mpi.environment), [0, 1])
+        return MpirunAttempt(RunTask(str(run.directory), 2, 1, mpi.program(), mpi.environment), [0, 1])
 
     first = attempt("parts")
     run = first.run

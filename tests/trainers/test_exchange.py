@@ -14,21 +14,21 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from sweep.executors.packed.fork_server import Nursery, suits
+from sweep.executors.packed.fork_server import ForkServer, suits
 from sweep.settings.mpi import MpiSettings
 from sweep.system.job_environment import clean_environment
 from tests.conftest import ROOT
-from tests.trainers.nursery import WORDS
+from tests.trainers.ranks_fork_server import WORDS
 
 pytestmark = pytest.mark.mpi
 
 OPENMPI = yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text())
 
 
-class RanksOfTests(Nursery):
+class RanksOfTests(ForkServer):
     """Of this process, for all tests: each rank would take seconds to load what all of them work with."""
 
-    script = ROOT / "tests" / "trainers" / "nursery.py"
+    script = ROOT / "tests" / "trainers" / "ranks_fork_server.py"
 
 
 @functools.cache

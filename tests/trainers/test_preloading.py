@@ -46,7 +46,7 @@ def test_runs_find_loaded_what_they_work_with(tmp_path: Path) -> None:
     for run, change in zip(runs[1:], changes, strict=True):
         (run / "config.yaml").write_text(yaml.safe_dump(resolve(composed(**change))))
     command = [sys.executable, "-c", PROGRAM, *map(str, runs)]
-    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}  # as the nursery's
+    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}  # as the fork server's
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     before, used, chosen, threads, late = json.loads(done.stdout)
     assert {

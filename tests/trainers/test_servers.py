@@ -12,8 +12,8 @@ import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import UsageError
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
 from sweep.settings.mpi import MpiSettings
 from tests.conftest import ROOT, eventually
@@ -57,9 +57,9 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     )
     config_of_run = {**resolve(given), "mpi": {}, "sweep": {}}
     (run,) = run_layout.lay_out(tmp_path / "sweep", [run_identity.Point(config_of_run, {})])
-    task = MpiRun(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.program(), mpi.environment)
+    task = RunTask(str(run.directory), run_directory.ranks(config_of_run), 1, mpi.program(), mpi.environment)
     assert task.cores == 2
-    first = Attempt(task, [0, 1])
+    first = MpirunAttempt(task, [0, 1])
 
     def steps() -> int:
         row = run_directory.last_row(run.path(run_directory.STEPS))
@@ -72,7 +72,7 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     os.kill(numbers["1"], signal.SIGKILL)
     assert eventually(first.poll, 60) == run_directory.FAILED
     assert nothing_left(run)
-    second = Attempt(task, [0, 1])
+    second = MpirunAttempt(task, [0, 1])
     assert eventually(second.poll, 120) == run_directory.DONE, second.reason
     result = run.result()
     assert result is not None and result["steps"] == 240 and result["resumed_after"][0] % 20 == 0

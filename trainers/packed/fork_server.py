@@ -8,10 +8,9 @@ environment, cores
 and working directory, so that it is the process that MPI means. Memory that nobody changes is shared between the ranks.
 
 CONTROL is the descriptor of a connection to the launcher (sweep/executors/packed/fork_server.py), which says for
-which worlds to listen, and
-where our code is: the nursery may have been started before that was settled, so nothing of our code is loaded before.
-With that connection end the nursery and all ranks. Nothing that starts threads may be done here: no MPI, no GPU, no
-tensor.
+which worlds to listen, and where our code is: the fork server may have been started before that was settled, so nothing
+of our code is loaded before. With that connection end the fork server and all ranks. Nothing that starts threads may be
+done here: no MPI, no GPU, no tensor.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-class Nursery:
+class ForkServer:
     """Forks ranks and tells of their ends.
 
     Args:
@@ -170,12 +169,12 @@ class Nursery:
         except (OSError, ValueError):
             link.close()  # it does without us
         else:
-            nursery = os.getpid()
+            parent = os.getpid()
             # what came for the rank may be sent on before its fork has returned, where Python drops what is pending
             open_to = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
             child = os.fork()
             if child == 0:
-                die_with(nursery)
+                die_with(parent)
                 link.close()
                 self._become(world, descriptors, open_to, *place)
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
@@ -260,7 +259,7 @@ def main(control: socket.socket) -> None:
     if not can_fork():
         return
     control.send(READY)
-    Nursery(control).serve()
+    ForkServer(control).serve()
 
 
 if __name__ == "__main__":

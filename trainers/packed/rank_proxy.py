@@ -1,11 +1,10 @@
 """`mpirun -n R python -I -S rank_proxy.py POOL_DIR`: what MPI takes for a rank; the rank itself is forked elsewhere.
 
-The nursery (trainers/packed/fork_server.py) has loaded torch once for all ranks of this machine. It is given this
-process's stdin,
-stdout and stderr, reads its environment, cores and working directory, and forks a rank with them. Signals are passed on
-to the rank, and this process ends as the rank does; should it be killed, so is the rank. Where there is no nursery, or
-none for this MPI, this process becomes a rank of the ordinary kind. Standard library only, and little of it: it is to
-start in no time.
+The fork server (trainers/packed/fork_server.py) has loaded torch once for all ranks of this machine. It is given this
+process's stdin, stdout and stderr, reads its environment, cores and working directory, and forks a rank with them.
+Signals are passed on to the rank, and this process ends as the rank does; should it be killed, so is the rank. Where
+there is no fork server, or none for this MPI, this process becomes a rank of the ordinary kind. Standard library only,
+and little of it: it is to start in no time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signa
 
 
 def ask(pool: str, link: socket.socket) -> bool:
-    """Whether the nursery makes a rank for us."""
+    """Whether the fork server makes a rank for us."""
     if "PMIX_RANK" not in os.environ:  # who we are is not in the environment alone: in a file that is open here, say
         return False
     try:

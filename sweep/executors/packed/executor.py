@@ -19,14 +19,14 @@ from typing import Any
 
 from gradsweep import run_directory
 from gradsweep.failure_causes import LOST, START
-from sweep.attempts.attempt import Try
+from sweep.attempts.attempt import Attempt
 from sweep.attempts.failures import of_start
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import finish_attempt
 from sweep.executors.base import note
 from sweep.executors.local import SlotExecutor, SlotJob
-from sweep.executors.packed.fork_server import Nurseries
-from sweep.executors.packed.world import World
+from sweep.executors.packed.fork_server import ForkServers
+from sweep.executors.packed.world import PackedWorld
 from sweep.executors.packed.world_size import key_of, world_size
 from sweep.provenance import record
 from sweep.system import signals
@@ -40,12 +40,14 @@ LOG_LINES = 20
 MOST_DESCRIPTORS = 250  # of one message; the kernel takes 253
 
 
-class PackedAttempt(Try):
+class PackedAttempt(Attempt):
     """One try at a run, in a world of many."""
 
     saves = True
 
-    def __init__(self, task: MpiRun, lease: Lease, gpus: Sequence[int], world: World, suspect: bool = False) -> None:
+    def __init__(
+        self, task: RunTask, lease: Lease, gpus: Sequence[int], world: PackedWorld, suspect: bool = False
+    ) -> None:
         self.allocation = world.allocation
         nobodys = self.allocation is not None and not self.allocation.cores  # they have no numbers that we know
         super().__init__(task, [] if nobodys else lease.cores, lease)
@@ -69,7 +71,7 @@ class PackedAttempt(Try):
             self._tidy()
             raise
 
-    def join(self, world: World) -> None:
+    def join(self, world: PackedWorld) -> None:
         """Wait in a world for its ranks."""
         self.world = world
         about = {} if self.allocation is None else self.allocation.about()
@@ -110,7 +112,7 @@ class PackedAttempt(Try):
         else:
             self._finish(exit_code)
 
-    def fell(self, world: World, blamed: bool | None, exit_code: int) -> None:
+    def fell(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
         if self._preempted and self._stopping is None:
             self._stopping = (run_directory.PREEMPTED, "the MPI world ended before the run was saved", None)
         if world.lost_nodes and self._stopping is None:  # nothing that the run can help: it goes on on other nodes
@@ -134,7 +136,7 @@ class PackedAttempt(Try):
         with contextlib.suppress(OSError):
             finish_attempt(self.run, run_directory.PREEMPTED, reason, None)
 
-    def _show(self, world: World) -> None:
+    def _show(self, world: PackedWorld) -> None:
         """Let the run's log end with what mpirun has said of the end of the world."""
         said = run_directory.tail(world.directory / run_directory.STDERR, LOG_LINES)
         with contextlib.suppress(OSError), (self.directory / run_directory.STDERR).open("a", encoding="utf-8") as log:
@@ -207,10 +209,10 @@ class PackedExecutor(SlotExecutor):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.worlds: list[World] = []
-        self.nurseries = Nurseries()
+        self.worlds: list[PackedWorld] = []
+        self.fork_servers = ForkServers()
 
-    def _begin(self, job: SlotJob, lease: Lease) -> Try:
+    def _begin(self, job: SlotJob, lease: Lease) -> Attempt:
         if job.task.network is not None:  # its hosts are its own
             return super()._begin(job, lease)
         before = job.attempt
@@ -218,7 +220,7 @@ class PackedExecutor(SlotExecutor):
         numbers = [self.slots.gpus.index(name) for name in lease.gpus]  # as the ranks of the world see them
         return PackedAttempt(job.task, lease, numbers, self._world_for(job.task), suspect)
 
-    def _world_for(self, task: MpiRun) -> World:
+    def _world_for(self, task: RunTask) -> PackedWorld:
         """A world that can train the run: one that is there, or a new one."""
         for world in self.worlds:
             if world.open and world.key == key_of(task) and world.size >= task.workers:
@@ -231,12 +233,12 @@ class PackedExecutor(SlotExecutor):
         self.worlds.append(self._new_world(task, size, folder / f"world-{number}"))
         return self.worlds[-1]
 
-    def _new_world(self, task: MpiRun, size: int, directory: Path) -> World:
-        seen, nursery = environment(tuple(self.slots.gpus)), self.nurseries.of(task)
+    def _new_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
+        seen, fork_server = environment(tuple(self.slots.gpus)), self.fork_servers.of(task)
         runs = [str(each.directory) for each in self._tasks() if key_of(each) == key_of(task)]
-        return World(task, size, directory, self.slots.cores, seen, nursery, runs=runs)
+        return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 
-    def _tasks(self) -> Iterator[MpiRun]:
+    def _tasks(self) -> Iterator[RunTask]:
         """The runs that worlds are for."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
         return (job.task for job in jobs if job.task.network is None)
@@ -285,7 +287,7 @@ class PackedExecutor(SlotExecutor):
         for world in self.worlds:
             world.close()
         self.worlds.clear()
-        self.nurseries.close()
+        self.fork_servers.close()
         for job, attempt in self._attempts():
             if attempt.status is None:  # it was waiting for ranks
                 attempt.stop(run_directory.CANCELLED, reason)

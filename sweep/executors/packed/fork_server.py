@@ -15,7 +15,7 @@ from typing import Any
 
 from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.system.job_environment import job_environment
 from sweep.system.processes import WORLD_VARIABLE, in_child
 
@@ -29,7 +29,7 @@ MOST_RUNS = (
     12  # that one is told of; an order has to fit trainers/packed/fork_server.py's MESSAGE_BYTES, whatever their paths
 )
 
-_early: list[Nursery] = []
+_early: list[ForkServer] = []
 """Started before there is a world to want them."""
 
 
@@ -39,7 +39,7 @@ def suits(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return plain and environment.get(VARIABLE) != "0"
 
 
-class Nursery:
+class ForkServer:
     """The process. It serves worlds that are alike in what it has had to know before it loaded anything.
 
     Args:
@@ -100,7 +100,7 @@ class Nursery:
             self._control.recv(16)
         self._control.settimeout(None)
 
-    def serve(self, task: MpiRun, scratch: str, size: int, runs: Sequence[str] = ()) -> list[str]:
+    def serve(self, task: RunTask, scratch: str, size: int, runs: Sequence[str] = ()) -> list[str]:
         """Be asked for the ranks of a world; returns the program that MPI has to start for each of them.
 
         Args:
@@ -148,7 +148,7 @@ def early(command: Sequence[str], variables: Mapping[str, str], threads: int) ->
     started = None
     if suits(command, variables):
         with contextlib.suppress(OSError):
-            started = Nursery(variables, threads)
+            started = ForkServer(variables, threads)
             _early.append(started)
     try:
         yield
@@ -165,26 +165,26 @@ def close_early() -> None:
         _early.pop().close()
 
 
-class Nurseries:
+class ForkServers:
     """Those of an executor: one for each kind of runs."""
 
     def __init__(self) -> None:
-        self._all: list[Nursery] = []
+        self._all: list[ForkServer] = []
 
-    def of(self, task: MpiRun) -> Nursery | None:
+    def of(self, task: RunTask) -> ForkServer | None:
         """One for the ranks of such runs, or None where they start by themselves."""
         if not suits(task.command, task.environment):
             return None
         wanted = (task.environment, task.threads_per_worker, task.code)
         for known in (self._all, _early):
-            for nursery in known:
-                if nursery.serves(*wanted):
+            for fork_server in known:
+                if fork_server.serves(*wanted):
                     if known is _early:
-                        _early.remove(nursery)
-                        self._all.append(nursery)
-                    return nursery
+                        _early.remove(fork_server)
+                        self._all.append(fork_server)
+                    return fork_server
         with contextlib.suppress(OSError):
-            self._all.append(Nursery(task.environment, task.threads_per_worker))
+            self._all.append(ForkServer(task.environment, task.threads_per_worker))
             return self._all[-1]
         return None
 

@@ -87,7 +87,7 @@ def check_place() -> None:
         )
 
 
-class Door:
+class UnixListener:
     """The socket.
 
     Args:
@@ -144,14 +144,14 @@ class Door:
         self._socket.close()
 
 
-class OpenDoor(Door):
+class TcpListener(UnixListener):
     """A port of this node, for ranks on others.
 
     Whoever can reach the node can connect, but not go on without the key, and keeps nobody waiting. What is said is no
     more secret on its way than what MPI sends.
 
     Args:
-        directory: one that all nodes see; CONTROL in it is for this user's eyes, and goes when the door is closed.
+        directory: one that all nodes see; CONTROL in it is for this user's eyes, and goes when it is closed.
         threads: of each rank, which it has to know before it loads anything.
         size: of the world, in ranks.
 

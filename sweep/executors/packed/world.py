@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from sweep.attempts.run_task import MpiRun
-from sweep.executors.packed.fork_server import Nursery
-from sweep.executors.packed.rank_connection import Door, OpenDoor, Rank
-from sweep.executors.packed.world_size import Group, Member, key_of
+from sweep.attempts.run_task import RunTask
+from sweep.executors.packed.fork_server import ForkServer
+from sweep.executors.packed.rank_connection import Rank, TcpListener, UnixListener
+from sweep.executors.packed.world_size import Group, PackedRun, key_of
 from sweep.system import signals
 from sweep.system.job_environment import job_environment
 from sweep.system.log_pipes import Capture
@@ -36,7 +36,7 @@ OTHERS_S = 15.0  # after a rank has refused a run, for the others to say the sam
 SAVE_S = 10.0  # for the runs beside one that has failed, to save where they are
 
 
-class World:
+class PackedWorld:
     """One mpirun, its ranks, and the runs that they train or shall train.
 
     Args:
@@ -45,7 +45,7 @@ class World:
         directory: for the logs of what belongs to no run.
         cores: that the ranks may use.
         variables: more of their environment.
-        nursery: forks the ranks; None: each starts by itself.
+        fork_server: forks the ranks; None: each starts by itself.
         allocation: of SLURM around us, in which they are started.
         runs: directories of those that it is likely to train.
 
@@ -55,20 +55,20 @@ class World:
 
     def __init__(
         self,
-        task: MpiRun,
+        task: RunTask,
         size: int,
         directory: Path,
         cores: Sequence[int],
         variables: Mapping[str, str],
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
         allocation: Allocation | None = None,
         runs: Sequence[str] = (),
     ) -> None:
         self.key, self.size, self.directory = key_of(task), size, directory
-        self.allocation, self._nursery = allocation, nursery
+        self.allocation, self._fork_server = allocation, fork_server
         self.ranks: dict[int, Rank] = {}
         self.groups: dict[int, Group] = {}
-        self.waiting: list[Member] = []
+        self.waiting: list[PackedRun] = []
         self.open = True
         """It takes runs."""
         self.gone = False
@@ -85,7 +85,7 @@ class World:
         directory.mkdir(parents=True)
         self._scratch = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
         self._capture: Capture | None = None
-        self._door: Door | None = None
+        self._listener: UnixListener | None = None
         mark = {WORLD_VARIABLE: str(directory.absolute())}
         own = {**task.environment, **variables, **mark}
         self.environment = job_environment(own, task.code, self._scratch, allocation)
@@ -96,10 +96,10 @@ class World:
             self._capture = Capture(directory, logs, task.limits.log_bytes, self._scratch, cores)
             # makes the directory, which the program that has just begun removes, should we be killed
             place = str(directory.absolute()) if self.is_spread else self._scratch
-            self._door = (OpenDoor if self.is_spread else Door)(place, task.threads_per_worker, size)
+            self._listener = (TcpListener if self.is_spread else UnixListener)(place, task.threads_per_worker, size)
             rank = [sys.executable, "-m", "trainers.packed.worker", place]
-            if nursery is not None:
-                rank = nursery.serve(task, self._scratch, size, runs)
+            if fork_server is not None:
+                rank = fork_server.serve(task, self._scratch, size, runs)
             out, err = self._capture.inputs
             self.process = subprocess.Popen(
                 [*words, *rank],
@@ -118,7 +118,7 @@ class World:
             self._tidy()
             raise
 
-    def add(self, member: Member) -> None:
+    def add(self, member: PackedRun) -> None:
         """Train this run as soon as enough ranks are free; in the order in which they come."""
         self.waiting.append(member)
 
@@ -143,8 +143,8 @@ class World:
             self._begin()
 
     def _accept(self) -> None:
-        assert self._door is not None
-        for rank, hello in self._door.arrivals():
+        assert self._listener is not None
+        for rank, hello in self._listener.arrivals():
             if hello["size"] != self.size or rank.number in self.ranks:
                 self.problem = (
                     f"mpi.command: the MPI world has {hello['size']} rank(s); valid is one that starts {self.size} of "
@@ -229,13 +229,13 @@ class World:
         for rank in self.groups[number].ranks:
             rank.tell({"do": what, "number": number, **more}, descriptors)
 
-    def send(self, member: Member, number: signal.Signals) -> None:
+    def send(self, member: PackedRun, number: signal.Signals) -> None:
         """Send a signal to the ranks that train a run."""
         for group in self.groups.values():
             for rank in group.ranks if group.member is member else []:
                 rank.send(number)
 
-    def stop(self, member: Member) -> bool:
+    def stop(self, member: PackedRun) -> bool:
         """Have a run saved and ended; False where it has not begun, and is then forgotten."""
         for number, group in self.groups.items():
             if group.member is member:
@@ -245,11 +245,11 @@ class World:
             self.waiting.remove(member)
         return False
 
-    def concerns(self, member: Member) -> bool:
+    def concerns(self, member: PackedRun) -> bool:
         """Whether it can be asked of this run that something happens: it is trained, or the world comes up for it."""
         return not self.ranks or any(group.member is member for group in self.groups.values())
 
-    def give_up(self, member: Member) -> None:
+    def give_up(self, member: PackedRun) -> None:
         """End the world for the sake of a run that does not end when it is asked to."""
         self._given_up |= {number for number, group in self.groups.items() if group.member is member}
         if self._kill_at is None:
@@ -286,7 +286,8 @@ class World:
     def _went_down(self, code: int) -> None:
         """All that was under way comes to an end: as failed where it is to blame, else to begin again."""
         self.gone, self.open = True, False
-        elsewhere = code < 0 or (self._nursery is not None and self._nursery.killed)  # mpirun was first, or what forks
+        # mpirun was first, or what forks its ranks
+        elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.killed)
         self._tidy()
         if self.allocation is not None and self.groups and self._lost != []:  # else it was us who ended it
             self.lost_nodes = self.allocation.lost_nodes()
@@ -302,10 +303,10 @@ class World:
 
     def _tidy(self) -> None:
         """Leave nothing of the world."""
-        if self._door is not None:
-            self._door.close()
-        if self._nursery is not None:
-            self._nursery.forget(self._scratch)
+        if self._listener is not None:
+            self._listener.close()
+        if self._fork_server is not None:
+            self._fork_server.forget(self._scratch)
         for rank in self.ranks.values():
             rank.connection.close()
         kill_processes_of(self.directory.absolute(), WORLD_VARIABLE)

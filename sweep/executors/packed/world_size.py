@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.rank_connection import Rank
 
 if TYPE_CHECKING:
-    from sweep.executors.packed.world import World
+    from sweep.executors.packed.world import PackedWorld
 
 
-def key_of(task: MpiRun) -> tuple[Any, ...]:
+def key_of(task: RunTask) -> tuple[Any, ...]:
     """What the runs of one world have alike."""
     return tuple(task.command), tuple(sorted(task.environment.items())), task.threads_per_worker, task.code
 
@@ -35,10 +35,10 @@ def world_size(workers: Sequence[int], cores: int, threads: int, places: int) ->
     return max(*workers, min(sum(workers), side_by_side))
 
 
-class Member(Protocol):
+class PackedRun(Protocol):
     """A run that takes part in a world; it is told how that went, once."""
 
-    task: MpiRun
+    task: RunTask
     directory: Path
     suspect: bool
     """It was in a world that died, and nobody knows why: it is alone in its next one."""
@@ -58,7 +58,7 @@ class Member(Protocol):
     def ended(self, exit_code: int) -> None:
         """It has come to an end of its own, whatever that is."""
 
-    def fell(self, world: World, blamed: bool | None, exit_code: int) -> None:
+    def fell(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
         """The world is gone, through this run's fault or another's or nobody knows whose (None)."""
 
 
@@ -66,7 +66,7 @@ class Member(Protocol):
 class Group:
     """The ranks that train one run, and what they have said of its end."""
 
-    member: Member
+    member: PackedRun
     ranks: list[Rank]
     said: dict[int, str | None] = dataclasses.field(default_factory=dict)
     failed_at: float | None = None

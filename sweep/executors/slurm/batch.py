@@ -23,7 +23,7 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
 from sweep.executors.slurm.queue import SlurmSilent, call, cancel_named
 from sweep.settings.slurm_launcher import options_of
@@ -33,7 +33,7 @@ from sweep.system.slurm_allocation import CAME
 FOLDER = "slurm"  # in the sweep's directory
 JOB = "job.json"  # in the run's: in which batch it is
 
-ShareOut = Callable[[Sequence[MpiRun]], list[list[MpiRun]]]
+ShareOut = Callable[[Sequence[RunTask]], list[list[RunTask]]]
 
 
 NOTED = [f"trap '{CAME}=\"${CAME} {name}\"' {name}" for name in ("USR1", "USR2")]
@@ -98,8 +98,8 @@ def place_of(run: Run) -> tuple[Path, int] | None:
 
 
 def grouped(
-    tasks: Sequence[MpiRun], most: int, share_out: ShareOut | None = None
-) -> Iterator[tuple[dict[str, Any], list[list[MpiRun]]]]:
+    tasks: Sequence[RunTask], most: int, share_out: ShareOut | None = None
+) -> Iterator[tuple[dict[str, Any], list[list[RunTask]]]]:
     """Runs that ask for the same, as the shares of arrays of `most` tasks at most, with what they ask for.
 
     Args:
@@ -108,7 +108,7 @@ def grouped(
     Raises:
         UsageError: an option out of range.
     """
-    groups: dict[str, tuple[dict[str, Any], list[MpiRun]]] = {}
+    groups: dict[str, tuple[dict[str, Any], list[RunTask]]] = {}
     for task in tasks:
         options = options_of(task.launcher)
         room = 1 if share_out is None else options.side_by_side
@@ -127,7 +127,7 @@ def grouped(
             yield request, shares[start : start + most]
 
 
-def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[MpiRun]], *, packed: bool = False) -> Batch:
+def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], *, packed: bool = False) -> Batch:
     """Submit runs as one array; each of its tasks gets one of the `shares`.
 
     Raises:
@@ -167,7 +167,7 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[MpiRu
     return batch
 
 
-def _create(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[MpiRun]], packed: bool) -> Batch:
+def _create(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTask]], packed: bool) -> Batch:
     """Write the file of a new batch."""
     numbers = [int(path.stem[6:]) for path in folder.glob("batch-*.json") if path.stem[6:].isdigit()]
     path = folder / f"batch-{max(numbers, default=0) + 1:04}.json"

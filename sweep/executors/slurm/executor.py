@@ -16,11 +16,11 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, UsageError
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory import completion
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
-from sweep.executors.base import RunExecutor, RunJob
+from sweep.executors.base import Job, RunExecutor
 from sweep.executors.slurm import queue
 from sweep.executors.slurm.batch import grouped, place_of, submit
 from sweep.executors.slurm.cancellation import Endings
@@ -89,7 +89,7 @@ class SlurmRunExecutor(RunExecutor):
 
     # submission
 
-    def submit_runs(self, tasks: Sequence[MpiRun]) -> list[RunJob]:
+    def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
         if not tasks:  # nothing that would put off the next question
             return []
         jobs: dict[str, SlurmJob] = {}
@@ -258,7 +258,7 @@ class SlurmRunExecutor(RunExecutor):
 
     # what the user asks for
 
-    def cancel(self, jobs: Sequence[RunJob], reason: str, grace_s: float = GRACE_S) -> None:
+    def cancel(self, jobs: Sequence[Job], reason: str, grace_s: float = GRACE_S) -> None:
         within_s = grace_s + ENDING_S if grace_s > 0 else 0.0
         try:
             asked = self._meant(jobs, reason, within_s)
@@ -275,10 +275,10 @@ class SlurmRunExecutor(RunExecutor):
             )
         self._notice()
 
-    def ask_to_end(self, jobs: Sequence[RunJob], reason: str) -> None:
+    def ask_to_end(self, jobs: Sequence[Job], reason: str) -> None:
         self._endings.ask(self._fewest([job.slurm_id for job in self._meant(jobs, reason, 0.0)]))
 
-    def _meant(self, jobs: Sequence[RunJob], reason: str, within_s: float) -> list[SlurmJob]:
+    def _meant(self, jobs: Sequence[Job], reason: str, within_s: float) -> list[SlurmJob]:
         """Those of these jobs that SLURM is to end; a run whose job others need is taken out of it, `within_s`."""
         asked = [job for job in jobs if isinstance(job, SlurmJob) and not job.ended]
         for job in asked:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 from gradsweep import run_directory
-from sweep.attempts.run_task import MpiRun
-from sweep.executors.base import RunExecutor, RunJob
+from sweep.attempts.run_task import RunTask
+from sweep.executors.base import Job, RunExecutor
 from sweep.executors.slurm.queue import GONE, Listed
 from sweep.executors.slurm.submitted_jobs import settle_vanished
 
 
-class SlurmJob(RunJob):
+class SlurmJob(Job):
     """A run that is a job of SLURM, `slurm_id`; `why` is what it waits for, in SLURM's words."""
 
-    def __init__(self, executor: RunExecutor, task: MpiRun, slurm_id: str) -> None:
+    def __init__(self, executor: RunExecutor, task: RunTask, slurm_id: str) -> None:
         super().__init__(executor, task)
         self.slurm_id = slurm_id
         self.why: str | None = None

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
-from sweep.executors.backlog import rank
+from sweep.executors.backlog import priority
 from sweep.executors.slurm.batch import JOB, place_of, read
 from sweep.settings.slurm_launcher import options_of
 
@@ -26,10 +26,10 @@ KEEPING = (*OPEN, run_directory.CANCELLED)
 
 
 def shared_out(
-    tasks: Sequence[MpiRun],
-    estimate: Callable[[MpiRun], float | None] | None = None,
-    weigh: Callable[[MpiRun], tuple[float, ...]] | None = None,
-) -> list[list[MpiRun]]:
+    tasks: Sequence[RunTask],
+    estimate: Callable[[RunTask], float | None] | None = None,
+    weigh: Callable[[RunTask], tuple[float, ...]] | None = None,
+) -> list[list[RunTask]]:
     """Runs that ask for the same as shares of about equal length: as many as `allocations` says, none empty.
 
     The longest first, each to the allocation that has least (Graham, 1969). One that nobody can estimate counts as the
@@ -38,9 +38,9 @@ def shared_out(
     known = [(task, estimate(task) if estimate else None, weigh(task) if weigh else ()) for task in tasks]
     longest = max((seconds for _, seconds, _ in known if seconds is not None), default=1.0)
     allocations = options_of(tasks[0].launcher).allocations
-    shares: list[list[MpiRun]] = [[] for _ in range(min(allocations, len(tasks)))]
+    shares: list[list[RunTask]] = [[] for _ in range(min(allocations, len(tasks)))]
     loads = [(0.0, 0, index) for index in range(len(shares))]
-    for task, seconds, _ in sorted(known, key=lambda each: rank(each[0].cores, each[1], each[2])):
+    for task, seconds, _ in sorted(known, key=lambda each: priority(each[0].cores, each[1], each[2])):
         load, count, index = min(loads)
         shares[index].append(task)
         loads[index] = (load + (longest if seconds is None else seconds), count + 1, index)

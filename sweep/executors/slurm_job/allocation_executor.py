@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradsweep.run_directory import Run
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.executors.backlog import Amounts, Entry, fits
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedExecutor
-from sweep.executors.packed.world import World
+from sweep.executors.packed.world import PackedWorld
 from sweep.executors.slots import Slots
 from sweep.settings.slurm_launcher import SlurmOptions, options_of
 from sweep.system.lease import Lease
@@ -76,15 +76,15 @@ class AllocatedExecutor(PackedExecutor):
         super().__init__(folder, max_parallel=options.side_by_side, slots=OwnSlots(allocation))
         self.allocation, self._claim, self._released = allocation, claim, released
 
-    def wants(self, task: MpiRun) -> Amounts:
+    def wants(self, task: RunTask) -> Amounts:
         """A run has all cores of its tasks, also those beyond its threads (hydra.launcher.cpus)."""
         options = options_of(task.launcher)
         assert isinstance(options, SlurmOptions)
         cores, gpus, places = super().wants(task)
         return max(cores, min(self.slots.total, task.workers * (options.cpus or 1))), gpus, places
 
-    def _new_world(self, task: MpiRun, size: int, directory: Path) -> World:
-        return World(task, size, directory, self.allocation.cores, {}, allocation=self.allocation)
+    def _new_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
+        return PackedWorld(task, size, directory, self.allocation.cores, {}, allocation=self.allocation)
 
     def _try(self, entry: Entry[SlotJob], *, first: bool) -> bool:
         if fits(entry.wants, (*self.slots.available, self._free_places())):

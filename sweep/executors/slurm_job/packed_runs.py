@@ -17,7 +17,7 @@ from pathlib import Path
 from gradsweep import failure_causes, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
-from sweep.attempts.run_task import task_from
+from sweep.attempts.run_task import load_task
 from sweep.directory import completion
 from sweep.directory.run_state import finish_attempt
 from sweep.directory.sweep_directory import LOCK
@@ -26,7 +26,7 @@ from sweep.executors.slurm.shares import OPEN, belongs_to, why_out
 from sweep.executors.slurm_job.allocation_executor import AllocatedExecutor
 from sweep.executors.slurm_job.preemption import (
     PATIENCE_S,
-    Signals,
+    JobSignals,
     elsewhere,
     give_up,
     hold,
@@ -53,7 +53,9 @@ class ShareInAllocation:
         signals: which are listened to already.
     """
 
-    def __init__(self, batch: Path, index: int, share: Sequence[str], allocation: Allocation, signals: Signals) -> None:
+    def __init__(
+        self, batch: Path, index: int, share: Sequence[str], allocation: Allocation, signals: JobSignals
+    ) -> None:
         self.batch, self.index, self.allocation, self.signals = batch, index, allocation, signals
         self.folder = batch.parent / f"{batch.stem}_{index}"
         self.runs = [Run(batch.parent.parent / run_directory.RUNS / name) for name in share]
@@ -74,7 +76,7 @@ class ShareInAllocation:
             return 1
         with held:
             tasks = [
-                task_from((run_directory.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._left()
+                load_task((run_directory.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._left()
             ]
             if not tasks:
                 print("nothing is left to do")

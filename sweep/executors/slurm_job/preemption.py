@@ -22,7 +22,7 @@ ENDED = "SLURM ended it: cancelled, preempted or out of time"
 PREEMPTED = "SLURM preempted it: no time was left to save"
 
 
-class Signals:
+class JobSignals:
     """The signals that have come, instead of their ending this process."""
 
     def __init__(self) -> None:

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from gradsweep import disk_errors, failure_causes, run_directory
 from gradsweep.run_directory import Run
-from sweep.attempts.mpirun import Attempt
-from sweep.attempts.run_task import MpiRun, task_from
+from sweep.attempts.mpirun import MpirunAttempt
+from sweep.attempts.run_task import RunTask, load_task
 from sweep.directory.run_state import finish_attempt, write_state
 from sweep.directory.sweep_directory import LOCK
-from sweep.executors.slurm_job.preemption import Signals, elsewhere, give_up, hold, not_again, preemptions, settle
+from sweep.executors.slurm_job.preemption import JobSignals, elsewhere, give_up, hold, not_again, preemptions, settle
 from sweep.provenance import slurm_nodes
 from sweep.settings.slurm_launcher import options_of
 from sweep.system.lease import Lease
@@ -44,7 +44,7 @@ class RunInAllocation:
         signals: which are listened to already.
     """
 
-    def __init__(self, task: MpiRun, allocation: Allocation, signals: Signals) -> None:
+    def __init__(self, task: RunTask, allocation: Allocation, signals: JobSignals) -> None:
         self.task, self.run, self.allocation, self.signals = task, task.run, allocation, signals
         self.options = options_of(task.launcher)
         self._next_beat = 0.0
@@ -70,7 +70,7 @@ class RunInAllocation:
         try:
             cores = self.allocation.cores
             lease = Lease(tuple(cores), is_shared=self.allocation.shared)
-            attempt = Attempt(self._seen(), cores, lease, self.allocation)
+            attempt = MpirunAttempt(self._seen(), cores, lease, self.allocation)
         except OSError as error:  # a full disk, or no such program on this node
             reason = f"could not be started on {socket.gethostname()}: {error}"
             with contextlib.suppress(OSError):
@@ -84,12 +84,12 @@ class RunInAllocation:
             attempt.stop(run_directory.CANCELLED, "its job failed")
         return self._conclude(attempt)
 
-    def _seen(self) -> MpiRun:
+    def _seen(self) -> RunTask:
         """The run, with what is so on its nodes in its provenance."""
         found = slurm_nodes.of_job(self.task.command, self.allocation)
         return dataclasses.replace(self.task, origin={**self.task.origin, **found})
 
-    def _watch(self, attempt: Attempt) -> None:
+    def _watch(self, attempt: MpirunAttempt) -> None:
         asked = False
         deadline: float | None = None
         while attempt.poll() is None:
@@ -122,7 +122,7 @@ class RunInAllocation:
             with contextlib.suppress(OSError):
                 os.utime(self.run.path(run_directory.STATE))
 
-    def _conclude(self, attempt: Attempt) -> int:
+    def _conclude(self, attempt: MpirunAttempt) -> int:
         """Write what the end of an attempt means; returns the exit status."""
         status, reason, cause, code = attempt.status, attempt.reason, attempt.cause, attempt.exit_code
         asked = self._why is not None
@@ -170,7 +170,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    signals = Signals()
+    signals = JobSignals()
     signals.listen()
     if len(arguments) != 1 or "SLURM_ARRAY_TASK_ID" not in os.environ:
         usage = "python -m sweep.executors.slurm_job.single_run SWEEP/slurm/batch-NNNN.json"
@@ -195,7 +195,7 @@ def _main(arguments: list[str]) -> int:
     if job is None or job.get("batch") != path.stem:
         print(f"{run.name}: has been submitted anew, or is gone", file=sys.stderr)
         return 1
-    return RunInAllocation(task_from(job["task"]), allocation, signals).compute()
+    return RunInAllocation(load_task(job["task"]), allocation, signals).compute()
 
 
 if __name__ == "__main__":

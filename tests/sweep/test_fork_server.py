@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from sweep.attempts.run_task import MpiRun
+from sweep.attempts.run_task import RunTask
 from sweep.executors.packed import fork_server
-from sweep.executors.packed.fork_server import Nurseries, Nursery
+from sweep.executors.packed.fork_server import ForkServer, ForkServers
 from sweep.launch import execute
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, kill_processes_of, processes_of
@@ -75,14 +75,14 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def forks(code: Path) -> Iterator[Nursery]:
-    forks = Nursery({}, 1)
+def forks(code: Path) -> Iterator[ForkServer]:
+    forks = ForkServer({}, 1)
     yield forks
     forks.close()
 
 
 @pytest.fixture
-def world(tmp_path: Path, code: Path, forks: Nursery) -> Callable[..., subprocess.Popen[str]]:
+def world(tmp_path: Path, code: Path, forks: ForkServer) -> Callable[..., subprocess.Popen[str]]:
     """Starts what MPI starts as ranks of a world: it has a directory for its sockets, and a mark."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -98,8 +98,8 @@ def world(tmp_path: Path, code: Path, forks: Nursery) -> Callable[..., subproces
     return start
 
 
-def task(code: Path, command: Sequence[str] = ("mpirun",), **environment: str) -> MpiRun:
-    return MpiRun(str(code), 1, 1, list(command), environment, code=str(code))
+def task(code: Path, command: Sequence[str] = ("mpirun",), **environment: str) -> RunTask:
+    return RunTask(str(code), 1, 1, list(command), environment, code=str(code))
 
 
 def told(process: subprocess.Popen[str]) -> Any:
@@ -128,7 +128,7 @@ def refused(address: Path) -> bool:
         return False
 
 
-def test_a_rank_is_what_mpi_has_started(world: Any, forks: Nursery, tmp_path: Path) -> None:
+def test_a_rank_is_what_mpi_has_started(world: Any, forks: ForkServer, tmp_path: Path) -> None:
     """It has the environment, cores, directory, stdin, stdout and stderr of that process, and its end."""
     core = max(os.sched_getaffinity(0))
     process = world("3", cwd=tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, [core]))
@@ -181,7 +181,7 @@ TELLS += (
     ],
 )
 def test_what_runs_need_is_loaded_before_ranks_are_forked(
-    code: Path, forks: Nursery, tmp_path: Path, runs: list[str], preloaded: list[str] | None
+    code: Path, forks: ForkServer, tmp_path: Path, runs: list[str], preloaded: list[str] | None
 ) -> None:
     (code / "trainers/packed/worker.py").write_text(TELLS)
     (code / "trainers/packed/preload.py").write_text(PRELOADING)
@@ -204,7 +204,7 @@ def test_a_rank_that_is_killed_is_seen_to_be(world: Any, number: int) -> None:
     assert process.returncode == -number
 
 
-def test_who_hands_over_nothing_gets_no_rank(world: Any, forks: Nursery, tmp_path: Path) -> None:
+def test_who_hands_over_nothing_gets_no_rank(world: Any, forks: ForkServer, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(tmp_path / "scratch" / fork_server.SOCKET))
         link.send(b".")
@@ -224,7 +224,7 @@ def test_signals_reach_the_rank(world: Any) -> None:
     assert process.returncode == 5
 
 
-def test_a_signal_that_comes_before_the_rank_reaches_it_once(world: Any, forks: Nursery) -> None:
+def test_a_signal_that_comes_before_the_rank_reaches_it_once(world: Any, forks: ForkServer) -> None:
     forks.process.send_signal(signal.SIGSTOP)
     process = world("wait")
     status = Path(f"/proc/{process.pid}/status")
@@ -250,7 +250,7 @@ def test_a_rank_dies_with_what_mpi_has_started(world: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "left"])
-def test_all_ranks_die_with_the_nursery_and_that_with_its_launcher(world: Any, forks: Nursery, how: str) -> None:
+def test_all_ranks_die_with_the_fork_server_and_that_with_its_launcher(world: Any, forks: ForkServer, how: str) -> None:
     processes = [world("hang"), world("hang")]
     ranks = [told(process)["pid"] for process in processes]
     if how == "killed":
@@ -265,7 +265,7 @@ def test_all_ranks_die_with_the_nursery_and_that_with_its_launcher(world: Any, f
     assert forks.killed == (how == "killed")
 
 
-def test_the_ranks_of_a_world_are_found_by_its_mark(world: Any, forks: Nursery, tmp_path: Path) -> None:
+def test_the_ranks_of_a_world_are_found_by_its_mark(world: Any, forks: ForkServer, tmp_path: Path) -> None:
     """Though the process that forked them had another, and serves other worlds."""
     process, other = world("hang"), world("hang", variables={WORLD_VARIABLE: "/another"})
     rank, others = told(process)["pid"], told(other)["pid"]
@@ -278,9 +278,9 @@ def test_the_ranks_of_a_world_are_found_by_its_mark(world: Any, forks: Nursery, 
     other.communicate(timeout=120)
 
 
-@pytest.mark.parametrize("why", ["another MPI", "no nursery", "forgotten"])
-def test_without_a_nursery_it_is_an_ordinary_rank(world: Any, forks: Nursery, tmp_path: Path, why: str) -> None:
-    if why == "no nursery":
+@pytest.mark.parametrize("why", ["another MPI", "no fork server", "forgotten"])
+def test_without_a_fork_server_it_is_an_ordinary_rank(world: Any, forks: ForkServer, tmp_path: Path, why: str) -> None:
+    if why == "no fork server":
         forks.close()
     if why == "forgotten":
         forks.forget(str(tmp_path / "scratch"))
@@ -295,33 +295,33 @@ def test_where_a_library_has_a_thread_nothing_is_forked(code: Path, tmp_path: Pa
     (tmp_path / "libraries/torch.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
     )
-    forks = Nursery({}, 1)
+    forks = ForkServer({}, 1)
     try:
         assert forks.process.wait(20) == 0 and not forks.killed
     finally:
         forks.close()
 
 
-def test_one_nursery_serves_all_that_is_started_alike(code: Path) -> None:
-    nurseries = Nurseries()
+def test_one_fork_server_serves_all_that_is_started_alike(code: Path) -> None:
+    fork_servers = ForkServers()
     try:
-        first = nurseries.of(task(code))
-        assert first is not None and nurseries.of(task(code)) is first
-        assert nurseries.of(task(code, FOO="1")) not in (None, first)
+        first = fork_servers.of(task(code))
+        assert first is not None and fork_servers.of(task(code)) is first
+        assert fork_servers.of(task(code, FOO="1")) not in (None, first)
         first.process.kill()
         first.process.wait()
-        assert nurseries.of(task(code)) not in (None, first)
+        assert fork_servers.of(task(code)) not in (None, first)
     finally:
-        nurseries.close()
+        fork_servers.close()
     assert first.process.returncode is not None
 
 
 def test_one_that_was_started_early_is_taken_or_ends(code: Path) -> None:
-    nurseries = Nurseries()
+    fork_servers = ForkServers()
     with fork_server.early(["mpirun"], {}, 1):
         (waiting,) = fork_server._early
-    assert nurseries.of(task(code)) is waiting and not fork_server._early
-    nurseries.close()
+    assert fork_servers.of(task(code)) is waiting and not fork_server._early
+    fork_servers.close()
     assert waiting.process.returncode is not None
     with pytest.raises(KeyError), fork_server.early(["mpirun"], {}, 1):
         (waiting,) = fork_server._early
