@@ -1,5 +1,5 @@
-"""`python ranks_fork_server.py CONTROL`: as trainers/packed/fork_server.py, but what it forks runs a module of the tests
-on real ranks.
+"""`python ranks_fork_server.py CONTROL`: as trainers/packed/fork_server.py, but forks a module of the tests on real
+ranks.
 
 Started by itself each rank would load torch and numba's kernels, which is most of what the functions of ranks*.py cost.
 """
