@@ -1,6 +1,6 @@
 """The speed that is promised: every method against its usual eager torch implementation and a memory copy.
 
-    python benchmarks/compressors.py [--repeats 9] [--method qsgd ...] [--into docs/compressors.md]
+    python benchmarks/compressors.py [--repeats 9] [--method qsgd ...] [--into docs/reference/compressors.md]
 
 One core, 11.2 M float32 (normal noise of the standard deviation 0.001), encode and decode together. Every repetition
 runs everything once, one after the other, so that whatever else the machine does hits all of them alike; ratios

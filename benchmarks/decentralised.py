@@ -1,6 +1,6 @@
 """What a mixing step of decentralised training costs, against its parts, and with how many workers.
 
-    python benchmarks/decentralised.py [parts] [workers] [--into docs/benchmarks.md]
+    python benchmarks/decentralised.py [parts] [workers] [--into docs/design/benchmarks.md]
 
 - parts: one mixing step (all but the gradient and the optimizer) of D-PSGD and of CHOCO-SGD on a ring, for a model of
   11 million parameters, against what it is made of, measured beside it on the same message: to encode it, to send it

@@ -1,6 +1,6 @@
 """What reports of large sweeps cost: time, memory and the size of the page.
 
-    python benchmarks/reports.py [--runs 1000 10000] [--into docs/benchmarks.md]
+    python benchmarks/reports.py [--runs 1000 10000] [--into docs/design/benchmarks.md]
 
 Makes sweeps of so many runs of 1,000 steps (benchmarks/fabricated.py; 0.33 MB a run), reports on each, adds one more
 run and reports again. Memory is that of all processes of the command together, what they share counted once, at its

@@ -1,7 +1,7 @@
 """What sweeps cost, and what others' cost: one part, or several.
 
     python benchmarks/sweep.py PART [options of the part]
-    python benchmarks/sweep.py PART PART ... | all [--into docs/benchmarks.md]
+    python benchmarks/sweep.py PART PART ... | all [--into docs/design/benchmarks.md]
 
 Each figure stands beside what is asked of it. `python benchmarks/sweep.py PART --help` says what a part measures.
 """

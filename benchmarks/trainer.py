@@ -1,6 +1,7 @@
 """Training steps against torch's DistributedDataParallel, the exchange against bare mpi4py, memory, and starting.
 
-    python benchmarks/trainer.py [steps] [exchange] [memory] [--ranks 2 4] [--batch 0 8] [--into docs/benchmarks.md]
+    python benchmarks/trainer.py [steps] [exchange] [memory] [--ranks 2 4] [--batch 0 8] \
+        [--into docs/design/benchmarks.md]
 
 - steps: iterations per second of ours and of DistributedDataParallel over gloo with its own hook, for the same model,
   batch, one thread a rank, SGD with momentum and update included, the data in memory. With a batch of 0 nothing of the

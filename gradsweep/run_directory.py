@@ -35,7 +35,7 @@ RESULT = "result.json"
 FAILURE = "failure-{rank}.json"  # in the attempt's directory, by the rank that raised
 STOPPED = "stopped.json"  # likewise, by rank 0 of an attempt that was asked to stop and has saved where it was
 JOB = "job.json"  # in the run's directory, where a scheduler runs it: {"cluster": "slurm", "id": "123_4"}
-CHECKPOINT = "checkpoint"  # in the run's directory, see docs/checkpoints.md
+CHECKPOINT = "checkpoint"  # in the run's directory, see docs/guide/checkpoints.md
 EMULATION = (
     "emulation.json"  # likewise, of an emulated network, before it starts: what was built, and what could not be
 )
@@ -50,7 +50,7 @@ PROBES = "probes"  # instead of it, of `python -m sweep probe`: what measures a 
 SIGNATURE_DIGITS = 8  # of 64 in the name of such a one; more where two runs would share them
 SWEEP = "sweep.yaml"
 SUMMARY = "summary.csv"
-EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/events.md)
+EVENTS = "events.jsonl"  # likewise: what happened, a JSON object a line (docs/reference/events.md)
 
 PATIENCE_S = 10.0  # for another process to have appended its line
 

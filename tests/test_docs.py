@@ -26,7 +26,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_table_of_what_goes_together_is_the_programs() -> None:
-    assert markdown_sections.read(ROOT / "docs/compatibility.md", compatibility.PART) == compatibility.table()
+    assert markdown_sections.read(ROOT / "docs/reference/compatibility.md", compatibility.PART) == compatibility.table()
 
 
 def test_the_table_of_what_goes_together_is_put_into_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +44,7 @@ def test_the_table_of_topologies_is_the_programs(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- topologies: how -->\noutdated\n<!-- end of topologies -->\n")
     assert topology.main(["--workers", "16", "--into", str(page)]) == 0
-    assert markdown_sections.read(ROOT / "docs/decentralised.md", topology.PART) == markdown_sections.read(
+    assert markdown_sections.read(ROOT / "docs/guide/decentralised.md", topology.PART) == markdown_sections.read(
         page, topology.PART
     )
 
@@ -83,7 +83,7 @@ with hydra.initialize_config_dir(version_base="1.3", config_dir=sys.argv[1]):
 
 def test_names_in_other_systems_are_commands() -> None:
     """Every command of the table, and the options in its remarks, make a config that can run."""
-    page = (ROOT / "docs/compressors.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/compressors.md").read_text(encoding="utf-8")
     section = page.split("## Names in other systems")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if "=" in line]
     commands = [row[2].strip("`") for row in rows if len(row) == 4]

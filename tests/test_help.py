@@ -23,7 +23,7 @@ HEAVY = {
 }
 """What a help must not load, by program."""
 TWICE = "ignore:.*found in sys.modules:RuntimeWarning"  # another test has imported what runs as a program here
-DOCS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
 
 
 def programs() -> list[str]:
@@ -164,7 +164,7 @@ def test_options_of_the_docs_and_of_the_parsers_are_the_same(
     [("reports.md", "| `python -m reports` | |", "reports"), ("sweeps.md", "| command | what it does |", "sweep")],
 )
 def test_the_tables_of_commands_are_the_programs(page: str, head: str, program: str) -> None:
-    table = (ROOT / "docs" / page).read_text(encoding="utf-8").split(head)[1].split("\n\n")[0]
+    table = (ROOT / "docs/guide" / page).read_text(encoding="utf-8").split(head)[1].split("\n\n")[0]
     rows = re.findall(rf"^\| `(?:python -m {program} )?([a-z]+)\b", table, re.MULTILINE)
     assert sorted(rows) == sorted(importlib.import_module(f"{program}.__main__").COMMANDS)
 

@@ -23,7 +23,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.test_help import programs
 
-README, ADDS = ROOT / "README.md", ROOT / "docs/add-a-compressor.md"
+README, ADDS = ROOT / "README.md", ROOT / "docs/guide/add-a-compressor.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {ADDS})]
 PROGRAM = rf"python (?:multirun\.py|-m (?:{'|'.join(map(re.escape, programs()))})(?![.\w]))"
 COMMAND = re.compile(rf'\s*(?:\$ )?((?:[A-Z_]+=\S+ )*(?:eval "\$\()?{PROGRAM}.*)')

@@ -1,6 +1,6 @@
 """The parts of a page that a command writes, between two comments that name the part.
 
-<!-- methods: python -m compressors list --into docs/compressors.md -->
+<!-- methods: python -m compressors list --into docs/reference/compressors.md -->
 ...
 <!-- end of methods -->
 """

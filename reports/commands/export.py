@@ -1,4 +1,4 @@
-"""Write the runs that have ended for TensorBoard or MLflow, with the names that live trackers use (docs/reports.md)."""
+"""Write runs that have ended for TensorBoard or MLflow, with the names of live trackers (docs/guide/reports.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Predict the steps of a sweep's methods with other networks and more workers, from its finished runs alone.
 
 A cost model (compute, encoding, decoding, messages) is fitted to the runs and checked on each of them by the others.
-Tables and pictures go into scaling/ of the sweep's directory, of several sweeps into --into. docs/scaling.md tells what
-the model is, and how far it can be trusted."""
+Tables and pictures go into scaling/ of the sweep's directory, of several sweeps into --into. docs/guide/scaling.md
+tells what the model is, and how far it can be trusted."""
 
 from __future__ import annotations
 

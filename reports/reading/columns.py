@@ -28,7 +28,9 @@ RUN_COLUMNS = {
     "hosts": "string",  # separated by commas
     "cpu": "string",  # models of the machines that started its attempts (of several nodes the first), by semicolons
     "gpu": "string",  # likewise what nvidia-smi lists there, used or not: model, memory, driver
-    **dict.fromkeys(machines.RATES, "float64"),  # of one core there, before the run or its sweep (docs/provenance.md)
+    **dict.fromkeys(
+        machines.RATES, "float64"
+    ),  # of one core there, before the run or its sweep (docs/guide/provenance.md)
     "network_latency_s": "float64",  # one way, of 8 bytes between its first two hosts, measured before the first step
     "network_bandwidth": "float64",  # then: bit/s of the slowest host when all send to the next at once
     "network_off": "boolean",  # by more than 10 % not what the network's options say; NA where nothing was measured

@@ -17,7 +17,7 @@ RATES = {
     "copy_gb_s": "GB/s of a copy",
     "loop_mops": "million rounds/s of a loop",
 }
-"""The columns of a calibration (docs/provenance.md), and what they are."""
+"""The columns of a calibration (docs/guide/provenance.md), and what they are."""
 ALIKE = 1.5
 """The highest rate over the lowest up to which machines pass for equally fast: on a shared one it is never 1."""
 

@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-wait", dest="wait", action="store_false", help="begin, and leave it to the background")
     parser.add_argument("--trust", action="store_true", help="also a sweep of another user, which runs what it says")
     parser.add_argument("--quiet", action="store_true", help="only what went wrong, and a line at the end")
-    parser.add_argument("--json", action="store_true", help="events as JSON lines (docs/events.md)")
+    parser.add_argument("--json", action="store_true", help="events as JSON lines (docs/reference/events.md)")
 
 
 def run(options: argparse.Namespace) -> int:

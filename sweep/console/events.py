@@ -1,6 +1,6 @@
 """What happens in a sweep, a JSON object a line, for machines: events.jsonl, and with --json standard output.
 
-docs/events.md says what each event tells.
+docs/reference/events.md says what each event tells.
 """
 
 from __future__ import annotations

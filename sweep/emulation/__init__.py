@@ -1,4 +1,4 @@
-"""A cluster's network on one Linux machine, for the time of one MPI job (docs/networks.md).
+"""A cluster's network on one Linux machine, for the time of one MPI job (docs/guide/networks.md).
 
 `possible` says before a start whether this machine can do it; `command` is what starts a job in it. The program behind
 that, `python -m sweep.emulation`, lives in throw-away namespaces: whatever ends it takes hosts, links and ranks along.

@@ -174,7 +174,7 @@ def _runs(found: Sequence[Row]) -> list[Row]:
 
 
 def tell(points: Points, directory: Path) -> None:
-    """Print what a sweep would do for machines: a line a point, one for all (docs/events.md). Starts nothing."""
+    """Print what a sweep would do as JSON: a line a point, one for all (docs/reference/events.md)."""
     found, cost = estimated(points, directory)
     packed = _packed(points, found)
     for row in found:

@@ -1,4 +1,4 @@
-"""The page docs/add-a-compressor.md: what it shows works in a copy of the project, without another edit."""
+"""The page docs/guide/add-a-compressor.md: what it shows works in a copy of the project, without another edit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from compressors import registry
 from tests.conftest import ROOT
 
-PAGE = ROOT / "docs" / "add-a-compressor.md"
+PAGE = ROOT / "docs/guide/add-a-compressor.md"
 NAME = "chunk_top"
 NEEDED = (
     *("gradsweep", "compressors", "trainers", "sweep", "hydra_plugins", "conf", "tests", "docs"),
@@ -81,13 +81,13 @@ def test_the_yaml_has_the_defaults_of_the_class(copy: Path) -> None:
 def test_the_pages_are_as_tests_want_them_after_the_commands(copy: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     commands = [line.split() for line in re.findall(r"^python (-m .* --into .*)$", text, re.MULTILINE)]
-    assert {command[-1] for command in commands} == {"docs/compressors.md", "docs/compatibility.md"}
+    assert {command[-1] for command in commands} == {"docs/reference/compressors.md", "docs/reference/compatibility.md"}
     for command in commands:
         run(copy, *command)
     readme = copy / "README.md"
     before, row, after = readme.read_text(encoding="utf-8").partition("| `topk` |")
     readme.write_text(f"{before}| `{NAME}` | one element of every chunk | | |\n{row}{after}", encoding="utf-8")
-    assert f"| `{NAME}` |" in (copy / "docs" / "compressors.md").read_text(encoding="utf-8")
+    assert f"| `{NAME}` |" in (copy / "docs/reference/compressors.md").read_text(encoding="utf-8")
     tests = ["tests/test_docs.py", "-k", "is_the_programs or in_the_readme"]
     assert "3 passed" in run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
 

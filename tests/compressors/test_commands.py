@@ -26,7 +26,7 @@ from gradsweep.cli import markdown_sections
 from tests.compressors.cases import CASES, case_name
 from tests.conftest import ROOT
 
-PAGE = ROOT / "docs" / "compressors.md"
+PAGE = ROOT / "docs/reference/compressors.md"
 
 
 pytestmark = pytest.mark.usefixtures("no_terminal")

@@ -1,4 +1,4 @@
-"""What docs/compressors.md says of other systems' arithmetic, where it can be computed: their rules beside ours.
+"""Compare other systems' rules with ours, as docs/reference/compressors.md states them.
 
 Theirs are written down from their public code, as formulas: GRACE (sands-lab/grace, grace_dl/torch), ATOMO
 (hwang595/ATOMO, codings/svd.py), the code of PowerSGD's paper (epfml/powersgd, paper-code).

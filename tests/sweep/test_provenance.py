@@ -33,7 +33,7 @@ def test_secrets_are_not_recorded() -> None:
 
 
 def test_the_page_on_provenance_lists_what_is_allowed() -> None:
-    page = (ROOT / "docs" / "provenance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guide/provenance.md").read_text(encoding="utf-8")
     missing = [name for name in (*provenance.ENVIRONMENT, *provenance.PACKAGES) if f"`{name}" not in page]
     assert not missing
 

@@ -1,4 +1,4 @@
-"""A run that is stopped or killed and gone on with is the run that never was, bit for bit (docs/checkpoints.md)."""
+"""A run that was stopped or killed and resumed equals one that never was, bit for bit (docs/guide/checkpoints.md)."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def test_every_experiment_has_a_rate_and_a_message_that_are_tested() -> None:
 
 
 def test_the_page_of_experiments_has_them_all() -> None:
-    page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guide/experiments.md").read_text(encoding="utf-8")
     assert all(f"experiment={name}" in page for name in EXPERIMENTS)
 
 
@@ -267,7 +267,7 @@ def shared(commands: list[str]) -> list[str]:
 
 
 def test_chocosgds_arguments_are_commands_here() -> None:
-    page = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guide/experiments.md").read_text(encoding="utf-8")
     table = page.split("<!-- chocosgd: begin -->")[1].split("<!-- chocosgd: end -->")[0]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "`" in line]
     named = {name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[0])}

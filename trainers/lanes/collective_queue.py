@@ -3,7 +3,7 @@
 Both carry out the same blocking collectives in the order in which they were posted, so that sums are rounded alike
 and the bytes sent are the same. Non-blocking collectives are not used: Open MPI does them by algorithms of their own,
 which add in another order and take two to four times as long, and they advance only inside of MPI calls
-(docs/benchmarks.md has what was measured).
+(docs/design/benchmarks.md has what was measured).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ PART_BYTES = 2**20
 out to need, which differs between workers: bounds count."""
 SEGMENT_BYTES = 2**21
 """The network adds at most this much at a time: what goes round in a ring then stays in the caches of the processors,
-which makes sums of tens of MiB two to three times as fast (docs/benchmarks.md)."""
+which makes sums of tens of MiB two to three times as fast (docs/design/benchmarks.md)."""
 
 
 class MessageTooLarge(ValueError):

@@ -1,6 +1,6 @@
 """The links between the hosts of a run, measured by MPI before its first step, and held against what they should be.
 
-What ranks get is measured: payload, by the MPI and beside the processes that training has (docs/networks.md).
+What ranks get is measured: payload, by the MPI and beside the processes that training has (docs/guide/networks.md).
 Loads no torch: whoever has a communicator can measure.
 """
 

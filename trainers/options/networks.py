@@ -1,4 +1,4 @@
-"""Networks by name: the machine's own, a real one that is measured, or one that is emulated (docs/networks.md)."""
+"""Networks by name: none, a real one that is measured, or an emulated one (docs/guide/networks.md)."""
 
 from __future__ import annotations
 

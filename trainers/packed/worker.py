@@ -1,4 +1,4 @@
-"""`mpirun -n R python -m trainers.packed.worker POOL_DIR`: one rank of a world that trains many runs (docs/packing.md).
+"""`mpirun -n R python -m trainers.packed.worker POOL_DIR`: a rank of a world of many runs (docs/guide/packing.md).
 
 POOL_DIR/control.json says where the launcher (sweep/executors/packed/world.py) listens. It sends orders as JSON: to
 train a run with

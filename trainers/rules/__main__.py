@@ -1,4 +1,4 @@
-"""Which compressor, exchange, granularity and memory go together: the tables of docs/compatibility.md."""
+"""Which compressor, exchange, granularity and memory go together: the tables of docs/reference/compatibility.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainers.rules import decentralised, idle_options, phases, servers, trainin
 from trainers.rules.compressors import _SINGLE_TENSORS, MEMORY_RULES, RULES, Rule, Together, _instead
 
 PART = "what goes together"
-"""The part of docs/compatibility.md that the tables stand in."""
+"""The part of docs/reference/compatibility.md that the tables stand in."""
 
 _SIZES = ("layer", "bucket", "model")
 

@@ -1,6 +1,6 @@
 """Which compressor, exchange, granularity and memory go together: tables of rules, checked before a start.
 
-`python -m trainers.rules` prints them as Markdown, `--into docs/compatibility.md` puts them into that page.
+`python -m trainers.rules` prints them as Markdown, `--into docs/reference/compatibility.md` puts them into that page.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _unbiased() -> str:
 
 
 def lines() -> list[str]:
-    """The rules in words, for docs/compatibility.md."""
+    """The rules in words, for docs/reference/compatibility.md."""
     every, directed = "a decentralised algorithm", "a directed topology (exponential, one_peer_exponential, edges)"
     return [
         f"{every} ({', '.join(_NAMES)}) with another exchange than gossip: {_EVERYBODY}",

@@ -205,7 +205,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def lines() -> list[str]:
-    """The rules in words, for docs/compatibility.md."""
+    """The rules in words, for docs/reference/compatibility.md."""
     return [f"`{'`, `'.join(rule.options)}`: {rule.valid}" for rule in RULES]
 
 

@@ -26,7 +26,7 @@ LINES = (
     f"phases of several sizes, or rectangular, with model=lenet, fc, mlp, logistic, alexnet1 or a vision transformer: "
     f"{_ONE_SIZE}",
 )
-"""The rules in words, for docs/compatibility.md."""
+"""The rules in words, for docs/reference/compatibility.md."""
 
 
 def check(run: RunConfig) -> None:

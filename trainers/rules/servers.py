@@ -79,7 +79,7 @@ LINES = (
     *(f"exchange.placement=dedicated with {words}: {why}" for words, _, why in DEDICATED),
     *(f"exchange.backup above 0 with {words}: {why}" for words, _, why in BACKUP),
 )
-"""The rules in words, for docs/compatibility.md."""
+"""The rules in words, for docs/reference/compatibility.md."""
 
 
 def check(run: RunConfig) -> None:

@@ -52,7 +52,7 @@ LINES = (
     f"algorithm.from_step above 1 with memory=ef21, or with memory=residual while gradients are compressed: "
     f"{_OTHER_UNITS}, or policy.start_step=algorithm.from_step with residual",
 )
-"""The rules in words, for docs/compatibility.md."""
+"""The rules in words, for docs/reference/compatibility.md."""
 
 
 def check(run: RunConfig) -> None:

@@ -22,7 +22,7 @@ from trainers.topology import Mixing, build, check, tables
 from trainers.topology.arguments import NAMES, named, workers
 
 PART = "topologies"
-"""The part of docs/decentralised.md that the table stands in."""
+"""The part of docs/guide/decentralised.md that the table stands in."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

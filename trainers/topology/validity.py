@@ -41,7 +41,7 @@ LINES = (
     "topology.weights=local_degree, or weights of a file, where workers keep nothing of their own and what they have "
     "goes to and fro (a ring of an even number): valid is topology.lazy=true",
 )
-"""The rules in words, for docs/compatibility.md."""
+"""The rules in words, for docs/reference/compatibility.md."""
 
 
 @functools.lru_cache(maxsize=4096)

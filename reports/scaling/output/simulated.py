@@ -17,7 +17,7 @@ ROUGH = "≈"
 """Behind the figures of a simulation that is not exact."""
 
 MOST_PUSHES = 25_000
-"""Gradients that the server of one simulation of `asynchronous` takes: some minutes (docs/networks.md)."""
+"""Gradients that the server of one simulation of `asynchronous` takes: some minutes (docs/guide/networks.md)."""
 
 _STEPS = (10, 100)
 _SAMPLES = 2000

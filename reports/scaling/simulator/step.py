@@ -87,7 +87,7 @@ class Step(_Work):
 
 @dataclasses.dataclass(frozen=True)
 class Asynchronous(_Work):
-    """Steps against a dedicated server by stale synchronous parallel (Ho et al., NeurIPS 2013): docs/servers.md.
+    """Steps against a dedicated server by stale synchronous parallel (Ho et al., NeurIPS 2013): docs/guide/servers.md.
 
     The server takes one gradient after another and answers its sender with the parameters, but not a worker that is
     more than `staleness` steps ahead of the slowest: that one is answered when the slowest has caught up.

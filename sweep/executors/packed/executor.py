@@ -1,4 +1,4 @@
-"""Many runs in one MPI world: Python, torch and MPI start once instead of once a run (`sweep.pack`, docs/packing.md).
+"""Train many runs in one MPI world: Python, torch and MPI start once (`sweep.pack`, docs/guide/packing.md).
 
 Cores are leased as to runs of their own; what differs is who computes. A rank that dies takes its world down: its run
 has failed, those beside it begin again from their checkpoints in another world.

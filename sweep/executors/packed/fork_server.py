@@ -1,5 +1,5 @@
 """A process that loads torch once, and forks the ranks of worlds from it (trainers/packed/fork_server.py,
-docs/packing.md)."""
+docs/guide/packing.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running MPI world whose ranks train many runs, one after the other and side by side (docs/packing.md).
+"""A running MPI world whose ranks train many runs, one after the other and side by side (docs/guide/packing.md).
 
 The world is a process of ours: mpirun with ranks of trainers/packed/worker.py. Each connects to a socket here, and
 is told what
