@@ -234,7 +234,7 @@ def memory(told: dict[str, Any]) -> Step:
         payload = max(step(replica, algorithm, number) for number in range(1, count + 1))
         received = 0.0 if groups.name_of(config.exchange) == "allreduce" else payload * comm.size
         flat = replica.flat
-        kept = sum(tensor.nbytes for tensor in algorithm.parts.optimizer.kept.values())
+        kept = sum(tensor.nbytes for tensor in algorithm.setup.optimizer.kept.values())
         withheld = sum(t.nbytes for named in getattr(config.memory, "kept", {}).values() for t in named.values())
         expected = flat.values.nbytes + flat.gradients.nbytes + kept + withheld + payload + received
         return {"all": 1.0, "peak": _status("VmHWM") - before, "expected": expected}
@@ -263,7 +263,7 @@ def gossip(told: dict[str, Any]) -> Step:
     assert isinstance(algorithm, Gossiping)
     algorithm.update = lambda: None  # type: ignore[method-assign]  # the optimizer's step is no part of it
     lane, numbers = algorithm.gossip.lane, itertools.count(1)
-    mixing, units, size = algorithm.gossip.mixing, algorithm.parts.units, len(replica.flat)
+    mixing, units, size = algorithm.gossip.mixing, algorithm.setup.units, len(replica.flat)
     targets, sources = mixing.targets(comm.rank, 1), mixing.sources(comm.rank, 1)
     x = Shadow(units, torch.randn(size, generator=torch.Generator().manual_seed(comm.rank)))
     sum_of_all = Shadow(units, torch.zeros(size))

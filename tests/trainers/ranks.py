@@ -53,7 +53,7 @@ def gradients() -> None:
             config = options.parse(composed(model={"width": 33}, workers=comm.size))
             replica, watch = Replica(config, arrays.shape, 10, comm), Stopwatch()
             flat = replica.flat
-            exchanger = exchange_of("none", exchange_name, flat.units(granularity, 0.01))
+            exchanger = exchange_of("none", exchange_name, flat.cut_units(granularity, 0.01))
             shard, alone = (Shard(arrays, 48, 3, rank, size) for rank, size in ((comm.rank, comm.size), (0, 1)))
             for step, (batch, whole) in enumerate(zip(shard.epoch(1), alone.epoch(1), strict=True), 1):
                 replica.gradient(batch, watch)

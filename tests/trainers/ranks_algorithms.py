@@ -57,7 +57,7 @@ class Run:
     def begin(self, step: int) -> float:
         """Everything up to the gradient; returns the learning rate."""
         lr = self.schedule.rate(step)
-        self.algorithm.parts.optimizer.adjust(**self.schedule.settings(step))
+        self.algorithm.setup.optimizer.adjust(**self.schedule.settings(step))
         self.algorithm.begin(step, self.schedule.epochs.done(step) + 1, lr, measure=step % 5 == 1)
         self.replica.gradient(self.batches[step - 1], self.watch)
         return lr
@@ -119,12 +119,12 @@ def averaging() -> None:
         for step in range(1, 13):
             lr = run.begin(step)
             if step % 4 == 0 and compressor == "none":
-                run.algorithm.parts.optimizer.step(lr)
+                run.algorithm.setup.optimizer.step(lr)
                 mean = everyone(run.values).mean(0)
                 run.gradients.zero_()  # the step is done: now it must be nothing more than the mean
-                run.algorithm.parts.optimizer.step = lambda lr: None  # type: ignore[method-assign]
+                run.algorithm.setup.optimizer.step = lambda lr: None  # type: ignore[method-assign]
                 traffic = run.algorithm.finish()
-                del run.algorithm.parts.optimizer.step
+                del run.algorithm.setup.optimizer.step
                 close(run.values, mean, 1e-6)
                 assert traffic.payload_bytes == 4 * len(run.values)
             else:

@@ -59,7 +59,7 @@ def swapped_bytes() -> None:
     from trainers.exchange.torch_transport import SIZE_BYTES, TorchTransport
 
     transport = TorchTransport(COMM, Stopwatch(), torch.device("cpu"))
-    lane = transport.rounds(transport.build_queue(False))
+    lane = transport.build_rounds_lane(transport.build_queue(False))
     lane.begin()
     partner = {0: 1, 1: 0}.get(COMM.rank)
     for lengths in ((5, 3), (0, 4), (0, 0)):
@@ -80,7 +80,7 @@ def unaddable() -> None:
 
     transport = TorchTransport(COMM, Stopwatch(), torch.device("cpu"))
     with pytest.raises(UsageError) as raised:
-        transport.summing("int16", transport.build_queue(False))
+        transport.build_sum_lane("int16", transport.build_queue(False))
     assert str(raised.value).startswith("exchange.transport=torch: gloo cannot add int16: ")
     assert "\n" not in str(raised.value)
     transport.close()

@@ -50,11 +50,11 @@ def means() -> None:
     pieces, averaging._PIECE = averaging._PIECE, 7
     try:
         equal = torch.from_numpy(np.random.RandomState(1).standard_normal(50).astype(np.float32))
-        assert torch.equal(averaging.mean_of(equal, COMM), equal)
+        assert torch.equal(averaging.compute_mean(equal, COMM), equal)
         mine = torch.from_numpy(np.random.RandomState(COMM.rank).standard_normal(50).astype(np.float32))
         exact = np.mean(COMM.allgather(mine.double().numpy()), axis=0).astype(np.float32)
         before = mine.clone()
-        with contextlib.suppress(KeyError), averaging.averaged(mine, COMM):
+        with contextlib.suppress(KeyError), averaging.replace_by_mean(mine, COMM):
             assert np.array_equal(mine.numpy(), exact)
             raise KeyError
         assert torch.equal(mine, before)
@@ -125,7 +125,7 @@ def statistics_of_ones_own() -> None:
         run = assembled(folder, batch_norm="local")
         replica, state = run.replica, run.replica.state_dict()
         found = evaluation.evaluate(run.config.algorithm, run.algorithm, replica, run.feed, 1)
-        mean = averaging.mean_of(replica.flat.values, COMM)
+        mean = averaging.compute_mean(replica.flat.values, COMM)
         with run.algorithm.evaluated():
             replica.model.eval()
             images, labels = (torch.cat(part) for part in zip(*run.feed.test(1), strict=True))
@@ -138,7 +138,9 @@ def statistics_of_ones_own() -> None:
 
 
 def checkpoints_mean(buffers: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: averaging.mean_of(value.float().flatten(), COMM).view_as(value) for name, value in buffers.items()}
+    return {
+        name: averaging.compute_mean(value.float().flatten(), COMM).view_as(value) for name, value in buffers.items()
+    }
 
 
 def table(path: Path) -> list[dict[str, str]]:

@@ -29,8 +29,8 @@ from trainers.exchange import base as exchange
 from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Flat, Unit
 from trainers.lanes import serving
-from trainers.lanes.second import Second
-from trainers.lanes.sharding import shared_out
+from trainers.lanes.second import SecondPhase
+from trainers.lanes.sharding import assign_owners
 from trainers.mpi import staging, stopping
 from trainers.recording import recorder
 from trainers.replica.replica import Replica
@@ -106,7 +106,7 @@ def gradients() -> None:
 
 def units_of(flat: Flat, kind: str, granularity: str) -> list[Unit]:
     name, values = EXCHANGES[kind]
-    units = flat.units(granularity, 0.01, COMM.size if name == "sharded" else 1)
+    units = flat.cut_units(granularity, 0.01, COMM.size if name == "sharded" else 1)
     if granularity == "model":
         assert len(units) == (COMM.size if name == "sharded" else 1)
     return units
@@ -156,7 +156,7 @@ def in_one_process(kind: str, name: str, unit: int) -> torch.Tensor:
         member.decompress_add(member.compress(x, key), mean, key, 1 / len(inputs))
     members[0].finish(mean, keys[0], len(inputs))
     if kind in ("sharded", "server, compressed"):
-        owner = shared_out([30 * 41] * 3, COMM.size)[unit] if kind == "sharded" else 0
+        owner = assign_owners([30 * 41] * 3, COMM.size)[unit] if kind == "sharded" else 0
         second = compressors.build("sign" if name == "signum" else name)
         second.join(1)
         key = Key(5, owner, 1, 3 + unit)
@@ -396,15 +396,15 @@ def nodes() -> None:
 
 
 def nodes_of_gpus() -> None:
-    """Gradients that are not in main memory, here as far as `on_host` says so, are copied there and back."""
-    plain = staging.on_host
+    """Gradients that are not in main memory, here as far as `move_to_host` says so, are copied there and back."""
+    plain = staging.move_to_host
     found = []
-    for on_host in (plain, lambda tensor: plain(tensor).clone()):
-        staging.on_host = on_host
+    for move_to_host in (plain, lambda tensor: plain(tensor).clone()):
+        staging.move_to_host = move_to_host
         units = [Unit(i, str(i), torch.zeros(size), torch.zeros(size)) for i, size in enumerate((300, 7))]
         exchanger = build("nodes of two", compressors.build("topk", ratio=0.1), units, memories.build("residual"))
         found.append([mean for step in (1, 2) for mean in one_step(exchanger, units, step)])
-    staging.on_host = plain
+    staging.move_to_host = plain
     require_same_bits(units, "a node of GPUs")
     assert all(mean.any() for mean in found[0])
     assert all(map(torch.equal, *found))
@@ -412,12 +412,12 @@ def nodes_of_gpus() -> None:
 
 def runs_of_memory() -> None:
     """Gradients that lie side by side travel together."""
-    from trainers.exchange.hierarchical import contiguous
+    from trainers.exchange.hierarchical import find_contiguous_runs
 
     whole, other = torch.arange(12.0), torch.zeros(3)
     parts = [whole[:4].view(2, 2), whole[4:6], other, whole[6:9], whole[10:]]
     units = [Unit(i, str(i), part, part) for i, part in enumerate(parts)]
-    found = contiguous(units)
+    found = find_contiguous_runs(units)
     assert [run.tolist() for run in found] == [[0, 1, 2, 3, 4, 5], [0, 0, 0], [6, 7, 8], [10, 11]]
     found[0].fill_(7)
     assert (whole[:6] == 7).all()
@@ -434,10 +434,10 @@ def random_numbers() -> None:
     exchanger.mean(1)
     kept = int((unit.gradient != 0).sum())
     assert 10 <= kept <= 80, kept  # a fifth of a fifth; 200, if both phases chose the same elements
-    second = Second(3, again=True, memory=memories.build("none"))
+    second = SecondPhase(3, again=True, memory=memories.build("none"))
     momentum = compressors.build("redsync_threshold")
-    assert second.compressor(momentum) is second.compressor(dataclasses.replace(momentum)) is not momentum
-    assert second.compressor(compressors.build("signum")).name == "sign"
+    assert second.get_compressor(momentum) is second.get_compressor(dataclasses.replace(momentum)) is not momentum
+    assert second.get_compressor(compressors.build("signum")).name == "sign"
 
 
 # Backup workers

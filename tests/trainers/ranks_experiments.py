@@ -52,7 +52,7 @@ def measure(file: str) -> None:
         torch.manual_seed(0)
         flat = Flat(models.build(run.model, tuple(shape), classes))
         flat.gradients.normal_()
-        units = flat.units(run.exchange.granularity, run.exchange.bucket_mib)
+        units = flat.cut_units(run.exchange.granularity, run.exchange.bucket_mib)
         described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
         selector = Selector(run.policy, run.compressor, described, 1)
         mixing = Mixing((np.eye(1),)) if run.decentralised else None
@@ -69,7 +69,7 @@ def sent(gossip: Gossip) -> Traffic:
     gossip.begin(100, epoch=10)
     for unit in reversed(gossip.units):
         gossip.submit(unit)
-    gossip.leave()
+    gossip.send()
     gossip.receive()
     return gossip.traffic()
 

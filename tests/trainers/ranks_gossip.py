@@ -27,7 +27,7 @@ ROUGH = {"name": "topk", "ratio": 0.02, "indices": "delta"}  # the length of its
 
 def mixing(run: Run) -> torch.Tensor:
     """W, of a topology that is the same in every step."""
-    return torch.tensor(run.algorithm.parts.exchange.mixing.matrix(1)).float()  # type: ignore[attr-defined]
+    return torch.tensor(run.algorithm.setup.exchange.mixing.matrix(1)).float()  # type: ignore[attr-defined]
 
 
 def equal(one: torch.Tensor, other: torch.Tensor) -> None:
@@ -53,7 +53,7 @@ class Everyone:
     def __init__(self, run: Run, compressor: dict[str, Any] | str, spread: torch.Tensor) -> None:
         given = {"name": compressor} if isinstance(compressor, str) else dict(compressor)
         self.compressor: Compressor = compressors.build(given.pop("name"), **given)
-        self.units, self.w, self.x = run.algorithm.parts.units, mixing(run), spread.clone()
+        self.units, self.w, self.x = run.algorithm.setup.units, mixing(run), spread.clone()
         self.h = torch.zeros_like(spread)  # estimates, or errors
         self.h1 = spread.clone()  # estimates that begin with the parameters
 
@@ -170,7 +170,7 @@ def contraction() -> None:
                 run.begin(step)
                 run.algorithm.finish()
                 distances.append(float((everyone(run.values).double() - mean).norm()))
-            gossip = run.algorithm.parts.exchange
+            gossip = run.algorithm.setup.exchange
             assert isinstance(gossip, Gossip)
             rho = 1.0 - gossip.mixing.gap
             if rho < 1e-9:
@@ -198,7 +198,7 @@ def lasting() -> None:
 def push_sum() -> None:
     """On a directed graph whose rows do not sum to 1, workers come to the mean nevertheless; weights travel, too."""
     run = Run(algorithm="sgp", topology="exponential", optimizer={**PLAIN_SGD, "lr": 1e-30})
-    gossip = run.algorithm.parts.exchange
+    gossip = run.algorithm.setup.exchange
     assert isinstance(gossip, Gossip)
     uneven = gossip.mixing.matrices[0].copy()
     uneven[:, 0] = 0.0
@@ -229,7 +229,7 @@ def traffic() -> None:
                     counted = run.algorithm.finish()
                 sent.believed += counted.sent_bytes
                 sent.require_equal((topology, name, compressor, step))
-                gossip = run.algorithm.parts.exchange
+                gossip = run.algorithm.setup.exchange
                 assert isinstance(gossip, Gossip)
                 targets = gossip.mixing.targets(COMM.rank, step)
                 assert counted.sent_bytes == len(targets) * counted.payload_bytes
@@ -238,15 +238,15 @@ def traffic() -> None:
 def wrong_lengths() -> None:
     """A message that is too short is named by the workers that it comes to, and by nobody else."""
     run = Run(algorithm="dpsgd", topology="ring", compressor="none")
-    gossip = run.algorithm.parts.exchange
+    gossip = run.algorithm.setup.exchange
     assert isinstance(gossip, Gossip)
-    leave = gossip.lane.leave
+    leave = gossip.lane.send
 
     def shortened() -> None:
         gossip.lane.used -= 64 if COMM.rank == 0 else 0
         leave()
 
-    gossip.lane.leave = shortened  # type: ignore[method-assign]
+    gossip.lane.send = shortened  # type: ignore[method-assign]
     run.begin(1)
     said = ""
     try:
@@ -309,7 +309,7 @@ def ways() -> None:
                 run.steps(1, 6)
                 run.algorithm.state_dict()
                 ends.append(run.values.clone())
-                run.algorithm.parts.exchange.close()
+                run.algorithm.setup.exchange.close()
             assert all(torch.equal(end, ends[0]) for end in ends), (algorithm, compressor)
 
 

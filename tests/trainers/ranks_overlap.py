@@ -74,7 +74,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
     replica = Replica(config, feed.shape, feed.classes, COMM)
     algorithm = assembly.algorithm_of(config, COMM, replica, watch)
-    units, early = algorithm.parts.units, algorithm.parts.exchange.takes_early
+    units, early = algorithm.setup.units, algorithm.setup.exchange.takes_early
     assert early == (overlap and kind != "dgc_clipped")
     left: list[int] = []
     compensate = type(config.memory).compensate
@@ -99,9 +99,9 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
             assert sum(watch.seconds.values()) - watch.seconds.get(MEASURE, 0.0) <= watch.step_seconds()
     assert step == STEPS
     state = algorithm.state_dict()
-    if isinstance(algorithm.parts.exchange.collectives, ThreadCollectiveQueue):
-        algorithm.parts.exchange.collectives.close()
-    algorithm.parts.exchange.close()
+    if isinstance(algorithm.setup.exchange.collectives, ThreadCollectiveQueue):
+        algorithm.setup.exchange.collectives.close()
+    algorithm.setup.exchange.close()
     return {"losses": losses, "sent": sent, "values": replica.flat.values.clone(), "state": state}
 
 

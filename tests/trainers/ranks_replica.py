@@ -77,7 +77,7 @@ def synchronised() -> None:
     arrays = random_arrays(2 * 24 + 2, 7)  # the last batch has 2 samples: uneven, and with 3 workers one has none
     watch = Stopwatch()
     together, alone = replica("synchronised"), replica("averaged", MPI.COMM_SELF)
-    exchanger = exchange_of("none", "allreduce", together.flat.units("model", 1.0))
+    exchanger = exchange_of("none", "allreduce", together.flat.cut_units("model", 1.0))
     shard, whole = (Shard(arrays, 24, 3, rank, size) for rank, size in ((COMM.rank, COMM.size), (0, 1)))
     shares = set()
     for step, (mine, all_of_it) in enumerate(zip(shard.epoch(1), whole.epoch(1), strict=True), 1):

@@ -30,7 +30,7 @@ from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat, Unit
 from trainers.lanes.server_link import Head
 from trainers.mpi import stopping
-from trainers.optimizers.update import Updating
+from trainers.optimizers.update import UpdateSetup
 from trainers.options.optimizers import SGD
 from trainers.rules.resolve import resolve
 from trainers.servers import Link
@@ -237,7 +237,7 @@ def units_of(shapes: list[tuple[int, ...]]) -> tuple[Flat, list[Unit]]:
     """The flat buffers of a model with parameters of these shapes, and its units."""
     model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(shape)) for shape in shapes])
     flat = Flat(model)
-    return flat, flat.units("layer", 4.0)
+    return flat, flat.cut_units("layer", 4.0)
 
 
 Play = Callable[[Dedicated, Flat, list[Unit]], None]
@@ -250,7 +250,7 @@ def play(given: dict[str, Any], name: str, kept: Memory, shapes: list[tuple[int,
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     selector = Selector(Policy(), compressors.build(name), described, WORKERS)
     if SERVES:
-        parts = Updating(units, selector, optimizers.build(PLAIN, flat), Clipping(config.clip, flat.gradients))
+        parts = UpdateSetup(units, selector, optimizers.build(PLAIN, flat), Clipping(config.clip, flat.gradients))
         server: Server = SynchronousServer(COMM, config, parts)
         if config.exchange.asynchronous:
             server = Watched(COMM, WORKERS, flat, parts, 5, config.exchange.staleness)
@@ -345,7 +345,7 @@ def bounded() -> None:
             found = exchanger.link.ask("figures")["staleness"]
             assert found["max"] >= 3 and 0 < found["mean"] <= found["max"], found
         TOGETHER.Barrier()
-        assert (exchanger.link.parameters() == 1 - 0.5 * 12).all()
+        assert (exchanger.link.fetch_parameters() == 1 - 0.5 * 12).all()
 
     play(ASYNCHRONOUS, "none", memories.build("none"), [(7,)], steps)
 

@@ -10,7 +10,7 @@ from tests.trainers.test_config import composed
 from trainers import models
 from trainers.config import run_config as configs
 from trainers.gradients.flat import Flat
-from trainers.gradients.units import cut
+from trainers.gradients.units import cut_units
 from trainers.rules.resolve import resolve
 
 LAYERS = [(7, 4), (7,), (7, 7), (7,), (3, 7), (3,)]
@@ -20,7 +20,7 @@ JOINED = [(7 * 4 + 7 + 7 * 7 + 7 + 3 * 7 + 3,)]
 def shapes(width: int = 7, **changes: Any) -> list[tuple[int, ...]]:
     """Of the units of an MLP with two hidden layers, four inputs and three classes."""
     config = configs.parse(resolve(composed(model={"width": width}, **changes)))
-    return [tuple(unit.gradient.shape) for unit in cut(config, Flat(models.build(config.model, (1, 2, 2), 3)))]
+    return [tuple(unit.gradient.shape) for unit in cut_units(config, Flat(models.build(config.model, (1, 2, 2), 3)))]
 
 
 @pytest.mark.parametrize("compressor", ["none", "fp16", "bf16"])

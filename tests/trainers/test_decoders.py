@@ -12,7 +12,7 @@ from compressors.message import Message
 from trainers.gradients.flat import Unit
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.parcel import Parcel
-from trainers.mpi.message_sizes import aligned
+from trainers.mpi.message_sizes import align
 
 SHAPES = [(7, 5), (3,), (24, 31)]
 WORKERS = 3
@@ -32,11 +32,11 @@ def parcels(of: Sequence[Unit], compressor: Compressor, worker: int = 0) -> list
 def sent(of: Sequence[Parcel]) -> tuple[torch.Tensor, list[int]]:
     """The message of a worker, and the sizes of its payloads."""
     payloads = [parcel.compressor.compress(parcel.x, parcel.key) for parcel in of]
-    message = torch.zeros(sum(aligned(len(payload)) for payload in payloads), dtype=torch.uint8)
+    message = torch.zeros(sum(align(len(payload)) for payload in payloads), dtype=torch.uint8)
     start = 0
     for payload in payloads:
         message[start : start + len(payload)] = payload
-        start += aligned(len(payload))
+        start += align(len(payload))
     return message, [len(payload) for payload in payloads]
 
 

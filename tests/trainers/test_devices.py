@@ -143,19 +143,19 @@ def test_which_gpus_a_run_uses_is_a_place() -> None:
 
 
 def test_on_the_cpu_messages_are_plain_memory() -> None:
-    message = staging.message(12)
-    assert message.device.type == "cpu" and not staging.direct()
-    staging.buffer(message)[:] = range(12)
+    message = staging.allocate_message(12)
+    assert message.device.type == "cpu" and not staging.is_direct()
+    staging.get_mpi_buffer(message)[:] = range(12)
     assert message.tolist() == list(range(12))  # the same memory
-    assert staging.on_host(message) is message
+    assert staging.move_to_host(message) is message
     staging.use(torch.device("cpu"), direct=True)
-    assert not staging.direct()
+    assert not staging.is_direct()
 
 
 def test_an_mpi_without_gpus_says_so() -> None:
-    assert staging.reads_gpus() in (True, False)
+    assert staging.can_read_gpus() in (True, False)
     if torch.version.cuda is None and torch.version.hip is None:
-        assert not staging.reads_gpus()  # what the wheel of Open MPI says, which knows no GPU
+        assert not staging.can_read_gpus()  # what the wheel of Open MPI says, which knows no GPU
 
 
 class Queue:
@@ -267,7 +267,7 @@ def test_messages_are_pinned_and_go_to_and_fro() -> None:
 
     staging.use(torch.device("cuda", 0), direct=False)
     try:
-        message = staging.message(4096)
+        message = staging.allocate_message(4096)
         assert message.is_pinned() and message.device.type == "cpu"
         x, key = torch.randn(500, device="cuda"), Key(0, 0, 1, 0)
         for name in ("none", "qsgd", "topk"):

@@ -12,7 +12,7 @@ from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import NO_MOMENTUM, composed
 from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers.gradients.flat import Flat
-from trainers.lanes.sharding import shared_out
+from trainers.lanes.sharding import assign_owners
 from trainers.rules.resolve import resolve
 
 MODULE = "tests.trainers.ranks_exchanges"
@@ -39,11 +39,11 @@ def test_gradients_that_lie_side_by_side_travel_together() -> None:
 
 
 def test_shards_are_whole_units_the_largest_first() -> None:
-    assert shared_out([5, 9, 1, 4, 4], 2) == [1, 0, 1, 1, 0]
-    assert shared_out([3, 3, 3], 4) == [0, 1, 2] and shared_out([7, 8], 1) == [0, 0]
+    assert assign_owners([5, 9, 1, 4, 4], 2) == [1, 0, 1, 1, 0]
+    assert assign_owners([3, 3, 3], 4) == [0, 1, 2] and assign_owners([7, 8], 1) == [0, 0]
     loads = [0, 0, 0]
     sizes = [100, 3, 40, 60, 22, 41, 9, 77]
-    for size, owner in zip(sizes, shared_out(sizes, 3), strict=True):
+    for size, owner in zip(sizes, assign_owners(sizes, 3), strict=True):
         loads[owner] += size
     assert max(loads) <= 4 / 3 * sum(sizes) / 3
 
@@ -51,12 +51,12 @@ def test_shards_are_whole_units_the_largest_first() -> None:
 @pytest.mark.parametrize("pieces", [1, 3, 4, 500])
 def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> None:
     flat = Flat(nn.Linear(10, 5))
-    units = flat.units("model", 4.0, pieces)
+    units = flat.cut_units("model", 4.0, pieces)
     sizes = [unit.gradient.numel() for unit in units]
     assert len(units) == min(pieces, 55) and max(sizes) - min(sizes) <= 1
     assert torch.equal(torch.cat([unit.values for unit in units]), flat.values)
     assert [unit.index for unit in units] == list(range(len(units)))
-    assert len(flat.units("layer", 4.0, pieces)) == 2
+    assert len(flat.cut_units("layer", 4.0, pieces)) == 2
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ def test_units_cover_the_gradient_once(widths: list[int], limit: int) -> None:
     flat = Flat(model)
     for granularity in ("layer", "bucket", "model"):
         flat.gradients.zero_()
-        units = flat.units(granularity, limit * 4 / 2**20)
+        units = flat.cut_units(granularity, limit * 4 / 2**20)
         for unit in units:
             unit.gradient.add_(1)
             if granularity == "bucket":
                 assert unit.gradient.numel() <= max(limit, *widths)
         assert (flat.gradients == 1).all()
         assert [unit.index for unit in units] == list(range(len(units)))
-    assert len(flat.units("model", 1.0)) == 1
+    assert len(flat.cut_units("model", 1.0)) == 1

@@ -68,7 +68,7 @@ def test_choices_of_a_run_are_forgotten() -> None:
     staging.use(torch.device("cuda"), direct=True)
     tidy()
     assert backend.used == {} and backend.chosen("qsgd", "cpu") == "numba"
-    assert not staging.direct() and not staging.message(4).is_pinned()
+    assert not staging.is_direct() and not staging.allocate_message(4).is_pinned()
 
 
 def test_the_gpus_of_a_run_are_those_that_it_was_leased(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,4 +81,4 @@ def test_the_gpus_of_a_run_are_those_that_it_was_leased(monkeypatch: pytest.Monk
 def test_a_request_is_forgotten_with_its_run() -> None:
     stopping.request()
     stopping.forget()
-    assert not stopping.requested() and not stopping.begun()
+    assert not stopping.is_requested() and not stopping.has_begun()

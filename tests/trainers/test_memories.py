@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.trainers.test_exchange import mpirun
-from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.gathering import encode_sizes
 from trainers.mpi import message_sizes
 
 pytestmark = pytest.mark.mpi
@@ -31,9 +31,9 @@ def test_laws_of_memories_and_policies(workers: int, laws: str) -> None:
 
 def test_sizes_of_some_gib_are_told_or_refused() -> None:
     largest = 2**32 - 1
-    assert payload_sizes([3 * 2**30, 5, largest]).tolist() == [3 * 2**30, 5, largest]
-    assert payload_sizes([1]).dtype == np.uint32
+    assert encode_sizes([3 * 2**30, 5, largest]).tolist() == [3 * 2**30, 5, largest]
+    assert encode_sizes([1]).dtype == np.uint32
     with pytest.raises(
         message_sizes.MessageTooLarge, match=rf"{largest + 1} bytes in a payload: valid is up to {largest}, by a"
     ):
-        payload_sizes([largest + 1])
+        encode_sizes([largest + 1])

@@ -15,7 +15,7 @@ from trainers import optimizers
 from trainers.config.groups import name_of
 from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat
-from trainers.optimizers.base import Optimizer, decaying
+from trainers.optimizers.base import Optimizer, find_decaying
 from trainers.options import optimizers as options
 from trainers.options.sections import Clip
 from trainers.rules.resolve import resolve
@@ -180,7 +180,7 @@ def test_onebit_adam_by_its_rule_over_two_workers() -> None:
         for flat, optimizer, g in zip(flats, ours, gradients, strict=True):
             flat.gradients.copy_(g)
             for granularity, mib in (("layer", 1), ("bucket", 1e-4))[step % 2 :][:1]:
-                for unit in flat.units(granularity, mib):
+                for unit in flat.cut_units(granularity, mib):
                     optimizer.prepare(unit)
             local = g if step < 3 else 0.8 * m + 0.2 * g
             close(flat.gradients, local)
@@ -218,7 +218,7 @@ def test_another_optimizer_goes_on_from_a_state_to_the_bit(config: Any) -> None:
         for target, one in ((flat, optimizer), (copy, other)):
             for step in range(3):
                 give(target, 77 + step)
-                for unit in target.units("layer", 1):
+                for unit in target.cut_units("layer", 1):
                     one.prepare(unit)
                 one.step(0.05)
         assert torch.equal(flat.values, copy.values)
@@ -257,22 +257,22 @@ def test_momentum_and_weight_decay_change_on_the_way() -> None:
 
 def test_neighbours_that_decay_are_one_part() -> None:
     flat = flat_of(*tensors_of(0))
-    assert decaying(flat, True) == [slice(0, COUNT)]
-    assert decaying(flat, False) == [slice(0, 20), slice(27, 39), slice(43, 58)]
+    assert find_decaying(flat, True) == [slice(0, COUNT)]
+    assert find_decaying(flat, False) == [slice(0, 20), slice(27, 39), slice(43, 58)]
 
 
 def test_clipping() -> None:
     gradients = torch.tensor([3.0, -4.0, 0.5])
     clipping = Clipping(Clip(norm=2.5, value=3.0, local_norm=100.0), gradients)
-    clipping.local()
+    clipping.clip_local()
     assert gradients.tolist() == [3.0, -4.0, 0.5] and clipping.needs_whole
-    clipping.final()
+    clipping.clip_final()
     before = torch.tensor([3.0, -3.0, 0.5])
     torch.testing.assert_close(gradients, before * 2.5 / before.norm())
     clipping = Clipping(Clip(local_norm=1.0), gradients)
-    clipping.local()
+    clipping.clip_local()
     assert float(gradients.norm()) == pytest.approx(1.0)
-    clipping.final()
+    clipping.clip_final()
     assert float(gradients.norm()) == pytest.approx(1.0) and not Clipping(Clip(norm=1.0), gradients).needs_whole
 
 

@@ -41,7 +41,7 @@ class Crossed(nn.Module):
 def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str, pieces: int) -> None:
     model = Crossed()
     flat = Flat(model)
-    units = flat.units(granularity, 40 / 2**20, pieces)  # with pieces, parameters lie in two units
+    units = flat.cut_units(granularity, 40 / 2**20, pieces)  # with pieces, parameters lie in two units
     assert granularity != "model" or len(units) == pieces
     left: list[tuple[int, torch.Tensor]] = []
 
@@ -72,7 +72,7 @@ def test_units_leave_in_one_order_whatever_order_backward_takes(granularity: str
 def test_a_gradient_that_comes_twice_is_an_error() -> None:
     model = nn.Linear(4, 3)
     flat = Flat(model)
-    arrivals = Arrivals(flat, flat.units("layer", 1.0), lambda unit: None)
+    arrivals = Arrivals(flat, flat.cut_units("layer", 1.0), lambda unit: None)
     arrivals.expect()
     loss = model(torch.ones(2, 4)).sum()
     loss.backward(retain_graph=True)

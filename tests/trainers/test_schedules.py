@@ -81,7 +81,7 @@ def test_piecewise_is_level_outside_and_jumps_between_two_knots_at_one_epoch() -
     assert factors(config, 5, 1) == [1.0, 1.0, 0.5, 0.25, 0.25]
     by_step = factors(options.Piecewise(knots=[[1, 1], [2, 3], [2, 0.5], [3, 0.25]]), 8, 2)
     assert by_step == [1.0, 1.0, 2.0, 3.0, 0.375, 0.25, 0.25, 0.25]  # the first step after the jump has jumped
-    assert schedules.between([[0, 7]], 3) == 7
+    assert schedules.interpolate([[0, 7]], 3) == 7
     standard = factors(options.Piecewise(), 240, 10)
     assert (standard[49], standard[239]) == (1.0, 0.0) and standard[24] == pytest.approx(0.5)
 

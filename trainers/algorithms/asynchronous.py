@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.synchronous import Synchronous
 from trainers.exchange.base import Traffic
 from trainers.exchange.dedicated_server import Dedicated
@@ -24,25 +24,25 @@ class Asynchronous(Synchronous):
 
     replicated = False
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        assert isinstance(parts.exchange, Dedicated)
-        self.exchange = parts.exchange
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        super().__init__(setup)
+        assert isinstance(setup.exchange, Dedicated)
+        self.exchange = setup.exchange
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
-        self.exchange.momentum = self.parts.optimizer.momentum
-        self.exchange.weight_decay = self.parts.optimizer.weight_decay
+        self.exchange.momentum = self.setup.optimizer.momentum
+        self.exchange.weight_decay = self.setup.optimizer.weight_decay
         super().begin(step, epoch, lr, measure)
 
     def finish(self) -> Traffic:
-        with self.parts.watch("encode"):
-            self.parts.clipping.local()
+        with self.setup.watch("encode"):
+            self.setup.clipping.clip_local()
         self._arrivals.flush()
         return self.exchange.finish()
 
     @torch.no_grad()
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
-        self.parts.flat.values.copy_(self.exchange.link.parameters())
+        self.setup.flat.values.copy_(self.exchange.link.fetch_parameters())
         return contextlib.nullcontext()
 
     def figures(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class AlgorithmSetup:
     """What an algorithm is made of."""
 
     comm: MPI.Comm
@@ -40,8 +40,8 @@ class Algorithm(ABC):
     replicated = True
     """The parameters are the same on all workers after every step."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        self.setup = setup
 
     @abstractmethod
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
@@ -65,7 +65,7 @@ class Algorithm(ABC):
 
     def withheld(self) -> float:
         """l2 norm of what this worker has not told the others yet: memory_norm."""
-        return self.parts.exchange.memory.norm()
+        return self.setup.exchange.memory.norm()
 
     def figures(self) -> dict[str, Any]:
         """What result.json says of it beside what it says of every run; asked of worker 0 at the end."""
@@ -73,7 +73,7 @@ class Algorithm(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """What this worker remembers from step to step, exchange and optimizer included; between two steps."""
-        return {"exchange": self.parts.exchange.state_dict(), "optimizer": self.parts.optimizer.state_dict()}
+        return {"exchange": self.setup.exchange.state_dict(), "optimizer": self.setup.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave.
@@ -81,5 +81,5 @@ class Algorithm(ABC):
         Raises:
             ValueError: it is the state of something else.
         """
-        self.parts.exchange.load_state_dict(state["exchange"])
-        self.parts.optimizer.load_state_dict(state["optimizer"])
+        self.setup.exchange.load_state_dict(state["exchange"])
+        self.setup.optimizer.load_state_dict(state["optimizer"])

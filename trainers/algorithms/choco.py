@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.gossiping import Ordered
 from trainers.gradients.flat import Unit
 from trainers.options import algorithms as options
@@ -20,13 +20,13 @@ class Choco(Ordered):
     order=combine_then_adapt.
     """
 
-    def __init__(self, config: options.Choco, parts: Parts) -> None:
-        super().__init__(config, parts, scheme="choco")
+    def __init__(self, config: options.Choco, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup, scheme="choco")
         self.estimate = self.keep("estimate", torch.zeros_like(self.values))
         self.pull = self.keep("pull", torch.zeros_like(self.values))
 
     def outgoing(self, unit: Unit) -> Unit:
-        torch.sub(unit.values, self.estimate.of(unit), out=unit.gradient)
+        torch.sub(unit.values, self.estimate.view(unit), out=unit.gradient)
         return unit
 
     def encoded(self, unit: Unit) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.gossiping import Gossiping
 from trainers.exchange.base import Traffic
 from trainers.exchange.gossip import Shadow
@@ -22,8 +22,8 @@ class Copied(Gossiping):
     Tang, Gan, Zhang, Zhang and Liu, "Communication compression for decentralized training" (NeurIPS 2018).
     """
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        super().__init__(setup)
         self.copy = self.keep("copy", self.values.clone())
         self.pull = self.keep("pull", torch.zeros_like(self.values))
         self._open = False  # a message is on its way
@@ -63,12 +63,12 @@ class DCD(Copied):
     know it to be (algorithm 1 of the paper). Wants a compressor that loses little."""
 
     def outgoing(self, unit: Unit) -> Unit:
-        torch.sub(unit.values, self.copy.of(unit), out=unit.gradient).add_(self.pull.of(unit))
+        torch.sub(unit.values, self.copy.view(unit), out=unit.gradient).add_(self.pull.view(unit))
         return unit
 
     def encoded(self, unit: Unit) -> None:
         self.gossip.add_own(self.copy, unit)
-        unit.values.copy_(self.copy.of(unit))
+        unit.values.copy_(self.copy.view(unit))
 
     def mix(self, unit: Unit) -> None:
         self.add_differences(self.pull, unit)
@@ -79,22 +79,22 @@ class ECD(Copied):
     what compression loses is divided by t (algorithm 2 of the paper). Wants an unbiased compressor that loses little.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        self._before = Shadow(parts.units, torch.empty_like(self.values))
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        super().__init__(setup)
+        self._before = Shadow(setup.units, torch.empty_like(self.values))
 
     def before(self) -> None:
         self._before.values.copy_(self.values)
 
     def outgoing(self, unit: Unit) -> Unit:
-        before = self._before.of(unit)
-        unit.values.sub_(before).add_(self.pull.of(unit)).add_(self.copy.of(unit))
+        before = self._before.view(unit)
+        unit.values.sub_(before).add_(self.pull.view(unit)).add_(self.copy.view(unit))
         torch.sub(unit.values, before, out=unit.gradient).mul_(self._step / 2).add_(before)
         return unit
 
     def mix(self, unit: Unit) -> None:
         scale = 2.0 / self.gossip.step
-        self.copy.of(unit).mul_(1.0 - scale)
-        self.pull.of(unit).mul_(1.0 - scale)
+        self.copy.view(unit).mul_(1.0 - scale)
+        self.pull.view(unit).mul_(1.0 - scale)
         self.gossip.add_own(self.copy, unit, scale)
         self.add_differences(self.pull, unit, scale)

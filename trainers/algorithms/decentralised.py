@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.choco import Choco
 from trainers.algorithms.copied import DCD, ECD
 from trainers.algorithms.deep_squeeze import DeepSqueeze
@@ -12,18 +12,18 @@ from trainers.algorithms.sgp import SGP
 from trainers.options import algorithms as options
 
 
-def decentralised(config: options.Decentralised, parts: Parts) -> Gossiping:
-    """The algorithm that `config` describes; the exchange of `parts` is a Gossip. All workers call this."""
+def decentralised(config: options.Decentralised, setup: AlgorithmSetup) -> Gossiping:
+    """The algorithm that `config` describes; the exchange of `setup` is a Gossip. All workers call this."""
     if isinstance(config, options.DPSGD):
-        return DPSGD(config, parts)
+        return DPSGD(config, setup)
     if isinstance(config, options.Choco):
-        return Choco(config, parts)
+        return Choco(config, setup)
     if isinstance(config, options.DeepSqueeze):
-        return DeepSqueeze(config, parts)
+        return DeepSqueeze(config, setup)
     if isinstance(config, options.DCD):
-        return DCD(parts)
+        return DCD(setup)
     if isinstance(config, options.ECD):
-        return ECD(parts)
+        return ECD(setup)
     if isinstance(config, options.SGP):
-        return SGP(parts)
+        return SGP(setup)
     raise TypeError(f"no algorithm is built from {config!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.gossiping import Ordered
 from trainers.gradients.flat import Unit
 from trainers.options import algorithms as options
@@ -17,12 +17,12 @@ class DeepSqueeze(Ordered):
     (2019), algorithm 1.
     """
 
-    def __init__(self, config: options.DeepSqueeze, parts: Parts) -> None:
-        super().__init__(config, parts, scheme="deep_squeeze")
+    def __init__(self, config: options.DeepSqueeze, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup, scheme="deep_squeeze")
         self.error = self.keep("error", torch.zeros_like(self.values))
 
     def outgoing(self, unit: Unit) -> Unit:
-        self.error.of(unit).add_(unit.values)
+        self.error.view(unit).add_(unit.values)
         return self.error.units[unit.index]
 
     def encoded(self, unit: Unit) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.gossiping import Ordered
 from trainers.gradients.flat import Unit
 from trainers.options import algorithms as options
@@ -17,8 +17,8 @@ class DPSGD(Ordered):
     the mean of all workers is conserved, but they do not come closer than what Q loses of x.
     """
 
-    def __init__(self, config: options.DPSGD, parts: Parts) -> None:
-        super().__init__(config, parts, scheme="q2")
+    def __init__(self, config: options.DPSGD, setup: AlgorithmSetup) -> None:
+        super().__init__(config, setup, scheme="q2")
 
     def outgoing(self, unit: Unit) -> Unit:
         return self.mine.units[unit.index]

@@ -10,11 +10,11 @@ from typing import Any, cast
 import torch
 
 from compressors import unit_state
-from trainers.algorithms.base import Algorithm, Parts
+from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.exchange.base import Traffic
 from trainers.exchange.gossip import Gossip, Shadow
 from trainers.gradients.flat import Unit
-from trainers.mpi.averaging import averaged
+from trainers.mpi.averaging import replace_by_mean
 from trainers.options import algorithms as options
 from trainers.topology import facts
 
@@ -29,28 +29,28 @@ class Gossiping(Algorithm):
 
     replicated = False
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        self.gossip = cast(Gossip, parts.exchange)
-        self.values = parts.flat.values
-        self.mine = Shadow(parts.units, self.values)
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        super().__init__(setup)
+        self.gossip = cast(Gossip, setup.exchange)
+        self.values = setup.flat.values
+        self.mine = Shadow(setup.units, self.values)
         self.kept: dict[str, torch.Tensor] = {}
         """What is remembered from step to step beside the parameters, by name."""
 
     def keep(self, name: str, values: torch.Tensor) -> Shadow:
         """Remember a buffer like the parameters."""
         self.kept[name] = values
-        return Shadow(self.parts.units, values)
+        return Shadow(self.setup.units, values)
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         self._step, self._epoch, self._lr, self._measure = step, epoch, lr, measure
 
     def update(self) -> None:
         """The optimizer's step along this worker's own gradient."""
-        parts = self.parts
-        with parts.watch("update"):
-            parts.clipping.final()
-            parts.optimizer.step(self._lr)
+        setup = self.setup
+        with setup.watch("update"):
+            setup.clipping.clip_final()
+            setup.optimizer.step(self._lr)
 
     @abstractmethod
     def outgoing(self, unit: Unit) -> Unit:
@@ -64,13 +64,13 @@ class Gossiping(Algorithm):
     def send(self) -> None:
         """Compress all units; the message leaves for the neighbours."""
         self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure)
-        for unit in reversed(self.parts.units):
-            with self.parts.watch("encode"):
+        for unit in reversed(self.setup.units):
+            with self.setup.watch("encode"):
                 leaving = self.outgoing(unit)
             self.gossip.submit(leaving)
-            with self.parts.watch("encode"):
+            with self.setup.watch("encode"):
                 self.encoded(unit)
-        self.gossip.leave()
+        self.gossip.send()
 
     @abstractmethod
     def mix(self, unit: Unit) -> None:
@@ -79,8 +79,8 @@ class Gossiping(Algorithm):
     def receive(self) -> None:
         """Wait for the messages of the neighbours, and take them in."""
         self.gossip.receive()
-        with torch.no_grad(), self.parts.watch("decode"):
-            for unit in reversed(self.parts.units):
+        with torch.no_grad(), self.setup.watch("decode"):
+            for unit in reversed(self.setup.units):
                 self.mix(unit)
 
     def add_differences(self, shadow: Shadow, unit: Unit, scale: float = 1.0) -> torch.Tensor:
@@ -91,10 +91,10 @@ class Gossiping(Algorithm):
         """
         self.gossip.add_own(shadow, unit, scale * (self.gossip.own - 1.0))
         self.gossip.add_others(shadow, unit, scale)
-        return shadow.of(unit)
+        return shadow.view(unit)
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
-        return averaged(self.values, self.parts.comm)
+        return replace_by_mean(self.values, self.setup.comm)
 
     def figures(self) -> dict[str, Any]:
         return facts(self.gossip.mixing)
@@ -131,8 +131,8 @@ class Ordered(Gossiping):
         scheme: of averaging consensus that tells which stepsize is best (trainers/gossip/tuning), where it is `tune`.
     """
 
-    def __init__(self, config: options.Ordered, parts: Parts, scheme: str) -> None:
-        super().__init__(parts)
+    def __init__(self, config: options.Ordered, setup: AlgorithmSetup, scheme: str) -> None:
+        super().__init__(setup)
         self.early = config.order == "combine_then_adapt"
         self.stepsize = torch.ones(1, dtype=torch.float64)
         if config.consensus_stepsize != "tune":
@@ -140,7 +140,7 @@ class Ordered(Gossiping):
         else:
             from trainers.consensus.stepsize_tuning import tuned
 
-            gossip, shapes = self.gossip, [unit.gradient.shape for unit in parts.units]
+            gossip, shapes = self.gossip, [unit.gradient.shape for unit in setup.units]
             compressor = gossip.selector.compressor
             self.stepsize.fill_(tuned(gossip.comm, gossip.mixing, compressor, shapes, gossip.seed, scheme))
             self.kept["stepsize"] = self.stepsize  # on another machine the search may come to another end

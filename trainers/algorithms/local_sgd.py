@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from trainers import optimizers
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.synchronous import Synchronous
 from trainers.exchange.base import Traffic
-from trainers.mpi.averaging import averaged
+from trainers.mpi.averaging import replace_by_mean
 from trainers.optimizers.base import Optimizer
 from trainers.options import algorithms as options
 from trainers.options.optimizers import SGD
@@ -36,14 +36,14 @@ class LocalSGD(Synchronous):
 
     replicated = False
 
-    def __init__(self, config: options.LocalSGD, parts: Parts) -> None:
-        super().__init__(parts)
+    def __init__(self, config: options.LocalSGD, setup: AlgorithmSetup) -> None:
+        super().__init__(setup)
         self.config = config
         self._anchor: torch.Tensor | None = None  # x, from the first local step on
         self._local = 0  # steps since x
         self._wanted = False  # the next averaging is to be measured
         outer = SGD(config.outer_lr, config.outer_momentum, config.outer_nesterov, weight_decay=0.0)
-        self.outer: Optimizer = optimizers.build(outer, parts.flat)
+        self.outer: Optimizer = optimizers.build(outer, setup.flat)
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         self._synchronous = step < self.config.from_step
@@ -53,39 +53,39 @@ class LocalSGD(Synchronous):
         self._step, self._epoch, self._lr = step, epoch, lr
         self._wanted |= measure
         if self._anchor is None:
-            self._anchor = self.parts.flat.values.clone()
+            self._anchor = self.setup.flat.values.clone()
 
     def finish(self) -> Traffic:
         if self._synchronous:
             return super().finish()
-        parts = self.parts
-        with parts.watch("update"):
-            parts.clipping.final()
-            parts.optimizer.step(self._lr)
+        setup = self.setup
+        with setup.watch("update"):
+            setup.clipping.clip_final()
+            setup.optimizer.step(self._lr)
         self._local += 1
         return self._average() if self._local == self.config.steps else Traffic(0.0, 0.0, None)
 
     @torch.no_grad()
     def _average(self) -> Traffic:
-        parts, x = self.parts, self._anchor
+        setup, x = self.setup, self._anchor
         assert x is not None
-        with parts.watch("encode"):
-            torch.sub(x, parts.flat.values, out=parts.flat.gradients)
-            parts.flat.values.copy_(x)  # all workers step from here, and compressors see the same movement
-        parts.exchange.begin(self._step, epoch=self._epoch, lr=self.config.outer_lr, measure=self._wanted)
-        for unit in reversed(parts.units):
-            parts.exchange.submit(unit)
-        traffic = parts.exchange.finish()
-        with parts.watch("update"):
+        with setup.watch("encode"):
+            torch.sub(x, setup.flat.values, out=setup.flat.gradients)
+            setup.flat.values.copy_(x)  # all workers step from here, and compressors see the same movement
+        setup.exchange.begin(self._step, epoch=self._epoch, lr=self.config.outer_lr, measure=self._wanted)
+        for unit in reversed(setup.units):
+            setup.exchange.submit(unit)
+        traffic = setup.exchange.finish()
+        with setup.watch("update"):
             self.outer.step(self.config.outer_lr)
-            x.copy_(parts.flat.values)
+            x.copy_(setup.flat.values)
         self._local, self._wanted = 0, False
         return traffic
 
     def evaluated(self) -> contextlib.AbstractContextManager[None]:
         if not self._local:  # all have the same already
             return contextlib.nullcontext()
-        return averaged(self.parts.flat.values, self.parts.comm)
+        return replace_by_mean(self.setup.flat.values, self.setup.comm)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -107,7 +107,7 @@ class LocalSGD(Synchronous):
             given = ", ".join(map(str, state)) if isinstance(state, Mapping) else f"a {type(state).__name__}"
             raise ValueError(f"the state of local_sgd has the keys {', '.join(keys)}, but was given {given}")
         anchor, local = state["anchor"], state["local"]
-        if anchor is not None and getattr(anchor, "shape", None) != self.parts.flat.values.shape:
+        if anchor is not None and getattr(anchor, "shape", None) != self.setup.flat.values.shape:
             raise ValueError("anchor in the state of local_sgd is not as long as the parameters")
         if type(local) is not int or not 0 <= local < self.config.steps:
             raise ValueError(
@@ -115,5 +115,5 @@ class LocalSGD(Synchronous):
             )
         self.outer.load_state_dict(state["outer"])
         super().load_state_dict(state)
-        self._anchor = None if anchor is None else anchor.clone().to(self.parts.flat.values.device)
+        self._anchor = None if anchor is None else anchor.clone().to(self.setup.flat.values.device)
         self._local, self._wanted = local, bool(state["wanted"])

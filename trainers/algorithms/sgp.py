@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainers.algorithms.base import Parts
+from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.gossiping import Gossiping
 from trainers.exchange.base import Traffic
 from trainers.gradients.flat import Unit
@@ -18,8 +18,8 @@ class SGP(Gossiping):
     "Stochastic gradient push for distributed deep learning" (ICML 2019), algorithm 1.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        super().__init__(setup)
         self.pushed = self.keep("pushed", self.values.clone())
         self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
         self.gossip.lane.remarks = self.weight
@@ -33,13 +33,13 @@ class SGP(Gossiping):
         self.update()
         self.send()
         self.gossip.receive()
-        weights = [weight * float(of_other) for weight, of_other in self.gossip.lane.remarks_of_others()]
+        weights = [weight * float(of_other) for weight, of_other in self.gossip.lane.read_remarks()]
         self.weight.mul_(self.gossip.own).add_(sum(weights))
         self.receive()
         return self.gossip.traffic()
 
     def mix(self, unit: Unit) -> None:
-        pushed = self.pushed.of(unit)
+        pushed = self.pushed.view(unit)
         torch.mul(unit.values, self.gossip.own, out=pushed)
         self.gossip.add_others(self.pushed, unit)
         torch.div(pushed, float(self.weight), out=unit.values)

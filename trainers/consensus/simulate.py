@@ -17,7 +17,7 @@ import torch
 
 from compressors import Compressor, Key
 from compressors.base import element_count
-from trainers.mpi.message_sizes import aligned
+from trainers.mpi.message_sizes import align
 from trainers.topology import Mixing
 
 DIVERGED = 1e6
@@ -55,7 +55,7 @@ class Channel:
                 key = Key(self.seed, worker, step, unit)
                 payload = compressor.compress(x[worker, start:end].view(shape), key, self._message)
                 compressor.decompress_add(payload, decoded[worker, start:end].view(shape), key)
-                sent, start = sent + aligned(len(payload)), end
+                sent, start = sent + align(len(payload)), end
         self.payload_bytes = sent / len(x)
         return decoded
 

@@ -84,7 +84,7 @@ def _gpu(config: RunConfig, comm: MPI.Comm) -> torch.device:
     device = torch.device("cuda", own[gpu_of(config, comm.rank, node.rank, len(own))])
     node.Free()
     torch.cuda.set_device(device)
-    staging.use(device, direct=staging.reads_gpus())
+    staging.use(device, direct=staging.can_read_gpus())
     return device
 
 
@@ -104,5 +104,5 @@ def described(device: torch.device) -> dict[str, Any]:
     return {
         "device": "cuda",
         "gpu": torch.cuda.get_device_name(device),
-        "messages": "sent from the GPU" if staging.direct() else "staged through main memory",
+        "messages": "sent from the GPU" if staging.is_direct() else "staged through main memory",
     }

@@ -28,7 +28,7 @@ from trainers.lanes.base import Lane, MessageLane
 from trainers.lanes.collective_queue import ThreadCollectiveQueue
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import staging
-from trainers.mpi.message_sizes import PART_BYTES, aligned, allreduce_bytes
+from trainers.mpi.message_sizes import PART_BYTES, align, allreduce_bytes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -116,12 +116,12 @@ class Exchange:
         with self.watch("encode"):
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
-            self.memory.begin(lr, self.comm.size, self._gradient_norm)
+            self.memory.begin(lr, self.comm.size, self._compute_norm)
         self._unposted.clear()
         for lane in self._lanes.values():
             lane.begin()
 
-    def _lane(self, compressor: Compressor) -> Lane:
+    def _get_lane(self, compressor: Compressor) -> Lane:
         if self.sums and isinstance(compressor, Cooperative):
             key: Any = repr(compressor)
         else:
@@ -130,11 +130,11 @@ class Exchange:
             raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
         if key not in self._lanes:
             if key is None:
-                self._lanes[key] = self.transport.gathering(self.collectives)
+                self._lanes[key] = self.transport.build_gather_lane(self.collectives)
             elif isinstance(compressor, Cooperative):
-                self._lanes[key] = self.transport.rounds(self.collectives)
+                self._lanes[key] = self.transport.build_rounds_lane(self.collectives)
             else:
-                self._lanes[key] = self.transport.summing(key, self.collectives)
+                self._lanes[key] = self.transport.build_sum_lane(key, self.collectives)
             self._lanes[key].begin()
         return self._lanes[key]
 
@@ -142,9 +142,9 @@ class Exchange:
         """Room for the largest messages that the selected compressors can make."""
         bounds: dict[Lane, int] = {}
         for unit, compressor in zip(self.units, self.selector.selected, strict=True):
-            lane = self._lane(compressor)
+            lane = self._get_lane(compressor)
             if isinstance(lane, MessageLane):
-                bounds[lane] = bounds.get(lane, 0) + aligned(compressor.payload_bound(unit.gradient.shape))
+                bounds[lane] = bounds.get(lane, 0) + align(compressor.payload_bound(unit.gradient.shape))
         for lane, bound in bounds.items():
             assert isinstance(lane, MessageLane)
             lane.reserve(bound)
@@ -164,7 +164,7 @@ class Exchange:
                 compressor.moved(unit.index, norms.squares(unit.values - before), lr)
                 before.copy_(unit.values)
 
-    def _gradient_norm(self) -> float:
+    def _compute_norm(self) -> float:
         """l2 norm of this worker's whole gradient."""
         return math.sqrt(sum(norms.squares(unit.gradient) for unit in self.units))
 
@@ -186,18 +186,18 @@ class Exchange:
                 self._encode(parcel)
 
     def _encode(self, parcel: Parcel) -> None:
-        lane = self._lane(parcel.compressor)
+        lane = self._get_lane(parcel.compressor)
         payload = lane.add(parcel)
         if payload is None:
             return
-        self._settle(parcel, payload)
+        self._record_rest(parcel, payload)
         self._unposted[lane] = self._unposted.get(lane, 0) + parcel.compressor.payload_bound(parcel.x.shape)
         if self._unposted[lane] >= PART_BYTES:
             self._unposted[lane] = 0
             with self.watch("communicate"):
                 lane.post()
 
-    def _settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
+    def _record_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
         """What a payload has carried is known: measure what it has not, and let memory keep that."""
         self._settled = True
         if self._measure:
@@ -214,7 +214,7 @@ class Exchange:
 
         with self.watch("encode"):
             statistics = [p.compressor.statistics(p.x, p.key) for p in self._waiting]
-            largest = staging.on_host(torch.cat(statistics))
+            largest = staging.move_to_host(torch.cat(statistics))
         self.collectives.count("agreement")
         with self.watch("communicate"):
             self.comm.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
@@ -237,7 +237,7 @@ class Exchange:
         for lane in lanes:
             for parcel, payload in lane.communicate():
                 with self.watch("encode"):
-                    self._settle(parcel, payload)
+                    self._record_rest(parcel, payload)
         for lane in lanes:
             lane.decode()
         with self.watch("decode"):
@@ -248,7 +248,7 @@ class Exchange:
         return Traffic(
             sum(lane.payload_bytes for lane in lanes) + self._extra_bytes,
             sum(lane.sent_bytes for lane in lanes) + self._extra_sent,
-            self._relative_error(),
+            self._compute_error(),
         )
 
     def calls(self, steps: int) -> dict[str, dict[str, float]]:
@@ -264,7 +264,7 @@ class Exchange:
             for name, calls in found.items()
         }
 
-    def _relative_error(self) -> float | None:
+    def _compute_error(self) -> float | None:
         """||x - Q(x)|| / ||x|| of the step, where it was measured."""
         if not (self._measure and self._settled):
             return None
@@ -302,12 +302,12 @@ class Exchange:
             raise ValueError(f"the state is that of {state['memory']}, but the memory is {self.memory!r}")
         self.selector.check_state(state["selector"])
         dataclasses.replace(self.memory).load_state_dict(state["kept"])
-        before = self._checked(state["before"])
+        before = self._copy_before(state["before"])
         self.memory.load_state_dict(state["kept"])
         self.selector.load_state_dict(state["selector"])
         self._before = before
 
-    def _checked(self, before: Any) -> dict[int, torch.Tensor]:
+    def _copy_before(self, before: Any) -> dict[int, torch.Tensor]:
         """A copy of the parameters in a state, by unit."""
         shapes = {str(unit.index): unit.values.shape for unit in self.units}
         if not isinstance(before, Mapping) or not all(
@@ -318,7 +318,7 @@ class Exchange:
         return {int(unit): values.clone() for unit, values in before.items()}
 
 
-class Parts(NamedTuple):
+class ExchangeSetup(NamedTuple):
     """What an exchange is made of, in the order of `Exchange`'s arguments."""
 
     comm: MPI.Comm

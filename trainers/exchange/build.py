@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from compressors.memories.base import Memory
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange.base import Exchange, Parts
+from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.gradients.flat import Unit
 from trainers.options import exchanges as options
 
@@ -40,28 +40,28 @@ def build_exchange(
     Raises:
         UsageError: its transport cannot connect the workers, or its `overlap` cannot be had from this MPI.
     """
-    parts = Parts(comm, units, selector, memory, seed, watch)
+    setup = ExchangeSetup(comm, units, selector, memory, seed, watch)
     if isinstance(config, options.Gossip):
         from trainers.exchange.gossip import Gossip
 
         assert mixing is not None
-        return Gossip(config, parts, mixing)
+        return Gossip(config, setup, mixing)
     if isinstance(config, options.Hierarchical):
-        from trainers.exchange.hierarchical import hierarchical
+        from trainers.exchange.hierarchical import build_hierarchical
 
-        return hierarchical(config, parts)
+        return build_hierarchical(config, setup)
     if isinstance(config, options.Sharded):
-        from trainers.exchange.unit_owners import sharded
+        from trainers.exchange.unit_owners import build_sharded
 
-        return sharded(config, parts)
+        return build_sharded(config, setup)
     if isinstance(config, options.ParameterServer) and link is not None:
-        from trainers.exchange.dedicated_server import dedicated
+        from trainers.exchange.dedicated_server import build_dedicated
 
-        return dedicated(config, parts, link)
+        return build_dedicated(config, setup, link)
     if isinstance(config, options.ParameterServer):
-        from trainers.exchange.unit_owners import parameter_server
+        from trainers.exchange.unit_owners import build_parameter_server
 
-        return parameter_server(config, parts)
+        return build_parameter_server(config, setup)
     assert isinstance(config, options.Overlapping)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
@@ -70,4 +70,4 @@ def build_exchange(
         from trainers.exchange.torch_transport import TorchTransport
 
         transport = TorchTransport(comm, watch, units[0].gradient.device)
-    return Exchange(*parts, sums=sums, gathers=gathers, overlap=config.overlap, transport=transport)
+    return Exchange(*setup, sums=sums, gathers=gathers, overlap=config.overlap, transport=transport)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainers.exchange.base import Parts
-from trainers.exchange.unit_owners import TwoPhase, second_memory
+from trainers.exchange.base import ExchangeSetup
+from trainers.exchange.unit_owners import TwoPhase, build_second_memory
 from trainers.lanes.pushing import ParametersLane, PushLane
-from trainers.lanes.second import Second
+from trainers.lanes.second import SecondPhase
 from trainers.lanes.server_link import LOAD, STATE, Head, Link
 from trainers.options import exchanges as options
 
@@ -21,8 +21,8 @@ class Dedicated(TwoPhase):
 
     momentum = weight_decay = 0.0
 
-    def __init__(self, parts: Parts, second: Second, lane: PushLane, link: Link) -> None:
-        super().__init__(parts, second, lane)
+    def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: PushLane, link: Link) -> None:
+        super().__init__(setup, second, lane)
         self.lane, self.link = lane, link
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
@@ -46,13 +46,13 @@ class Dedicated(TwoPhase):
             raise ValueError(error)
 
 
-def dedicated(config: options.ParameterServer, parts: Parts, link: Link) -> Dedicated:
+def build_dedicated(config: options.ParameterServer, setup: ExchangeSetup, link: Link) -> Dedicated:
     """Synchronous: the answer is a mean gradient; asynchronous: it is the parameters."""
-    comm, units, selector, memory, _, watch = parts
+    comm, units, selector, memory, _, watch = setup
     if config.asynchronous:
-        second = Second(len(units), again=False, memory=second_memory("none", memory))
-        exchange = Dedicated(parts, second, ParametersLane(comm, watch, selector, second, link), link)
+        second = SecondPhase(len(units), again=False, memory=build_second_memory("none", memory))
+        exchange = Dedicated(setup, second, ParametersLane(comm, watch, selector, second, link), link)
         exchange.may_lag = config.staleness + 1
         return exchange
-    second = Second(len(units), again=config.answer == "compressed", memory=second_memory("none", memory))
-    return Dedicated(parts, second, PushLane(comm, watch, selector, second, link, backup=config.backup), link)
+    second = SecondPhase(len(units), again=config.answer == "compressed", memory=build_second_memory("none", memory))
+    return Dedicated(setup, second, PushLane(comm, watch, selector, second, link, backup=config.backup), link)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from trainers.exchange.base import Exchange, Parts, Traffic
+from trainers.exchange.base import Exchange, ExchangeSetup, Traffic
 from trainers.gradients.flat import Unit
 from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import countable
+from trainers.mpi.message_sizes import check_count
 from trainers.options import exchanges as options
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ class Hierarchical(Exchange):
         leaders: the first worker of every node; None on all others.
     """
 
-    def __init__(self, parts: Parts, node: MPI.Comm, leaders: MPI.Comm | None) -> None:
+    def __init__(self, setup: ExchangeSetup, node: MPI.Comm, leaders: MPI.Comm | None) -> None:
         from mpi4py import MPI
 
-        self.node, self.world = node, parts.comm
-        super().__init__(*parts._replace(comm=leaders or MPI.COMM_SELF), sums=True, gathers=True)
+        self.node, self.world = node, setup.comm
+        super().__init__(*setup._replace(comm=leaders or MPI.COMM_SELF), sums=True, gathers=True)
         counted = np.array([leaders is not None], dtype=np.int64)
         self.world.Allreduce(MPI.IN_PLACE, counted)
         self.nodes = int(counted[0])
         self.selector.workers = self.nodes
-        self.runs = contiguous(self.units)
+        self.runs = find_contiguous_runs(self.units)
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
         self._beginning = step, epoch, lr, measure
@@ -76,7 +76,7 @@ class Hierarchical(Exchange):
             self.collectives.count("reduce", len(self.runs))
             self.collectives.count("bcast", len(self.runs) + 1)
             for run in self.runs:
-                host = staging.on_host(run)
+                host = staging.move_to_host(run)
                 self.node.Bcast([host.numpy(), MPI.FLOAT], LEADER)
                 run.copy_(host)
             self.node.Bcast(figures, LEADER)
@@ -92,8 +92,8 @@ class Hierarchical(Exchange):
 
         inside = 0
         for run in self.runs:
-            countable(run.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of a node")
-            host = staging.on_host(run)
+            check_count(run.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of a node")
+            host = staging.move_to_host(run)
             if self.node.rank == LEADER:
                 self.node.Reduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT], MPI.SUM, LEADER)
                 run.copy_(host).mul_(self.nodes / self.world.size)
@@ -103,7 +103,7 @@ class Hierarchical(Exchange):
         return inside
 
 
-def contiguous(units: Sequence[Unit]) -> list[torch.Tensor]:
+def find_contiguous_runs(units: Sequence[Unit]) -> list[torch.Tensor]:
     """The gradients of neighbouring units as flat runs of memory, as long as they can be: a collective for each."""
     runs: list[torch.Tensor] = []
     for unit in units:
@@ -121,14 +121,14 @@ def _follows(gradient: torch.Tensor, run: torch.Tensor) -> bool:
     return is_next and gradient.untyped_storage().data_ptr() == run.untyped_storage().data_ptr()
 
 
-def hierarchical(config: options.Hierarchical, parts: Parts) -> Hierarchical:
+def build_hierarchical(config: options.Hierarchical, setup: ExchangeSetup) -> Hierarchical:
     """Nodes are those of the network, or as many neighbouring ranks as the option says."""
     from mpi4py import MPI
 
-    comm: Any = parts.comm
+    comm: Any = setup.comm
     if config.workers_per_node is None:
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     else:
         node = comm.Split(comm.rank // config.workers_per_node, comm.rank)
     leaders = comm.Split(0 if node.rank == LEADER else MPI.UNDEFINED, comm.rank)
-    return Hierarchical(parts, node, leaders if node.rank == LEADER else None)
+    return Hierarchical(setup, node, leaders if node.rank == LEADER else None)

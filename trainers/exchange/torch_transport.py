@@ -21,7 +21,7 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.transport import Transport
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue, Work
 from trainers.lanes.gathering import Gathered, GatherLane
-from trainers.lanes.parcel import Parcel, Part
+from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
 from trainers.mpi.message_sizes import ring_bytes
@@ -36,7 +36,7 @@ SIZE_BYTES = 8
 """Of the message before a swapped payload that says how long it is."""
 
 
-class Group:
+class TorchGroup:
     """The workers of a communicator, connected by torch.distributed, whose default process group they become.
 
     Rank 0 opens a store on a free port of its host, which MPI tells the others: nothing is read from the environment,
@@ -54,7 +54,7 @@ class Group:
         self.rank, self.size = comm.rank, comm.size
         check_available(self.backend)
         if device.type != "cpu":
-            _check_gpus(comm.allgather((socket.gethostname(), _name_of(device))))
+            _check_gpus(comm.allgather((socket.gethostname(), _get_gpu_name(device))))
         if not dist.is_initialized():
             self._connect()
 
@@ -71,7 +71,7 @@ class Group:
                 store = dist.TCPStore(host, 0, self.size, True, timeout=PATIENCE, wait_for_workers=False)
                 opened = host, store.port
         except (RuntimeError, OSError) as error:
-            opened = _line(error)
+            opened = _get_first_line(error)
         opened = self.comm.bcast(opened)
         if isinstance(opened, str):
             raise UsageError(f"exchange.transport=torch: rank 0 cannot open a port: {opened}; valid is mpi")
@@ -86,7 +86,8 @@ class Group:
             self.try_sum(torch.float32)  # NCCL's and gloo's first errors come with the first collective
         except (RuntimeError, ValueError, OSError) as error:
             raise UsageError(
-                f"exchange.transport=torch: {self.backend} cannot connect the workers: {_line(error)}; valid is mpi"
+                f"exchange.transport=torch: {self.backend} cannot connect the workers: {_get_first_line(error)}; "
+                f"valid is mpi"
             ) from error
 
     def try_sum(self, dtype: torch.dtype) -> None:
@@ -95,7 +96,7 @@ class Group:
         dist.all_reduce(one)
         one.cpu()  # an error of NCCL's is raised here, and not in some later call
 
-    def room(self, size: int) -> torch.Tensor:
+    def allocate(self, size: int) -> torch.Tensor:
         """Memory for `size` bytes that the backend reads and writes."""
         return torch.empty(size, dtype=torch.uint8, device=self.device)
 
@@ -113,7 +114,7 @@ def check_available(backend: str) -> None:
         raise UsageError(f"exchange.transport=torch: this torch ({torch.__version__}) has no {backend}; valid is mpi")
 
 
-def _name_of(device: torch.device) -> str:
+def _get_gpu_name(device: torch.device) -> str:
     return str(getattr(torch.cuda.get_device_properties(device), "uuid", device))
 
 
@@ -127,7 +128,7 @@ def _check_gpus(places: Sequence[tuple[str, str]]) -> None:
             )
 
 
-def _line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -137,7 +138,7 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
     No other thread has collectives under way meanwhile: all workers start them in the same order, as NCCL wants.
     """
 
-    def __init__(self, group: Group, watch: Stopwatch) -> None:
+    def __init__(self, group: TorchGroup, watch: Stopwatch) -> None:
         self._stream = None if group.device.type == "cpu" else torch.cuda.Stream(group.device)
         super().__init__(group, watch)
 
@@ -148,13 +149,13 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
         """The group is the rank's."""
 
     def post(self, work: Work) -> None:
-        super().post(work if self._stream is None else self._beside(work, self._stream))
+        super().post(work if self._stream is None else self._put_on_stream(work, self._stream))
 
-    def _beside(self, work: Work, stream: torch.cuda.Stream) -> Work:
+    def _put_on_stream(self, work: Work, stream: torch.cuda.Stream) -> Work:
         written = torch.cuda.Event()
         written.record()  # by then the kernels that write the message have come to their end
 
-        def beside(group: Group) -> None:
+        def beside(group: TorchGroup) -> None:
             with torch.cuda.stream(stream):
                 stream.wait_event(written)
                 work(group)
@@ -171,22 +172,22 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
 class GroupSumLane(SumLane):
     """The backend adds the payloads, in one collective a part: gloo in a ring; of NCCL a ring is assumed."""
 
-    def __init__(self, group: Group, watch: Stopwatch, dtype: str, collectives: CollectiveQueue) -> None:
+    def __init__(self, group: TorchGroup, watch: Stopwatch, dtype: str, collectives: CollectiveQueue) -> None:
         self.group = group
         super().__init__(group.comm, watch, dtype, collectives)
 
-    def room(self, size: int) -> torch.Tensor:
-        return self.group.room(size)
+    def allocate(self, size: int) -> torch.Tensor:
+        return self.group.allocate(size)
 
-    def segments(self, part: Part) -> list[torch.Tensor]:
+    def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         return [self.message[part.start : part.end]]
 
-    def add_up(self, comm: Group, segments: Sequence[torch.Tensor]) -> None:
+    def add_up(self, comm: TorchGroup, segments: Sequence[torch.Tensor]) -> None:
         for segment in segments:
             if segment.numel():
                 dist.all_reduce(segment.view(self.dtype))
 
-    def bytes_of(self, count: int, itemsize: int) -> float:
+    def count_sent_bytes(self, count: int, itemsize: int) -> float:
         return ring_bytes(count, itemsize, self.comm.size)
 
 
@@ -196,13 +197,13 @@ class GroupGathered(Gathered):
     So nothing is padded, and as many bytes are sent as with MPI.
     """
 
-    def gather_sizes(self, comm: Group) -> None:
+    def gather_sizes(self, comm: TorchGroup) -> None:
         own = torch.from_numpy(self.own.view(np.int32)).to(comm.device)
         everyone = torch.empty(self.sizes.size, dtype=torch.int32, device=comm.device)
         _all_gather(everyone, own)
         self.sizes = everyone.cpu().numpy().view(np.uint32).reshape(self.sizes.shape)
 
-    def move(self, comm: Group, message: torch.Tensor) -> None:
+    def move(self, comm: TorchGroup, message: torch.Tensor) -> None:
         if self.fixed:
             _all_gather(self.received[: self.starts[-1]], message)
             return
@@ -218,18 +219,18 @@ class GroupGatherLane(GatherLane):
 
     gathered = GroupGathered
 
-    def __init__(self, group: Group, watch: Stopwatch, collectives: CollectiveQueue) -> None:
+    def __init__(self, group: TorchGroup, watch: Stopwatch, collectives: CollectiveQueue) -> None:
         self.group = group
         super().__init__(group.comm, watch, collectives)
 
-    def room(self, size: int) -> torch.Tensor:
-        return self.group.room(size)
+    def allocate(self, size: int) -> torch.Tensor:
+        return self.group.allocate(size)
 
 
 class GroupRoundsLane(RoundsLane):
     """Sums and swaps by the backend. The length of a swapped payload travels before it, and is counted."""
 
-    def __init__(self, group: Group, watch: Stopwatch, collectives: CollectiveQueue) -> None:
+    def __init__(self, group: TorchGroup, watch: Stopwatch, collectives: CollectiveQueue) -> None:
         self.group = group
         super().__init__(group.comm, watch, collectives)
 
@@ -251,7 +252,7 @@ class GroupRoundsLane(RoundsLane):
         own = torch.tensor([payload.numel()], dtype=torch.int64, device=device)
         theirs = torch.empty_like(own)
         _exchange(partner, own, theirs)
-        received = self.group.room(int(theirs))
+        received = self.group.allocate(int(theirs))
         _exchange(partner, payload.to(device).contiguous(), received)
         self.payload_bytes += payload.numel() + SIZE_BYTES
         self.sent_bytes += payload.numel() + SIZE_BYTES
@@ -282,26 +283,27 @@ class TorchTransport(Transport):
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, device: torch.device) -> None:
         super().__init__(comm, watch)
-        self.group = Group(comm, device)
+        self.group = TorchGroup(comm, device)
         messages = {} if device.type == "cpu" else {"messages": "sent from the GPU"}
         self.described = {"transport": self.group.backend, **messages}
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
         return GroupCollectiveQueue(self.group, self.watch) if overlap else CollectiveQueue(self.group, self.watch)
 
-    def summing(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
+    def build_sum_lane(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
         try:
             self.group.try_sum(getattr(torch, dtype))
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"exchange.transport=torch: {self.group.backend} cannot add {dtype}: {_line(error)}; valid is mpi"
+                f"exchange.transport=torch: {self.group.backend} cannot add {dtype}: {_get_first_line(error)}; "
+                f"valid is mpi"
             ) from error
         return GroupSumLane(self.group, self.watch, dtype, collectives)
 
-    def gathering(self, collectives: CollectiveQueue) -> GatherLane:
+    def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
         return GroupGatherLane(self.group, self.watch, collectives)
 
-    def rounds(self, collectives: CollectiveQueue) -> RoundsLane:
+    def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
         return GroupRoundsLane(self.group, self.watch, collectives)
 
     def close(self) -> None:

@@ -32,15 +32,15 @@ class Transport:
         """
         return ThreadCollectiveQueue(self.comm, self.watch) if overlap else CollectiveQueue(self.comm, self.watch)
 
-    def summing(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
+    def build_sum_lane(self, dtype: str, collectives: CollectiveQueue) -> SumLane:
         """A lane of payloads that are added as numbers of `dtype`."""
         return SumLane(self.comm, self.watch, dtype, collectives)
 
-    def gathering(self, collectives: CollectiveQueue) -> GatherLane:
+    def build_gather_lane(self, collectives: CollectiveQueue) -> GatherLane:
         """A lane of payloads that every worker gets."""
         return GatherLane(self.comm, self.watch, collectives)
 
-    def rounds(self, collectives: CollectiveQueue) -> RoundsLane:
+    def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
         """A lane of units that a cooperative compressor reduces in rounds."""
         return RoundsLane(self.comm, self.watch, collectives)
 

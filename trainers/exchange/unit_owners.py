@@ -8,11 +8,11 @@ from typing import Any
 from compressors import Compressor, memories
 from compressors.base import Cooperative
 from compressors.memories.base import Memory
-from trainers.exchange.base import Exchange, Parts
+from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.lanes.base import Lane
-from trainers.lanes.second import Second
+from trainers.lanes.second import SecondPhase
 from trainers.lanes.serving import FURTHEST_BEHIND, ServerLane
-from trainers.lanes.sharding import ShardLane, shared_out
+from trainers.lanes.sharding import ShardLane, assign_owners
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.options import exchanges as options
 
@@ -23,15 +23,15 @@ class TwoPhase(Exchange):
     The compression error that is measured is that of the first phase, and so is what the policy sees of movement.
     """
 
-    def __init__(self, parts: Parts, second: Second, lane: TwoPhaseLane) -> None:
-        super().__init__(*parts, sums=False, gathers=True)
+    def __init__(self, setup: ExchangeSetup, second: SecondPhase, lane: TwoPhaseLane) -> None:
+        super().__init__(*setup, sums=False, gathers=True)
         self.may_drop = isinstance(lane, ServerLane) and lane.backup > 0
         self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
         self.second = second
         self._lanes[None] = lane
         lane.collectives = self.collectives  # which counts the lane's calls
 
-    def _lane(self, compressor: Compressor) -> Lane:
+    def _get_lane(self, compressor: Compressor) -> Lane:
         if isinstance(compressor, Cooperative):
             raise ValueError(f"{compressor.name}: its mean takes rounds of its own, which no owner of a unit can do")
         return self._lanes[None]
@@ -57,25 +57,25 @@ class TwoPhase(Exchange):
         self.second.load_state_dict(state["second"])
 
 
-def second_memory(name: str, first: Memory) -> Memory:
+def build_second_memory(name: str, first: Memory) -> Memory:
     """The memory of the second phase by its option; `auto` is one wherever the workers have one."""
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
     return memories.build(name)
 
 
-def sharded(config: options.Sharded, parts: Parts) -> TwoPhase:
+def build_sharded(config: options.Sharded, setup: ExchangeSetup) -> TwoPhase:
     """Each worker owns a shard of the units."""
-    comm, units, selector, memory, _, watch = parts
-    kept = second_memory(config.second_memory, memory)
-    second = Second(len(units), again=config.second == "same", memory=kept)
-    owners = shared_out([unit.gradient.numel() for unit in units], comm.size)
-    return TwoPhase(parts, second, ShardLane(comm, watch, selector, second, owners))
+    comm, units, selector, memory, _, watch = setup
+    kept = build_second_memory(config.second_memory, memory)
+    second = SecondPhase(len(units), again=config.second == "same", memory=kept)
+    owners = assign_owners([unit.gradient.numel() for unit in units], comm.size)
+    return TwoPhase(setup, second, ShardLane(comm, watch, selector, second, owners))
 
 
-def parameter_server(config: options.ParameterServer, parts: Parts) -> TwoPhase:
+def build_parameter_server(config: options.ParameterServer, setup: ExchangeSetup) -> TwoPhase:
     """Rank 0 owns all units."""
-    comm, units, selector, memory, _, watch = parts
-    kept = second_memory(config.second_memory, memory)
-    second = Second(len(units), again=config.answer == "compressed", memory=kept)
-    return TwoPhase(parts, second, ServerLane(comm, watch, selector, second, backup=config.backup))
+    comm, units, selector, memory, _, watch = setup
+    kept = build_second_memory(config.second_memory, memory)
+    second = SecondPhase(len(units), again=config.answer == "compressed", memory=kept)
+    return TwoPhase(setup, second, ServerLane(comm, watch, selector, second, backup=config.backup))

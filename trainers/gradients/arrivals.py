@@ -25,12 +25,12 @@ class Arrivals:
         self._sizes = [0] * len(self._order)  # parameters that each unit has a part of
         self._missing: list[int] = []
         for _, parameter in flat.named:
-            places = [i for i, unit in enumerate(self._order) if _overlap(unit.gradient, parameter.grad)]
+            places = [i for i, unit in enumerate(self._order) if _share_memory(unit.gradient, parameter.grad)]
             for place in places:
                 self._sizes[place] += 1
-            parameter.register_post_accumulate_grad_hook(self._hook(places))
+            parameter.register_post_accumulate_grad_hook(self._make_hook(places))
 
-    def _hook(self, places: list[int]) -> Callable[[torch.Tensor], None]:
+    def _make_hook(self, places: list[int]) -> Callable[[torch.Tensor], None]:
         def arrived(parameter: torch.Tensor) -> None:
             if not self._expecting:
                 return
@@ -60,7 +60,7 @@ class Arrivals:
         self._position = 0
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+def _share_memory(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     """Whether there is memory that both lie in."""
     if other is None:
         return False

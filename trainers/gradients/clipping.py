@@ -23,11 +23,11 @@ class Clipping:
         """The whole gradient of a worker must be known before any of it may leave."""
         return self.config.local_norm is not None
 
-    def local(self) -> None:
+    def clip_local(self) -> None:
         """Of a worker's own gradient, complete and not yet sent."""
         self._bound(self.config.local_norm)
 
-    def final(self) -> None:
+    def clip_final(self) -> None:
         """Of the gradient that the optimizer is given: element by element, then the norm."""
         if self.config.value is not None:
             self.gradients.clamp_(-self.config.value, self.config.value)

@@ -47,7 +47,7 @@ class Flat:
     def __len__(self) -> int:
         return self.values.numel()
 
-    def units(self, granularity: str, bucket_mib: float, pieces: int = 1) -> list[Unit]:
+    def cut_units(self, granularity: str, bucket_mib: float, pieces: int = 1) -> list[Unit]:
         """Cut the gradient into units, in the order of the parameters.
 
         `layer`: a tensor each, with its shape. `model`: one flat vector, or `pieces` of it that differ in size by one

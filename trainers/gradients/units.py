@@ -9,7 +9,7 @@ from trainers.mpi.message_sizes import PART_BYTES
 from trainers.options import exchanges as options
 
 
-def cut(config: RunConfig, flat: Flat) -> list[Unit]:
+def cut_units(config: RunConfig, flat: Flat) -> list[Unit]:
     """The units of `exchange.granularity`, in the order of the parameters.
 
     Where layers make no difference to the numbers, neighbouring ones are one unit, up to what leaves as one part
@@ -18,12 +18,12 @@ def cut(config: RunConfig, flat: Flat) -> list[Unit]:
     """
     exchange = config.exchange
     shards = config.workers if isinstance(exchange, options.Sharded) else 1
-    if exchange.granularity == "layer" and shards == 1 and _indifferent(config):
-        return flat.units("bucket", PART_BYTES / 2**20)
-    return flat.units(exchange.granularity, exchange.bucket_mib, shards)
+    if exchange.granularity == "layer" and shards == 1 and _can_join_layers(config):
+        return flat.cut_units("bucket", PART_BYTES / 2**20)
+    return flat.cut_units(exchange.granularity, exchange.bucket_mib, shards)
 
 
-def _indifferent(config: RunConfig) -> bool:
+def _can_join_layers(config: RunConfig) -> bool:
     """Nothing looks at single tensors, and payloads of tensors that are joined are the payloads, joined."""
     possible = config.policy.possible(config.compressor)
     return (

@@ -17,9 +17,9 @@ import torch
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.decoding import Decoders
-from trainers.lanes.parcel import Parcel, Part
+from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.mpi import staging
-from trainers.mpi.message_sizes import aligned
+from trainers.mpi.message_sizes import align
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -69,7 +69,7 @@ class MessageLane(Lane):
 
     def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         super().__init__(comm, watch, collectives)
-        self.message = self.room(0)
+        self.message = self.allocate(0)
         self.decoders = Decoders()
         self.sizes: list[int] = []
         self.used = 0
@@ -84,26 +84,26 @@ class MessageLane(Lane):
     def reserve(self, size: int) -> None:
         """Make room for a message of `size` bytes. Pages that are never written take no memory."""
         if size > self.message.numel():
-            self.message = self.room(0)  # the old one goes before the new one comes
-            self.message = self.room(size)
+            self.message = self.allocate(0)  # the old one goes before the new one comes
+            self.message = self.allocate(size)
 
-    def room(self, size: int) -> torch.Tensor:
+    def allocate(self, size: int) -> torch.Tensor:
         """Allocate memory for a message that MPI sends or receives."""
-        return staging.message(size)
+        return staging.allocate_message(size)
 
-    def cut(self) -> Part | None:
+    def cut_part(self) -> MessagePart | None:
         """Return the units that were added since the last call as a part, or None where there are none."""
         first, start = self._posted_units, self._posted_bytes
         if first == len(self.parcels):
             return None
         self._posted_units, self._posted_bytes = len(self.parcels), self.used
-        return Part(self.parcels[first:], self.sizes[first:], start, self.used)
+        return MessagePart(self.parcels[first:], self.sizes[first:], start, self.used)
 
     def add(self, parcel: Parcel) -> torch.Tensor:
         payload = parcel.compressor.compress(parcel.x, parcel.key, self.message[self.used :])
         self.parcels.append(parcel)
         self.sizes.append(payload.numel())
         end = self.used + payload.numel()
-        self.used += aligned(payload.numel())
+        self.used += align(payload.numel())
         self.message[end : self.used] = 0
         return payload

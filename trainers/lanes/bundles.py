@@ -10,7 +10,7 @@ import torch
 from compressors import CorruptPayload
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes
-from trainers.mpi.message_sizes import ALIGNMENT, aligned, countable
+from trainers.mpi.message_sizes import ALIGNMENT, align, check_count
 
 
 class Bundle:
@@ -33,7 +33,7 @@ class Bundle:
         self.parcels.append(parcel)
         self.sizes.append(payload.numel())
         end = self.used + payload.numel()
-        self.used += aligned(payload.numel())
+        self.used += align(payload.numel())
         self._buffer[end : self.used] = 0
         return payload
 
@@ -42,32 +42,32 @@ class Bundle:
         offset = 0
         for parcel, size in zip(self.parcels, self.sizes, strict=True):
             yield parcel, self._buffer[offset : offset + size]
-            offset += aligned(size)
+            offset += align(size)
 
     def message(self) -> torch.Tensor:
         """All payloads, with what fills them up to multiples of ALIGNMENT."""
         return self._buffer[: self.used]
 
 
-def bound_of(parcels: Sequence[Parcel]) -> int:
+def sum_bounds(parcels: Sequence[Parcel]) -> int:
     """The most bytes that these units can need together."""
-    return sum(aligned(parcel.compressor.payload_bound(parcel.x.shape)) for parcel in parcels)
+    return sum(align(parcel.compressor.payload_bound(parcel.x.shape)) for parcel in parcels)
 
 
-def fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
+def find_fixed_sizes(parcels: Sequence[Parcel]) -> list[int] | None:
     """The sizes of the payloads where no data decides them, so that nobody has to be told; else None."""
     found = [parcel.compressor.payload_size(parcel.x.shape) for parcel in parcels]
     return None if None in found else [size for size in found if size is not None]
 
 
-def message_bytes(lengths: Sequence[int]) -> int:
+def sum_aligned(lengths: Sequence[int]) -> int:
     """Bytes of a message of payloads with these sizes."""
-    return sum(map(aligned, lengths))
+    return sum(map(align, lengths))
 
 
-def words(size: int) -> int:
+def count_words(size: int) -> int:
     """`size` bytes as MPI counts them: in words of ALIGNMENT bytes."""
-    return countable(size // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+    return check_count(size // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
 
 
 def accumulate(parcels: Sequence[Parcel], message: torch.Tensor, lengths: Sequence[int], weight: float) -> None:
@@ -83,7 +83,7 @@ def accumulate(parcels: Sequence[Parcel], message: torch.Tensor, lengths: Sequen
             raise CorruptPayload(f"{name}: a payload of {size} bytes in a message of {message.numel()}")
         payload = message[offset : offset + size]
         parcel.compressor.decompress_add(payload, parcel.unit.gradient, parcel.key, weight)
-        offset += aligned(size)
+        offset += align(size)
 
 
 class Room:
@@ -92,7 +92,7 @@ class Room:
     def __init__(self) -> None:
         self._bytes = torch.zeros(0, dtype=torch.uint8)
 
-    def of(self, size: int) -> torch.Tensor:
+    def get(self, size: int) -> torch.Tensor:
         """(size,) uint8, with any content; what was given before may be overwritten by it."""
         if size > self._bytes.numel():
             self._bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))

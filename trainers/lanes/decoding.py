@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from compressors import Compressor, CorruptPayload
 from compressors.message import Decode, Message
 from trainers.lanes.parcel import Parcel
-from trainers.mpi.message_sizes import aligned
+from trainers.mpi.message_sizes import align
 
 
 class Decoders:
@@ -49,4 +49,4 @@ class Decoders:
             if found is None or found[0] is not compressor:
                 found = known[unit.index] = compressor, compressor.decoder(unit.gradient, replace=first)
             found[1](message, offset, size, parcel.key, weight)
-            offset += aligned(size)
+            offset += align(size)

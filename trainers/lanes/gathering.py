@@ -13,27 +13,27 @@ from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue
-from trainers.lanes.parcel import Parcel, Part
+from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import ALIGNMENT, countable
+from trainers.mpi.message_sizes import ALIGNMENT, check_count
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def payload_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
+def encode_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
     """The sizes as they travel."""
     return np.array(
-        [countable(size, message_sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32
+        [check_count(size, message_sizes.LARGEST_SIZE, "bytes in a payload") for size in lengths], dtype=np.uint32
     )
 
 
 class Gathered:
     """What has come of a part: the messages of all workers, one behind the other, and the sizes in them."""
 
-    def __init__(self, part: Part, received: torch.Tensor, workers: int) -> None:
+    def __init__(self, part: MessagePart, received: torch.Tensor, workers: int) -> None:
         self.part, self.received = part, received
-        self.own = payload_sizes(part.sizes)
+        self.own = encode_sizes(part.sizes)
         self.sizes = np.tile(self.own, (workers, 1))
         self.fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in part.parcels)
 
@@ -43,7 +43,7 @@ class Gathered:
             self.gather_sizes(comm)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
         starts = np.concatenate(([0], lengths.cumsum()))
-        countable(
+        check_count(
             int(starts[-1]), message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in the messages of all workers"
         )
         self.starts = starts * ALIGNMENT
@@ -59,9 +59,9 @@ class Gathered:
         """Send `message` to all; theirs come to `received`, each where `starts` says."""
         from mpi4py import MPI
 
-        received = staging.buffer(self.received[: self.starts[-1]])
+        received = staging.get_mpi_buffer(self.received[: self.starts[-1]])
         words, starts = message.numel() // ALIGNMENT, self.starts // ALIGNMENT
-        sent = [staging.buffer(message), words, MPI.INT32_T]
+        sent = [staging.get_mpi_buffer(message), words, MPI.INT32_T]
         if self.fixed:
             comm.Allgather(sent, [received, words, MPI.INT32_T])
         else:
@@ -98,16 +98,18 @@ class GatherLane(MessageLane):
         self._gathered.clear()
 
     def post(self) -> None:
-        part = self.cut()
+        part = self.cut_part()
         if part is None:
             return
         message = self.message[part.start : part.end]
-        countable(message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
+        check_count(
+            message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message"
+        )
         if len(self._rooms) == len(self._gathered):
-            self._rooms.append(self.room(0))
+            self._rooms.append(self.allocate(0))
         gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)
         self._gathered.append(gathered)
-        self.collectives.post(lambda comm: gathered.gather(comm, message, self.room))
+        self.collectives.post(lambda comm: gathered.gather(comm, message, self.allocate))
         self.collectives.count("allgather")
         payload_bytes = message.numel()
         if not gathered.fixed:

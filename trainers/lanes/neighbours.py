@@ -14,10 +14,10 @@ from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue
-from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import ALIGNMENT, aligned, countable
+from trainers.mpi.message_sizes import ALIGNMENT, align, check_count
 from trainers.topology import Mixing
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 TAG = 1
 
 
-class Letter(NamedTuple):
+class NeighbourMessage(NamedTuple):
     """A message that is here: how much its sender counts, and where in it the payload of each unit is, by unit."""
 
     weight: float
     message: Message
-    places: dict[int, tuple[int, int]]
+    spans: dict[int, tuple[int, int]]
     """Where the payload begins, and how long it is, in bytes."""
 
 
@@ -39,9 +39,9 @@ class NeighbourLane(MessageLane):
     """A worker's message goes to each of its neighbours, by point-to-point messages that all are on their way at once.
 
     It begins with `remarks`, a few float64 numbers, and, where the size of a payload depends on the data, with the
-    sizes (uint32 a unit); both count as part of the message. It leaves as a whole. A step: `at`, `begin`, `add`,
-    `leave`, `communicate`; from then on `others` are the letters of the neighbours, by their numbers. `own` is this
-    worker's, as far as it is written.
+    sizes (uint32 a unit); both count as part of the message. It is sent as a whole. A step: `prepare_step`, `begin`,
+    `add`, `send`, `communicate`; from then on `others` are the messages of the neighbours, by their numbers. `own` is
+    this worker's message, as far as it is written.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class NeighbourLane(MessageLane):
         self._rooms: list[torch.Tensor] = []
         self._bound = self._head = self._table = 0
         self._lengths: list[int] = []
-        self.own = Letter(1.0, Message(self.message), {})
-        self.others: list[Letter] = []
+        self.own = NeighbourMessage(1.0, Message(self.message), {})
+        self.others: list[NeighbourMessage] = []
         self._sources: dict[int, float] = {}
         self._targets: list[int] = []
         self._on_way = False
 
-    def at(self, step: int, units: int) -> None:
+    def prepare_step(self, step: int, units: int) -> None:
         """The next message is that of `step`, and has at most so many units."""
         rank = self.comm.rank
         self._sources, self._targets = self.mixing.sources(rank, step), self.mixing.targets(rank, step)
@@ -68,27 +68,29 @@ class NeighbourLane(MessageLane):
     def begin(self) -> None:
         super().begin()
         self.used = self._head
-        self.own = Letter(1.0, Message(self.message), {})
+        self.own = NeighbourMessage(1.0, Message(self.message), {})
 
     def reserve(self, size: int) -> None:
         self._bound = size + self._head
         super().reserve(self._bound)
 
-    def leave(self) -> None:
+    def send(self) -> None:
         """The message leaves for the neighbours, and theirs may come."""
         fixed = all(p.compressor.payload_size(p.x.shape) is not None for p in self.parcels)
-        table = b"" if fixed else payload_sizes(self.sizes).tobytes()
+        table = b"" if fixed else encode_sizes(self.sizes).tobytes()
         head = self.remarks.numpy().tobytes() + table
         start = self._head - len(head)
         if head:
             self.message[start : self._head] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
         self._table = len(table)
         message = self.message[start : self.used]
-        countable(message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message")
-        self._rooms += [self.room(0) for _ in range(len(self._sources) - len(self._rooms))]
-        for place in range(len(self._sources)):
-            if self._rooms[place].numel() < self._bound:
-                self._rooms[place] = self.room(self._bound)
+        check_count(
+            message.numel() // ALIGNMENT, message_sizes.LARGEST_COUNT, f"words of {ALIGNMENT} bytes in a message"
+        )
+        self._rooms += [self.allocate(0) for _ in range(len(self._sources) - len(self._rooms))]
+        for number in range(len(self._sources)):
+            if self._rooms[number].numel() < self._bound:
+                self._rooms[number] = self.allocate(self._bound)
         self.payload_bytes = float(message.numel())
         self.sent_bytes = float(len(self._targets) * message.numel())
         self._on_way = True
@@ -99,11 +101,13 @@ class NeighbourLane(MessageLane):
         from mpi4py import MPI
 
         incoming = [
-            comm.Irecv([staging.buffer(room), room.numel() // ALIGNMENT, MPI.INT32_T], source, TAG)
+            comm.Irecv([staging.get_mpi_buffer(room), room.numel() // ALIGNMENT, MPI.INT32_T], source, TAG)
             for source, room in zip(self._sources, self._rooms, strict=False)
         ]
         words = message.numel() // ALIGNMENT
-        outgoing = [comm.Isend([staging.buffer(message), words, MPI.INT32_T], other, TAG) for other in self._targets]
+        outgoing = [
+            comm.Isend([staging.get_mpi_buffer(message), words, MPI.INT32_T], other, TAG) for other in self._targets
+        ]
         states = [MPI.Status() for _ in incoming]
         MPI.Request.Waitall(incoming, states)
         MPI.Request.Waitall(outgoing)
@@ -115,10 +119,10 @@ class NeighbourLane(MessageLane):
             self.collectives.complete()
             self._on_way = False
             arrived = zip(self._sources.items(), self._rooms, self._lengths, strict=False)
-            self.others = [self._opened(*source, room[:length]) for source, room, length in arrived]
+            self.others = [self._open(*source, room[:length]) for source, room, length in arrived]
         yield from ()
 
-    def _opened(self, sender: int, weight: float, message: torch.Tensor) -> Letter:
+    def _open(self, sender: int, weight: float, message: torch.Tensor) -> NeighbourMessage:
         """The message of a neighbour, and how much that counts.
 
         Raises:
@@ -128,22 +132,24 @@ class NeighbourLane(MessageLane):
         if self._table and start <= message.numel():
             table = message[self.remarks.nbytes : start].cpu().numpy().tobytes()
             lengths = np.frombuffer(table, dtype=np.uint32).tolist()
-        *starts, end = accumulate(map(aligned, lengths), initial=start)
+        *starts, end = accumulate(map(align, lengths), initial=start)
         if end != message.numel():
             raise CorruptPayload(f"worker {sender}'s message has {message.numel()} bytes, and should have {end}")
         units = (parcel.unit.index for parcel in self.parcels)
-        return Letter(weight, Message(message), dict(zip(units, zip(starts, lengths, strict=True), strict=True)))
+        return NeighbourMessage(
+            weight, Message(message), dict(zip(units, zip(starts, lengths, strict=True), strict=True))
+        )
 
     def add(self, parcel: Parcel) -> torch.Tensor:
         start = self.used
         payload = super().add(parcel)
-        self.own.places[parcel.unit.index] = start, payload.numel()
+        self.own.spans[parcel.unit.index] = start, payload.numel()
         return payload
 
     def decode(self) -> None:
         """Nothing: what becomes of the payloads is the algorithm's business."""
 
-    def remarks_of_others(self) -> list[tuple[float, torch.Tensor]]:
+    def read_remarks(self) -> list[tuple[float, torch.Tensor]]:
         """The neighbours' remarks, each with its weight."""
         heads = [one.message.tensor[: self.remarks.nbytes].cpu().clone().view(torch.float64) for one in self.others]
         return [(one.weight, head) for one, head in zip(self.others, heads, strict=True)]

@@ -21,7 +21,7 @@ class Parcel:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class MessagePart:
     """Units that travel together: the bytes from `start` to `end` of the message, and how long each payload is."""
 
     parcels: list[Parcel]

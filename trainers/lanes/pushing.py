@@ -10,7 +10,7 @@ import torch
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import Second
+from trainers.lanes.second import SecondPhase
 from trainers.lanes.server_link import FLAG_BYTES, HEAD_BYTES, Head, Link
 from trainers.lanes.serving import SERVER, ServerLane
 
@@ -29,7 +29,7 @@ class PushLane(ServerLane):
     """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: Second, link: Link, *, backup: int = 0
+        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: SecondPhase, link: Link, *, backup: int = 0
     ) -> None:
         super().__init__(comm, watch, selector, second, backup=backup)
         self.link = link
@@ -47,7 +47,7 @@ class PushLane(ServerLane):
     def _push(self) -> bool:
         """Send this worker's message and wait for the answer; returns whether the message was taken."""
         bundle = self.bundles[SERVER]
-        body = self._with_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
+        body = self._prepend_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
         start = body.storage_offset() - HEAD_BYTES
         message = self._message[start : start + HEAD_BYTES + body.numel()]
         message[:HEAD_BYTES] = self.head.bytes()
@@ -69,9 +69,9 @@ class ParametersLane(PushLane):
     @torch.no_grad()
     def decode(self) -> None:
         with self.watch("decode"):
-            self.place(self._means.view(torch.float32))
+            self.write_parameters(self._means.view(torch.float32))
 
-    def place(self, parameters: torch.Tensor) -> None:
+    def write_parameters(self, parameters: torch.Tensor) -> None:
         """Put parameters, (n,) float32 in the order of the units, into the units of this step."""
         offset = 0
         for parcel in sorted(self.parcels, key=lambda one: one.unit.index):

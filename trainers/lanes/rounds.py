@@ -10,7 +10,7 @@ from compressors.base import Cooperative, Reduction, Sum
 from trainers.lanes.base import Lane
 from trainers.lanes.parcel import Parcel
 from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import allreduce_bytes, countable
+from trainers.mpi.message_sizes import allreduce_bytes, check_count
 
 
 class RoundsLane(Lane):
@@ -50,8 +50,8 @@ class RoundsLane(Lane):
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
         from mpi4py import MPI
 
-        countable(tensor.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
-        host = staging.on_host(tensor)
+        check_count(tensor.numel(), message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        host = staging.move_to_host(tensor)
         self.comm.Allreduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT])
         tensor.copy_(host)
         self.payload_bytes += 4 * tensor.numel()
@@ -63,8 +63,8 @@ class RoundsLane(Lane):
 
         if partner is None:
             return payload[:0]
-        countable(payload.numel(), message_sizes.LARGEST_COUNT, "bytes in a message")
-        sending = self.comm.Isend([staging.on_host(payload).numpy(), MPI.BYTE], partner)
+        check_count(payload.numel(), message_sizes.LARGEST_COUNT, "bytes in a message")
+        sending = self.comm.Isend([staging.move_to_host(payload).numpy(), MPI.BYTE], partner)
         status = MPI.Status()
         self.comm.Probe(partner, status=status)
         received = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8)

@@ -21,7 +21,7 @@ from compressors.quantisation.signs import Signum
 from trainers.lanes.parcel import Parcel
 
 
-class Second:
+class SecondPhase:
     """How a mean is compressed again, and what is kept of what that loses.
 
     Compressors keep a state of their own, apart from that of the first phase; their random numbers are those of
@@ -43,7 +43,7 @@ class Second:
         """Start a step with this learning rate."""
         self.memory.begin(lr, 1, _no_norm)
 
-    def compressor(self, first: Compressor) -> Compressor:
+    def get_compressor(self, first: Compressor) -> Compressor:
         """What compresses the mean of what `first` has compressed: the same method, but for one worker alone.
 
         Momentum is taken once: a vote on signs of momentum is answered with plain signs.
@@ -59,19 +59,19 @@ class Second:
             self._variants[key] = one
         return self._variants[key]
 
-    def parcel(self, first: Parcel, owner: int) -> Parcel:
+    def make_parcel(self, first: Parcel, owner: int) -> Parcel:
         """The unit as worker `owner` sends it on; x, its mean, is in the gradient."""
         key = Key(first.key.seed, owner, first.key.step, self.units + first.key.unit)
-        return Parcel(first.unit, self.compressor(first.compressor), key, first.unit.gradient)
+        return Parcel(first.unit, self.get_compressor(first.compressor), key, first.unit.gradient)
 
-    def compensated(self, parcel: Parcel) -> Parcel:
+    def compensate(self, parcel: Parcel) -> Parcel:
         """The parcel with what was withheld of the unit's means before."""
         if parcel.compressor.scale_free:
             return parcel
         x = self.memory.compensate(parcel.key.unit, parcel.x, parcel.compressor.is_exact(parcel.x.shape, parcel.key))
         return dataclasses.replace(parcel, x=x)
 
-    def settle(self, parcel: Parcel, payload: torch.Tensor) -> None:
+    def keep_rest(self, parcel: Parcel, payload: torch.Tensor) -> None:
         """Keep what `payload` does not carry of a compensated parcel."""
         if not parcel.compressor.scale_free:
             self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)

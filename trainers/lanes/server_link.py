@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from trainers.lanes.bundles import Room, words
+from trainers.lanes.bundles import Room, count_words
 from trainers.mpi import stopping
 from trainers.mpi.message_sizes import ALIGNMENT
 
@@ -44,7 +44,7 @@ class Head(NamedTuple):
         return torch.from_numpy(np.array(self, dtype=np.float64).view(np.uint8))
 
     @classmethod
-    def of(cls, message: torch.Tensor) -> Head:
+    def from_message(cls, message: torch.Tensor) -> Head:
         """The head of a message."""
         step, epoch, *rest = np.frombuffer(message[:HEAD_BYTES].numpy().tobytes(), dtype=np.float64).tolist()
         return cls(int(step), int(epoch), *rest)
@@ -67,12 +67,12 @@ class Link:
         """
         from mpi4py import MPI
 
-        pushed = self.world.Isend([message.numpy(), words(message.numel()), MPI.INT32_T], self.server, PUSH)
+        pushed = self.world.Isend([message.numpy(), count_words(message.numel()), MPI.INT32_T], self.server, PUSH)
         answered = self._answer()
         pushed.Wait()
         return answered
 
-    def parameters(self) -> torch.Tensor:
+    def fetch_parameters(self) -> torch.Tensor:
         """The newest parameters: (n,) float32, valid until the next answer."""
         self.world.send((PARAMETERS, None), self.server, CONTROL)
         return self._answer()[1].view(torch.float32)
@@ -83,8 +83,8 @@ class Link:
         status = MPI.Status()
         self.world.Probe(self.server, ANSWER, status)
         size = status.Get_count(MPI.INT32_T) * ALIGNMENT
-        answer = self._room.of(size)
-        self.world.Recv([answer.numpy(), words(size), MPI.INT32_T], self.server, ANSWER)
+        answer = self._room.get(size)
+        self.world.Recv([answer.numpy(), count_words(size), MPI.INT32_T], self.server, ANSWER)
         flags = int(answer[0])
         if flags & STOP:
             stopping.request()

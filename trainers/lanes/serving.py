@@ -16,10 +16,10 @@ import torch
 from compressors import CorruptPayload
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.bundles import Room, bound_of, fixed_sizes, words
-from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.bundles import Room, count_words, find_fixed_sizes, sum_bounds
+from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import Second
+from trainers.lanes.second import SecondPhase
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.mpi.message_sizes import ALIGNMENT
 
@@ -66,7 +66,7 @@ class ServerLane(TwoPhaseLane):
     """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: Second, *, backup: int = 0
+        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: SecondPhase, *, backup: int = 0
     ) -> None:
         super().__init__(comm, watch, selector, second, [SERVER] * len(selector.units))
         self.backup = backup
@@ -90,7 +90,7 @@ class ServerLane(TwoPhaseLane):
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         bundle = self.bundles[SERVER]
-        message = self._with_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
+        message = self._prepend_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
         self.payload_bytes = message.numel()
         self.collectives.count("server")
         taken = True
@@ -98,7 +98,7 @@ class ServerLane(TwoPhaseLane):
             messages = self._collect(message)
             if self.backup:
                 yield from bundle.payloads()
-            bodies = [self.opened(self.parcels, one) for one in messages.values()]
+            bodies = [self.split_sizes(self.parcels, one) for one in messages.values()]
             self.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
             self.prepare_answers()
             self._respond(set(messages))
@@ -108,22 +108,22 @@ class ServerLane(TwoPhaseLane):
             if self.backup and taken:
                 yield from bundle.payloads()
 
-    def _with_sizes(self, lengths: Sequence[int], start: int, used: int) -> torch.Tensor:
+    def _prepend_sizes(self, lengths: Sequence[int], start: int, used: int) -> torch.Tensor:
         """The outgoing message, with the sizes in front of it where the others cannot know them."""
-        if fixed_sizes(self.parcels) is not None:
+        if find_fixed_sizes(self.parcels) is not None:
             return self._message[start : start + used]
-        head = torch.from_numpy(payload_sizes(lengths).view(np.uint8))
+        head = torch.from_numpy(encode_sizes(lengths).view(np.uint8))
         self._message[start - head.numel() : start] = head
         return self._message[start - head.numel() : start + used]
 
     @staticmethod
-    def opened(parcels: Sequence[Parcel], message: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    def split_sizes(parcels: Sequence[Parcel], message: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
         """A message without the sizes in front of it, and the sizes.
 
         Raises:
             CorruptPayload: it is too short for them.
         """
-        lengths = fixed_sizes(parcels)
+        lengths = find_fixed_sizes(parcels)
         if lengths is not None:
             return message, lengths
         head = 4 * len(parcels)
@@ -139,14 +139,14 @@ class ServerLane(TwoPhaseLane):
 
         taken = np.ones(1, dtype=np.int32)
         with self.watch("communicate"):
-            pushed = self.comm.Isend([message.numpy(), words(message.numel()), MPI.INT32_T], SERVER, PUSH)
+            pushed = self.comm.Isend([message.numpy(), count_words(message.numel()), MPI.INT32_T], SERVER, PUSH)
             if self.backup:
                 self.comm.Recv([taken, MPI.INT32_T], SERVER, TAKEN)
             status = MPI.Status()
             self.comm.Probe(SERVER, ANSWER, status)
             size = status.Get_count(MPI.INT32_T) * ALIGNMENT
-            answer = self._answer.of(size)
-            self.comm.Recv([answer.numpy(), words(size), MPI.INT32_T], SERVER, ANSWER)
+            answer = self._answer.get(size)
+            self.comm.Recv([answer.numpy(), count_words(size), MPI.INT32_T], SERVER, ANSWER)
             pushed.Wait()  # the server has waited for it since before it could answer
         self._means = answer
         self.sent_bytes = message.numel()
@@ -174,12 +174,12 @@ class ServerLane(TwoPhaseLane):
         """
         from mpi4py import MPI
 
-        bound = bound_of(self.parcels) + 4 * len(self.parcels)
+        bound = sum_bounds(self.parcels) + 4 * len(self.parcels)
         for worker in range(self.comm.size):
             if worker != SERVER:
                 room = self._rooms.pop() if self._rooms else Room()
-                buffer = room.of(bound)
-                request = self.comm.Irecv([buffer.numpy(), words(bound), MPI.INT32_T], worker, PUSH)
+                buffer = room.get(bound)
+                request = self.comm.Irecv([buffer.numpy(), count_words(bound), MPI.INT32_T], worker, PUSH)
                 self._receipts.append(Receipt(self._step, worker, request, room, buffer))
 
     def _next(self) -> Receipt:
@@ -197,12 +197,12 @@ class ServerLane(TwoPhaseLane):
 
         reply = self._free_reply()
         parcels = self.answered[SERVER]
-        known = fixed_sizes(parcels)
+        known = find_fixed_sizes(parcels)
         head = 0 if known is not None else 4 * len(parcels)
-        buffer = reply.room.of(head + bound_of(parcels))
+        buffer = reply.room.get(head + sum_bounds(parcels))
         self.encode_answer(buffer[head:])
         if head:
-            buffer[:head] = torch.from_numpy(payload_sizes(self.answer.sizes).view(np.uint8))
+            buffer[:head] = torch.from_numpy(encode_sizes(self.answer.sizes).view(np.uint8))
         self._means = buffer[: head + self.answer.used]
         with self.watch("communicate"):
             for worker in range(self.comm.size):
@@ -211,7 +211,7 @@ class ServerLane(TwoPhaseLane):
                 if self.backup:
                     told = np.array([worker in taken], dtype=np.int32)
                     reply.requests.append(self.comm.Isend([told, MPI.INT32_T], worker, TAKEN))
-                message = [self._means.numpy(), words(self._means.numel()), MPI.INT32_T]
+                message = [self._means.numpy(), count_words(self._means.numel()), MPI.INT32_T]
                 reply.requests.append(self.comm.Isend(message, worker, ANSWER))
             if not self.backup:
                 MPI.Request.Waitall(reply.requests)
@@ -230,5 +230,5 @@ class ServerLane(TwoPhaseLane):
 
     def decode(self) -> None:
         parcels = self.answered[SERVER]
-        body, lengths = self.opened(parcels, self._means)
+        body, lengths = self.split_sizes(parcels, self._means)
         self.decode_answers(iter([(parcels, body, lengths)]))

@@ -10,19 +10,19 @@ import torch
 
 from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
-from trainers.lanes.bundles import Room, bound_of, fixed_sizes, message_bytes, words
-from trainers.lanes.gathering import payload_sizes
+from trainers.lanes.bundles import Room, count_words, find_fixed_sizes, sum_aligned, sum_bounds
+from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import Second
+from trainers.lanes.second import SecondPhase
 from trainers.lanes.two_phase import TwoPhaseLane
 from trainers.mpi import message_sizes
-from trainers.mpi.message_sizes import ALIGNMENT, countable
+from trainers.mpi.message_sizes import ALIGNMENT, check_count
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def shared_out(elements: Sequence[int], workers: int) -> list[int]:
+def assign_owners(elements: Sequence[int], workers: int) -> list[int]:
     """The owner of every unit: the largest first, each to the worker that has the fewest elements so far.
 
     Longest processing time first (Graham, 1969): no worker has more than 4/3 of the least that is possible.
@@ -44,7 +44,7 @@ class ShardLane(TwoPhaseLane):
     """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: Second, owners: Sequence[int]
+        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: SecondPhase, owners: Sequence[int]
     ) -> None:
         super().__init__(comm, watch, selector, second, owners)
         self._incoming, self._outgoing, self._gathered = Room(), Room(), Room()
@@ -53,7 +53,7 @@ class ShardLane(TwoPhaseLane):
         messages, lengths = self._scatter()
         self.form_mean(messages, lengths)
         self.prepare_answers()
-        self.encode_answer(self._outgoing.of(bound_of(self.answered[self.comm.rank])))
+        self.encode_answer(self._outgoing.get(sum_bounds(self.answered[self.comm.rank])))
         self._gather()
         yield from ()
 
@@ -63,36 +63,41 @@ class ShardLane(TwoPhaseLane):
 
         workers, rank = self.comm.size, self.comm.rank
         bundles = [self.bundles[owner] for owner in range(workers)]
-        known = fixed_sizes(self.parcels)
+        known = find_fixed_sizes(self.parcels)
         others = [int(worker != rank) for worker in range(workers)]  # what is a worker's own stays where it is
         lengths = [list(bundles[rank].sizes)] * workers
         with self.watch("communicate"):
             if known is None:
                 mine = len(bundles[rank].parcels)
-                own = payload_sizes([size for bundle in bundles for size in bundle.sizes])
+                own = encode_sizes([size for bundle in bundles for size in bundle.sizes])
                 theirs = np.zeros((workers, mine), dtype=np.uint32)
                 counts = [len(bundle.parcels) for bundle in bundles]
-                sending = [own, _times(counts, others), _starts(counts)[:-1], MPI.UINT32_T]
-                receiving = [theirs, _times([mine] * workers, others), _starts([mine] * workers)[:-1], MPI.UINT32_T]
+                sending = [own, _multiply(counts, others), _compute_offsets(counts)[:-1], MPI.UINT32_T]
+                receiving = [
+                    theirs,
+                    _multiply([mine] * workers, others),
+                    _compute_offsets([mine] * workers)[:-1],
+                    MPI.UINT32_T,
+                ]
                 self.collectives.count("sizes")
                 self.comm.Alltoallv(sending, receiving)
                 theirs[rank] = bundles[rank].sizes
                 lengths = theirs.tolist()
-            received = _times([message_bytes(of_message) for of_message in lengths], others)
-            starts = _starts(received)
-            countable(
+            received = _multiply([sum_aligned(of_message) for of_message in lengths], others)
+            starts = _compute_offsets(received)
+            check_count(
                 starts[-1] // ALIGNMENT,
                 message_sizes.LARGEST_COUNT,
                 f"words of {ALIGNMENT} bytes in a shard's messages",
             )
-            incoming = self._incoming.of(starts[-1])
-            sent = _times([words(bundle.used) for bundle in bundles], others)
-            words(self.starts[-1])
-            places, displacements = ([start // ALIGNMENT for start in edges[:-1]] for edges in (self.starts, starts))
+            incoming = self._incoming.get(starts[-1])
+            sent = _multiply([count_words(bundle.used) for bundle in bundles], others)
+            count_words(self.starts[-1])
+            sent_from, received_at = ([start // ALIGNMENT for start in edges[:-1]] for edges in (self.starts, starts))
             self.collectives.count("alltoall")
             self.comm.Alltoallv(
-                [self._message.numpy(), sent, places, MPI.INT32_T],
-                [incoming.numpy(), list(map(words, received)), displacements, MPI.INT32_T],
+                [self._message.numpy(), sent, sent_from, MPI.INT32_T],
+                [incoming.numpy(), list(map(count_words, received)), received_at, MPI.INT32_T],
             )
         for owner, bundle in enumerate(bundles):
             size = bundle.used + (0 if known is not None else 4 * len(bundle.parcels))
@@ -107,28 +112,28 @@ class ShardLane(TwoPhaseLane):
         from mpi4py import MPI
 
         workers = self.comm.size
-        known = [fixed_sizes(parcels) for parcels in self.answered]
+        known = [find_fixed_sizes(parcels) for parcels in self.answered]
         counts = [len(parcels) for parcels in self.answered]
         own = self.answer.used
         with self.watch("communicate"):
             if None in known:
                 everyone = np.empty(sum(counts), dtype=np.uint32)
                 self.collectives.count("sizes")
-                self.comm.Allgatherv(payload_sizes(self.answer.sizes), [everyone, counts, MPI.UINT32_T])
+                self.comm.Allgatherv(encode_sizes(self.answer.sizes), [everyone, counts, MPI.UINT32_T])
                 edges = np.cumsum([0, *counts])
                 self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
                 own += 4 * len(self.answer.sizes)
             else:
                 self._lengths = [one for one in known if one is not None]
-            received = [message_bytes(of_message) for of_message in self._lengths]
-            self._starts = _starts(received)
-            words(self._starts[-1])
-            self._means = self._gathered.of(self._starts[-1])
+            received = [sum_aligned(of_message) for of_message in self._lengths]
+            self._starts = _compute_offsets(received)
+            count_words(self._starts[-1])
+            self._means = self._gathered.get(self._starts[-1])
             displacements = [start // ALIGNMENT for start in self._starts[:-1]]
             self.collectives.count("allgather")
             self.comm.Allgatherv(
-                [self.answer.message().numpy(), words(self.answer.used), MPI.INT32_T],
-                [self._means.numpy(), list(map(words, received)), displacements, MPI.INT32_T],
+                [self.answer.message().numpy(), count_words(self.answer.used), MPI.INT32_T],
+                [self._means.numpy(), list(map(count_words, received)), displacements, MPI.INT32_T],
             )
         self.sent_bytes += (workers - 1) * own
 
@@ -138,10 +143,10 @@ class ShardLane(TwoPhaseLane):
         self.decode_answers(zip(self.answered, messages, self._lengths, strict=True))
 
 
-def _times(counts: Sequence[int], factors: Sequence[int]) -> list[int]:
+def _multiply(counts: Sequence[int], factors: Sequence[int]) -> list[int]:
     return [count * factor for count, factor in zip(counts, factors, strict=True)]
 
 
-def _starts(counts: Sequence[int]) -> list[int]:
+def _compute_offsets(counts: Sequence[int]) -> list[int]:
     """Where each of so many begins behind the others, and where all end."""
     return [sum(counts[:number]) for number in range(len(counts) + 1)]

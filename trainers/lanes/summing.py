@@ -11,9 +11,9 @@ from compressors.message import Message
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue
-from trainers.lanes.parcel import Parcel, Part
+from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.mpi import message_sizes, staging
-from trainers.mpi.message_sizes import SEGMENT_BYTES, allreduce_bytes, countable
+from trainers.mpi.message_sizes import SEGMENT_BYTES, allreduce_bytes, check_count
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,23 +28,23 @@ class SumLane(MessageLane):
         self.name, self.dtype = dtype, getattr(torch, dtype)
         super().__init__(comm, watch, collectives)
 
-    def room(self, size: int) -> torch.Tensor:
-        _, operation = _summation(self.name)
-        return staging.message(size, host=not operation.is_predefined)  # our own sums are done by the CPU
+    def allocate(self, size: int) -> torch.Tensor:
+        _, operation = _get_summation(self.name)
+        return staging.allocate_message(size, host=not operation.is_predefined)  # our own sums are done by the CPU
 
     def post(self) -> None:
-        part = self.cut()
+        part = self.cut_part()
         if part is None:
             return
         itemsize = self.dtype.itemsize
-        countable((part.end - part.start) // itemsize, message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
-        segments = self.segments(part)
+        check_count((part.end - part.start) // itemsize, message_sizes.LARGEST_COUNT, "numbers in a sum of all workers")
+        segments = self.cut_segments(part)
         self.collectives.post(lambda comm: self.add_up(comm, segments))
         self.collectives.count("allreduce", len(segments))
         self.payload_bytes += part.end - part.start
-        self.sent_bytes += sum(self.bytes_of(s.numel() // itemsize, itemsize) for s in segments)
+        self.sent_bytes += sum(self.count_sent_bytes(s.numel() // itemsize, itemsize) for s in segments)
 
-    def segments(self, part: Part) -> list[torch.Tensor]:
+    def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         """What of the message goes through one sum each."""
         return [
             self.message[low : min(low + SEGMENT_BYTES, part.end)] for low in range(part.start, part.end, SEGMENT_BYTES)
@@ -54,12 +54,12 @@ class SumLane(MessageLane):
         """Replace each of the segments by its sum over all workers."""
         from mpi4py import MPI
 
-        kind, operation = _summation(self.name)
+        kind, operation = _get_summation(self.name)
         for segment in segments:
             count = segment.numel() // self.dtype.itemsize
-            comm.Allreduce(MPI.IN_PLACE, [staging.buffer(segment), count, kind], operation)
+            comm.Allreduce(MPI.IN_PLACE, [staging.get_mpi_buffer(segment), count, kind], operation)
 
-    def bytes_of(self, count: int, itemsize: int) -> float:
+    def count_sent_bytes(self, count: int, itemsize: int) -> float:
         """What a worker sends, on average, for the sum of `count` numbers."""
         return allreduce_bytes(count, itemsize, self.comm.size)
 
@@ -77,7 +77,7 @@ class SumLane(MessageLane):
 _half_sums: dict[str, MPI.Op] = {}
 
 
-def _summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
+def _get_summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
     """The MPI type and operation that add payloads of `dtype`. MPI has no half floats: torch adds those."""
     from mpi4py import MPI
 

@@ -12,8 +12,8 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import Lane
 from trainers.lanes.bundles import Bundle, accumulate
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import Second
-from trainers.mpi.message_sizes import aligned
+from trainers.lanes.second import SecondPhase
+from trainers.mpi.message_sizes import align
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -32,7 +32,7 @@ class TwoPhaseLane(Lane):
         comm: MPI.Comm,
         watch: Stopwatch,
         selector: Selector,
-        second: Second,
+        second: SecondPhase,
         owners: Sequence[int],
     ) -> None:
         super().__init__(comm, watch)
@@ -55,7 +55,7 @@ class TwoPhaseLane(Lane):
         """Room in one message for the largest payloads of every owner's units, behind `head` bytes."""
         bounds = [0] * self.comm.size
         for owner, compressor, (_, shape) in zip(self.owners, self.selector.selected, self.selector.units, strict=True):
-            bounds[owner] += aligned(compressor.payload_bound(shape))
+            bounds[owner] += align(compressor.payload_bound(shape))
         self.starts = [head + sum(bounds[:owner]) for owner in range(self.comm.size + 1)]
         if self.starts[-1] > self._message.numel():
             self._message = torch.zeros(self.starts[-1], dtype=torch.uint8)
@@ -79,7 +79,8 @@ class TwoPhaseLane(Lane):
     def prepare_answers(self) -> None:
         """What every owner will send on, in the order in which it does."""
         self.answered = [
-            [self.second.parcel(parcel, owner) for parcel in bundle.parcels] for owner, bundle in self.bundles.items()
+            [self.second.make_parcel(parcel, owner) for parcel in bundle.parcels]
+            for owner, bundle in self.bundles.items()
         ]
 
     def encode_answer(self, buffer: torch.Tensor) -> None:
@@ -88,8 +89,8 @@ class TwoPhaseLane(Lane):
             parcels = self.answered[self.comm.rank]
             self.answer.begin(buffer)
             for parcel in parcels:
-                compensated = self.second.compensated(parcel)
-                self.second.settle(compensated, self.answer.add(compensated))
+                compensated = self.second.compensate(parcel)
+                self.second.keep_rest(compensated, self.answer.add(compensated))
 
     def decode_answers(self, answers: Iterator[tuple[list[Parcel], torch.Tensor, Sequence[int]]]) -> None:
         """Put what the owners have sent on into all gradients: the same bits on all workers."""

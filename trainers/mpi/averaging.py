@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20  # elements that are summed at once: in float64 a large model would take twice its memory
 
 
-def mean_of(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
+def compute_mean(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
     """The mean over the workers of a vector (n,) that each has its own of, in its type and on its device.
 
     Summed in float64 and rounded once: the mean of vectors that are equal is what they are.
@@ -30,13 +30,13 @@ def mean_of(mine: torch.Tensor, comm: MPI.Comm) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def averaged(values: torch.Tensor, comm: MPI.Comm) -> Iterator[None]:
+def replace_by_mean(values: torch.Tensor, comm: MPI.Comm) -> Iterator[None]:
     """While this lasts, a vector (n,) is its mean over the workers; then it is each worker's own again.
 
     The mean is the same on all workers, who enter it at the same time.
     """
     mine = values.clone()
-    values.copy_(mean_of(mine, comm))
+    values.copy_(compute_mean(mine, comm))
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ class MessageTooLarge(ValueError):
     """More than MPI can count, or than sizes of four bytes can say."""
 
 
-def countable(count: int, limit: int, what: str) -> int:
+def check_count(count: int, limit: int, what: str) -> int:
     """`count`, where it is not above `limit`.
 
     Raises:
@@ -30,7 +30,7 @@ def countable(count: int, limit: int, what: str) -> int:
     return count
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     """The next multiple of ALIGNMENT."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 

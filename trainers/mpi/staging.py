@@ -22,12 +22,12 @@ def use(device: torch.device, *, direct: bool) -> None:
     _device, _direct = device, direct and device.type != "cpu"
 
 
-def direct() -> bool:
+def is_direct() -> bool:
     """MPI reads and writes the device's memory."""
     return _direct
 
 
-def reads_gpus() -> bool:
+def can_read_gpus() -> bool:
     """Whether the MPI that is in use says of itself that it takes GPU memory (CUDA or ROCm).
 
     Open MPI and MPICH have a function for that; an MPI without one is not asked to do it.
@@ -40,14 +40,14 @@ def reads_gpus() -> bool:
     return query is not None and bool(query())
 
 
-def message(size: int, *, host: bool = False) -> torch.Tensor:
+def allocate_message(size: int, *, host: bool = False) -> torch.Tensor:
     """Room for `size` bytes of payloads that MPI sends or receives; `host`: in main memory in any case."""
     if _direct and not host:
         return torch.empty(size, dtype=torch.uint8, device=_device)
     return torch.empty(size, dtype=torch.uint8, pin_memory=_device.type == "cuda")
 
 
-def buffer(tensor: torch.Tensor) -> Any:
+def get_mpi_buffer(tensor: torch.Tensor) -> Any:
     """`tensor` as mpi4py takes it, which knows arrays of numpy and those that say where on a GPU they are."""
     if tensor.device.type == "cpu":
         return tensor.numpy()
@@ -55,6 +55,6 @@ def buffer(tensor: torch.Tensor) -> Any:
     return tensor
 
 
-def on_host(tensor: torch.Tensor) -> torch.Tensor:
+def move_to_host(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` in main memory: itself where it is there."""
     return tensor.cpu()

@@ -41,7 +41,7 @@ def listen() -> None:
     faulthandler.register(signal.SIGUSR2, all_threads=True)  # to stderr
 
 
-def stacks_into(attempt: Path, rank: int) -> None:
+def write_stacks_into(attempt: Path, rank: int) -> None:
     """From now on, the stacks go to the rank's file in the attempt's directory; to stderr where it cannot be made.
 
     The file has to be open before anything hangs. `end_stacks` removes it where nobody has asked.
@@ -67,7 +67,7 @@ def end_stacks() -> None:
     os.close(descriptor)
 
 
-def requested() -> bool:
+def is_requested() -> bool:
     """Whether this process has been asked to stop."""
     return _requested
 
@@ -83,7 +83,7 @@ def forget() -> None:
     _requested = _begun = False
 
 
-def begun() -> bool:
+def has_begun() -> bool:
     """Whether a step has begun since the start or `forget`: messages may be on their way."""
     return _begun
 
@@ -126,7 +126,7 @@ class Agreement:
             self._saved = len(self._asked)
         return wanted
 
-    def settle(self) -> int:
+    def answer_all(self) -> int:
         """The answer to all questions so far; all workers are at the same place, so that none is behind."""
         wanted = NOTHING
         while self._asked:

@@ -11,7 +11,7 @@ from compressors import unit_state
 from trainers.gradients.flat import Flat, Unit
 
 
-def tensors(flat: Flat) -> list[tuple[slice, int]]:
+def find_tensors(flat: Flat) -> list[tuple[slice, int]]:
     """Where in the flat buffers every tensor of the model is, and how many dimensions it has."""
     found, offset = [], 0
     for _, parameter in flat.named:
@@ -20,13 +20,13 @@ def tensors(flat: Flat) -> list[tuple[slice, int]]:
     return found
 
 
-def decaying(flat: Flat, one_dimensional: bool) -> list[slice]:
+def find_decaying(flat: Flat, one_dimensional: bool) -> list[slice]:
     """The parts of the flat buffers that have weight decay; neighbours are one part.
 
     Without `one_dimensional`, biases and the factors of normalisation have none.
     """
     parts: list[slice] = []
-    for place, dimensions in tensors(flat):
+    for place, dimensions in find_tensors(flat):
         if dimensions <= 1 and not one_dimensional:
             continue
         if parts and parts[-1].stop == place.start:
@@ -50,7 +50,7 @@ class Optimizer(ABC):
         self.momentum: float = getattr(config, "momentum", 0.0)
         self.weight_decay: float = config.weight_decay
         self.kept: dict[str, torch.Tensor] = {}
-        self._decaying = decaying(flat, config.decay_1d)
+        self._decaying = find_decaying(flat, config.decay_1d)
 
     def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
         """Have other values from the next step on; called before every step that has any, so they are no state."""

@@ -8,7 +8,7 @@ import torch
 
 from compressors.kernels import norms
 from trainers.gradients.flat import Flat
-from trainers.optimizers.base import Optimizer, tensors
+from trainers.optimizers.base import Optimizer, find_tensors
 from trainers.options import optimizers as options
 
 
@@ -24,20 +24,20 @@ class LARS(Optimizer):
     def __init__(self, flat: Flat, config: options.LARS) -> None:
         super().__init__(flat, config)
         self.kept["momentum"] = torch.zeros_like(flat.values)
-        self._tensors = tensors(flat)
+        self._tensors = find_tensors(flat)
         norms.squares(flat.values[:1])  # loads the kernels
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
         gradients, momentum = self.flat.gradients, self.kept["momentum"]
-        rates = [self._rate(place) if dimensions > 1 else 1.0 for place, dimensions in self._tensors]
+        rates = [self._compute_rate(place) if dimensions > 1 else 1.0 for place, dimensions in self._tensors]
         self._decay_into(gradients)
         momentum.mul_(self.momentum)
         for (place, _), rate in zip(self._tensors, rates, strict=True):
             momentum[place].add_(gradients[place], alpha=lr * rate)
         self.flat.values.sub_(momentum)
 
-    def _rate(self, place: slice) -> float:
+    def _compute_rate(self, place: slice) -> float:
         """Of a tensor; by norms of our own, which are the same on all hosts."""
         values = math.sqrt(norms.squares(self.flat.values[place]))
         gradient = math.sqrt(norms.squares(self.flat.gradients[place]))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class ScheduledStep:
     """Where in a run a step is: `step` (from 1), and how the steps make epochs.
 
     `warmup` steps of the run are its warm-up.
@@ -35,12 +35,12 @@ class Place:
         """Epochs that are done."""
         return self.epochs.done(self.step)
 
-    def on(self, knots: Sequence[Sequence[float]], per: str) -> float:
+    def interpolate(self, knots: Sequence[Sequence[float]], per: str) -> float:
         """The value on straight lines between knots by epoch: with `step` at the end of the step, with `epoch` at the
         beginning of its epoch. What has jumped is seen from the first step on that begins at the jump or later."""
         if per == "epoch":
-            return between(knots, float(self.epoch))
-        return between(knots, self.epochs.passed(self.step), jumped=False)
+            return interpolate(knots, float(self.epoch))
+        return interpolate(knots, self.epochs.passed(self.step), jumped=False)
 
 
 def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
@@ -53,7 +53,7 @@ def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
     return half if config.warmup_per == "step" else int(epochs.until(epochs.done(half + 1)))
 
 
-def warm(config: options.Schedule, place: Place, start: float | None) -> float:
+def compute_warmup_factor(config: options.Schedule, place: ScheduledStep, start: float | None) -> float:
     """The factor of the warm-up: from `start`, or by equal parts from 0, to 1 (Goyal et al., 2017)."""
     if place.step > place.warmup:
         return 1.0
@@ -63,11 +63,11 @@ def warm(config: options.Schedule, place: Place, start: float | None) -> float:
     return (done + 1) / whole if start is None else start + (1 - start) * done / whole
 
 
-def constant(config: options.Constant, place: Place) -> float:
+def constant(config: options.Constant, place: ScheduledStep) -> float:
     return 1.0
 
 
-def cosine(config: options.Cosine, place: Place) -> float:
+def cosine(config: options.Cosine, place: ScheduledStep) -> float:
     """In the warm-up 1. Reaches 0 just after the last step, or after `t_max` epochs."""
     epochs, begun = place.epochs, place.epochs.passed(place.warmup)
     if config.per == "step":
@@ -80,7 +80,7 @@ def cosine(config: options.Cosine, place: Place) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(max(done / whole, 0.0), 1.0)))
 
 
-def multistep(config: options.MultiStep, place: Place) -> float:
+def multistep(config: options.MultiStep, place: ScheduledStep) -> float:
     """Without milestones, as in He et al., CVPR 2016: at half and at three quarters of the run."""
     epochs = place.epochs
     ends = [epochs.until(one) for one in config.milestones] or [epochs.steps / 2, epochs.steps * 3 / 4]
@@ -88,7 +88,7 @@ def multistep(config: options.MultiStep, place: Place) -> float:
     return float(config.factor**drops)
 
 
-def between(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = True) -> float:
+def interpolate(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = True) -> float:
     """The value at `at` of the straight lines between knots; where two are at one place, there the later if it has
     `jumped`, else the earlier."""
     if at < knots[0][0] or (at == knots[0][0] and not jumped):
@@ -99,31 +99,31 @@ def between(knots: Sequence[Sequence[float]], at: float, *, jumped: bool = True)
     return float(knots[-1][1])
 
 
-def piecewise(config: options.Piecewise, place: Place) -> float:
+def piecewise(config: options.Piecewise, place: ScheduledStep) -> float:
     """Without knots, those of the DAWNBench entry for CIFAR-10: up for 5 of 24 parts of the run, then down to 0."""
     end = place.epochs.length
-    return place.on(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
+    return place.interpolate(config.knots or [[0, 0], [end * 5 / 24, 1], [end, 0]], config.per)
 
 
-def onecycle(config: options.OneCycle, place: Place) -> float:
+def onecycle(config: options.OneCycle, place: ScheduledStep) -> float:
     """A cycle that is longer than the run ends with it."""
     end = place.epochs.length
     cycle = min(0.92 * end if config.cycle_epochs is None else config.cycle_epochs, end)
     knots = [[0, config.low], [cycle / 2, 1.0], [cycle, config.low], [end, config.final]]
-    return place.on(knots if cycle < end else knots[:3], config.per)
+    return place.interpolate(knots if cycle < end else knots[:3], config.per)
 
 
-def convex_decay(config: options.ConvexDecay, place: Place) -> float:
+def convex_decay(config: options.ConvexDecay, place: ScheduledStep) -> float:
     done = {"step": place.step - 1, "epoch": place.epoch, "fraction": place.epochs.passed(place.step - 1)}
     return 1 / (config.mu * (config.shift + done[config.per]))
 
 
-def regime(config: options.Regime, place: Place) -> float:
+def regime(config: options.Regime, place: ScheduledStep) -> float:
     """The learning rate itself, of the last phase that gives one."""
-    return settings(config, place)["lr"]
+    return find_settings(config, place)["lr"]
 
 
-def settings(config: options.Regime, place: Place) -> dict[str, float]:
+def find_settings(config: options.Regime, place: ScheduledStep) -> dict[str, float]:
     """All that the phases of a regime have set so far."""
     found: dict[str, float] = {}
     for phase in config.phases:
@@ -149,7 +149,7 @@ class Plateau:
             self.factor, self.bad = max(self.factor * self.config.factor, self.config.minimum), 0
 
 
-RULES: dict[type, Callable[[Any, Place], float]] = {
+RULES: dict[type, Callable[[Any, ScheduledStep], float]] = {
     options.Constant: constant,
     options.Cosine: cosine,
     options.MultiStep: multistep,
@@ -186,14 +186,14 @@ class Schedule:
         self.epochs, self.warmup = epochs, warmup_steps(config, epochs)
         self.plateau = Plateau(config) if isinstance(config, options.Plateau) else None
 
-    def _place(self, step: int) -> Place:
-        return Place(step, self.epochs, self.warmup)
+    def _locate(self, step: int) -> ScheduledStep:
+        return ScheduledStep(step, self.epochs, self.warmup)
 
     def factor(self, step: int) -> float:
         """What the scaled base rate is multiplied with in `step` (from 1); of a regime the rate before scaling."""
-        place = self._place(step)
+        place = self._locate(step)
         own = self.plateau.factor if self.plateau is not None else RULES[type(self.config)](self.config, place)
-        return warm(self.config, place, self.start) * own
+        return compute_warmup_factor(self.config, place, self.start) * own
 
     def rate(self, step: int) -> float:
         """The learning rate in `step` (from 1)."""
@@ -203,7 +203,7 @@ class Schedule:
         """What else of the optimizer a regime sets in `step`: `momentum`, `weight_decay`."""
         if not isinstance(self.config, options.Regime):
             return {}
-        return {key: value for key, value in settings(self.config, self._place(step)).items() if key != "lr"}
+        return {key: value for key, value in find_settings(self.config, self._locate(step)).items() if key != "lr"}
 
     def observe(self, test_loss: float) -> None:
         """Called after every evaluation, on all workers with the same number."""

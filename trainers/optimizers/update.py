@@ -14,11 +14,11 @@ from trainers import optimizers
 from trainers.config.run_config import RunConfig
 from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat, Unit
-from trainers.gradients.units import cut
+from trainers.gradients.units import cut_units
 from trainers.optimizers.base import Optimizer
 
 
-class Updating(NamedTuple):
+class UpdateSetup(NamedTuple):
     """What workers and servers have alike: units with their compressors, and what is done with gradients."""
 
     units: Sequence[Unit]
@@ -27,27 +27,27 @@ class Updating(NamedTuple):
     clipping: Clipping
 
 
-def updating(config: RunConfig, flat: Flat) -> Updating:
+def build_update_setup(config: RunConfig, flat: Flat) -> UpdateSetup:
     """For a model's flat buffers, with all kernels loaded.
 
     Raises:
         UsageError: a pattern of the policy finds no unit.
     """
-    units = cut(config, flat)
+    units = cut_units(config, flat)
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     try:
         selector = Selector(config.policy, config.compressor, described, config.workers)
     except InvalidParameter as error:  # only now the names of the tensors are known
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
-    with hidden("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
+    with hide_package("scipy"):  # numba would load scipy's BLAS, which no kernel calls: a quarter of a second of CPU
         selector.warm_up(flat.gradients.device)
         optimizer = optimizers.build(config.optimizer, flat)
         clipping = Clipping(config.clip, flat.gradients)
-    return Updating(units, selector, optimizer, clipping)
+    return UpdateSetup(units, selector, optimizer, clipping)
 
 
 @contextlib.contextmanager
-def hidden(package: str) -> Iterator[None]:
+def hide_package(package: str) -> Iterator[None]:
     """Make imports of an optional package fail within the block, unless it is loaded already."""
     if package in sys.modules:
         yield

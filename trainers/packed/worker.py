@@ -185,7 +185,7 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
     variables = {ATTEMPT_VARIABLE: order["attempt"], CORES_VARIABLE: cores, GPUS_VARIABLE: gpus}
     logs = own_logs(held) if held else forwarded_logs(partial(control.wrote, order["number"]))
     with logs, own_environment(variables):
-        stopping.stacks_into(Path(order["attempt"]), comm.rank)
+        stopping.write_stacks_into(Path(order["attempt"]), comm.rank)
         threads = threading.active_count()
         try:
             rank.train_run(configs.load(directory / "config.yaml"), comm, directory)
@@ -193,7 +193,7 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
         except BaseException as error:
             rank.let_mpirun_end(error)
             rank.report_failure(directory, error, comm.rank)
-            clean = isinstance(error, UsageError) and not stopping.begun() and threading.active_count() == threads
+            clean = isinstance(error, UsageError) and not stopping.has_begun() and threading.active_count() == threads
             failed = "cleanly" if clean else "badly"
         stopping.end_stacks()
         tidy()

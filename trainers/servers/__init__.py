@@ -31,21 +31,21 @@ def serve(config: RunConfig, world: MPI.Comm) -> dict[str, Any]:
 
     from compressors.kernels import backend
     from trainers import data
-    from trainers.optimizers.update import updating
+    from trainers.optimizers.update import build_update_setup
     from trainers.replica.replica import Replica
     from trainers.servers.base import Server
 
     feed = data.feed(config, 0, config.workers)
     backend.choose("auto" if config.kernels == "triton" else config.kernels)
     replica = Replica(config, feed.shape, feed.classes, MPI.COMM_SELF)  # with the workers' initial parameters
-    parts = updating(config, replica.flat)
+    setup = build_update_setup(config, replica.flat)
     server: Server
     if config.exchange.asynchronous:
         from trainers.servers.asynchronous import AsynchronousServer
 
-        server = AsynchronousServer(world, config.workers, replica.flat, parts, config.seed, config.exchange.staleness)
+        server = AsynchronousServer(world, config.workers, replica.flat, setup, config.seed, config.exchange.staleness)
     else:
         from trainers.servers.synchronous import SynchronousServer
 
-        server = SynchronousServer(world, config, parts)
+        server = SynchronousServer(world, config, setup)
     return server.run()

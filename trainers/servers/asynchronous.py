@@ -15,7 +15,7 @@ from trainers.gradients.flat import Flat
 from trainers.lanes.bundles import Room, accumulate
 from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import ServerLane
-from trainers.optimizers.update import Updating
+from trainers.optimizers.update import UpdateSetup
 from trainers.servers.base import Server
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ class AsynchronousServer(Server):
     it sent the parameters that the gradient is of.
     """
 
-    def __init__(self, world: MPI.Comm, workers: int, flat: Flat, parts: Updating, seed: int, staleness: int) -> None:
-        super().__init__(world, workers, parts, seed)
+    def __init__(
+        self, world: MPI.Comm, workers: int, flat: Flat, setup: UpdateSetup, seed: int, staleness: int
+    ) -> None:
+        super().__init__(world, workers, setup, seed)
         self.flat, self.staleness = flat, staleness
         self.clocks = [0] * workers
         self.steps = 0
@@ -58,20 +60,20 @@ class AsynchronousServer(Server):
     def _update(self, head: Head, body: torch.Tensor) -> None:
         """A step along one worker's gradient."""
         parcels = self.parcels(head)
-        message, lengths = ServerLane.opened(parcels, body)
+        message, lengths = ServerLane.split_sizes(parcels, body)
         self.flat.gradients.zero_()
         accumulate(parcels, message, lengths, 1.0)
         for parcel in parcels:
             parcel.compressor.finish(parcel.unit.gradient, parcel.key, 1)
-        self.parts.optimizer.adjust(momentum=head.momentum, weight_decay=head.weight_decay)
-        self.parts.clipping.final()
-        self.parts.optimizer.step(head.lr)
+        self.setup.optimizer.adjust(momentum=head.momentum, weight_decay=head.weight_decay)
+        self.setup.clipping.clip_final()
+        self.setup.optimizer.step(head.lr)
 
     def _send_parameters(self, workers: list[int]) -> None:
         if not workers:
             return
         answer = self.free_answer()
-        message = answer.room.of(FLAG_BYTES + self.flat.values.nbytes)
+        message = answer.room.get(FLAG_BYTES + self.flat.values.nbytes)
         message[FLAG_BYTES:] = self.flat.values.view(torch.uint8)
         self.send(answer, message, workers)
         for worker in workers:
@@ -87,8 +89,8 @@ class AsynchronousServer(Server):
     def state_dict(self) -> dict[str, Any]:
         return {
             "parameters": self.flat.values.clone(),
-            "optimizer": self.parts.optimizer.state_dict(),
-            "selector": self.parts.selector.state_dict(),
+            "optimizer": self.setup.optimizer.state_dict(),
+            "selector": self.setup.selector.state_dict(),
             "clocks": list(self.clocks),
             "steps": self.steps,
             "sent_at": list(self.sent_at),
@@ -104,8 +106,8 @@ class AsynchronousServer(Server):
             raise ValueError("parameters in the state of an asynchronous server are not those of the model")
         if len(state["clocks"]) != self.workers or len(state["sent_at"]) != self.workers:
             raise ValueError(f"the state of an asynchronous server is not that of {self.workers} workers")
-        self.parts.selector.load_state_dict(state["selector"])
-        self.parts.optimizer.load_state_dict(state["optimizer"])
+        self.setup.selector.load_state_dict(state["selector"])
+        self.setup.optimizer.load_state_dict(state["optimizer"])
         self.flat.values.copy_(state["parameters"])
         self.clocks, self.steps, self.sent_at = list(state["clocks"]), state["steps"], list(state["sent_at"])
         self.stale_sum, self.stale_most = state["stale"]

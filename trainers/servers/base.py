@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compressors import Key
-from trainers.lanes.bundles import Room, words
+from trainers.lanes.bundles import Room, count_words
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.server_link import (
     ANSWER,
@@ -29,7 +29,7 @@ from trainers.lanes.server_link import (
 )
 from trainers.mpi import stopping
 from trainers.mpi.message_sizes import ALIGNMENT
-from trainers.optimizers.update import Updating
+from trainers.optimizers.update import UpdateSetup
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -53,8 +53,8 @@ class Server(ABC):
         world: of which it is the rank `workers`.
     """
 
-    def __init__(self, world: MPI.Comm, workers: int, parts: Updating, seed: int) -> None:
-        self.world, self.workers, self.parts, self.seed = world, workers, parts, seed
+    def __init__(self, world: MPI.Comm, workers: int, setup: UpdateSetup, seed: int) -> None:
+        self.world, self.workers, self.setup, self.seed = world, workers, setup, seed
         self.rooms: list[Room] = []  # free
         self._answers: list[Answer] = []
 
@@ -98,9 +98,9 @@ class Server(ABC):
                 continue
             size = status.Get_count(MPI.INT32_T) * ALIGNMENT
             room = self.rooms.pop() if self.rooms else Room()
-            message = room.of(size)
-            self.world.Recv([message.numpy(), words(size), MPI.INT32_T], worker, status.Get_tag())
-            self.pushed(worker, Head.of(message), message[HEAD_BYTES:], room)
+            message = room.get(size)
+            self.world.Recv([message.numpy(), count_words(size), MPI.INT32_T], worker, status.Get_tag())
+            self.pushed(worker, Head.from_message(message), message[HEAD_BYTES:], room)
         for answer in self._answers:
             MPI.Request.Waitall(answer.requests)
         ended: dict[str, Any] = value
@@ -124,12 +124,12 @@ class Server(ABC):
 
     def parcels(self, head: Head) -> list[Parcel]:
         """The units of a step with their compressors, in the order in which workers put them into a message."""
-        self.parts.selector.begin(head.step, head.epoch, head.lr)
+        self.setup.selector.begin(head.step, head.epoch, head.lr)
         found = [
             Parcel(
-                unit, self.parts.selector.selected[unit.index], Key(self.seed, 0, head.step, unit.index), unit.gradient
+                unit, self.setup.selector.selected[unit.index], Key(self.seed, 0, head.step, unit.index), unit.gradient
             )
-            for unit in reversed(self.parts.units)
+            for unit in reversed(self.setup.units)
         ]
         # what workers have to agree on first comes last
         return sorted(found, key=lambda parcel: parcel.compressor.needs_agreement(parcel.key))
@@ -148,8 +148,8 @@ class Server(ABC):
         """Send a message from an answer's buffer to workers; its first FLAG_BYTES are free for the flags."""
         from mpi4py import MPI
 
-        message[0] = (TAKEN if taken else 0) | (STOP if stopping.requested() else 0)
+        message[0] = (TAKEN if taken else 0) | (STOP if stopping.is_requested() else 0)
         message[1:FLAG_BYTES] = 0
-        sent = [message.numpy(), words(message.numel()), MPI.INT32_T]
+        sent = [message.numpy(), count_words(message.numel()), MPI.INT32_T]
         self._answers.append(answer)
         answer.requests += [self.world.Isend(sent, worker, ANSWER) for worker in workers]

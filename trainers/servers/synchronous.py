@@ -10,14 +10,14 @@ import torch
 
 from trainers.config.run_config import RunConfig
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange.unit_owners import second_memory
-from trainers.lanes.bundles import Room, bound_of, fixed_sizes
-from trainers.lanes.gathering import payload_sizes
+from trainers.exchange.unit_owners import build_second_memory
+from trainers.lanes.bundles import Room, find_fixed_sizes, sum_bounds
+from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.second import Second
+from trainers.lanes.second import SecondPhase
 from trainers.lanes.server_link import FLAG_BYTES, Head
 from trainers.lanes.serving import FURTHEST_BEHIND, SERVER, ServerLane
-from trainers.optimizers.update import Updating
+from trainers.optimizers.update import UpdateSetup
 from trainers.servers.base import Server
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ class SynchronousServer(Server):
     of worker 0. So the numbers are the same to the bit.
     """
 
-    def __init__(self, world: MPI.Comm, config: RunConfig, parts: Updating) -> None:
+    def __init__(self, world: MPI.Comm, config: RunConfig, setup: UpdateSetup) -> None:
         from mpi4py import MPI
 
-        super().__init__(world, config.workers, parts, config.seed)
+        super().__init__(world, config.workers, setup, config.seed)
         options = config.exchange
-        kept = second_memory(options.second_memory, config.memory)
-        self.second = Second(len(parts.units), again=options.answer == "compressed", memory=kept)
-        self.lane = ServerLane(MPI.COMM_SELF, Stopwatch(), parts.selector, self.second)
+        kept = build_second_memory(options.second_memory, config.memory)
+        self.second = SecondPhase(len(setup.units), again=options.answer == "compressed", memory=kept)
+        self.lane = ServerLane(MPI.COMM_SELF, Stopwatch(), setup.selector, self.second)
         self.wanted = config.workers - options.backup
         self.observes = config.policy.accordion.option is not None
         self._head: Head | None = None  # of the step whose messages come in
@@ -73,22 +73,22 @@ class SynchronousServer(Server):
         lane, parcels = self.lane, self._parcels
         lane.parcels[:] = parcels
         lane.bundles[SERVER].parcels = parcels
-        bodies = [lane.opened(parcels, body) for _, (body, _) in sorted(self._taken.items())]
+        bodies = [lane.split_sizes(parcels, body) for _, (body, _) in sorted(self._taken.items())]
         lane.form_mean([body for body, _ in bodies], [lengths for _, lengths in bodies])
         lane.prepare_answers()
         answered = lane.answered[SERVER]
-        fixed = fixed_sizes(answered) is not None
+        fixed = find_fixed_sizes(answered) is not None
         head = FLAG_BYTES + (0 if fixed else 4 * len(answered))
         answer = self.free_answer()
-        buffer = answer.room.of(head + bound_of(answered))
+        buffer = answer.room.get(head + sum_bounds(answered))
         lane.encode_answer(buffer[head:])
         if not fixed:
-            buffer[FLAG_BYTES:head] = torch.from_numpy(payload_sizes(lane.answer.sizes).view(np.uint8))
+            buffer[FLAG_BYTES:head] = torch.from_numpy(encode_sizes(lane.answer.sizes).view(np.uint8))
         message = buffer[: head + lane.answer.used]
         late = [worker for worker in range(self.workers) if worker not in self._taken]
         if late:
             other = self.free_answer()
-            copied = other.room.of(message.numel())
+            copied = other.room.get(message.numel())
             copied.copy_(message)
             self.send(other, copied, late, taken=False)
         self.send(answer, message, self._taken)
@@ -99,18 +99,18 @@ class SynchronousServer(Server):
 
     def _observe(self, answered: list[Parcel], message: torch.Tensor) -> None:
         """What workers decode decides their coming compressors: decode it as they do."""
-        body, lengths = self.lane.opened(answered, message)
+        body, lengths = self.lane.split_sizes(answered, message)
         self.lane.decode_answers(iter([(answered, body, lengths)]))
         for parcel in self._parcels:
             parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.workers)
-            self.parts.selector.observe(parcel.unit.index, parcel.unit.gradient)
+            self.setup.selector.observe(parcel.unit.index, parcel.unit.gradient)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"selector": self.parts.selector.state_dict(), "second": self.second.state_dict()}
+        return {"selector": self.setup.selector.state_dict(), "second": self.second.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
         if not isinstance(state, Mapping) or set(state) != {"selector", "second"}:
             raise ValueError("the state is not that of a synchronous server, which has the keys selector, second")
-        self.parts.selector.check_state(state["selector"])
+        self.setup.selector.check_state(state["selector"])
         self.second.load_state_dict(state["second"])
-        self.parts.selector.load_state_dict(state["selector"])
+        self.setup.selector.load_state_dict(state["selector"])

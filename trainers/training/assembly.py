@@ -12,7 +12,7 @@ import torch
 from compressors.kernels import backend
 from gradsweep.run_directory import FORMAT
 from trainers import algorithms, data, topology
-from trainers.algorithms.base import Algorithm, Parts
+from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.checkpoint.keeper import Keeper
 from trainers.checkpoint.state import Training
 from trainers.config.groups import name_of
@@ -24,7 +24,7 @@ from trainers.exchange.build import build_exchange
 from trainers.mpi.stopping import Agreement
 from trainers.optimizers import schedules
 from trainers.optimizers.schedules import Schedule
-from trainers.optimizers.update import updating
+from trainers.optimizers.update import build_update_setup
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Recorder
 from trainers.replica.replica import Replica
@@ -63,12 +63,12 @@ class Assembly:
             "reason": reason,
             "parameters": len(self.replica.flat),
             **choose.described(self.device),
-            **self.algorithm.parts.exchange.transport.described,
+            **self.algorithm.setup.exchange.transport.described,
             "precision": self.config.precision,
             **({} if scaler is None else {"skipped_steps": scaler.skipped}),
             "kernels": dict(sorted(backend.used.items())),
             **self.recorder.figures(),
-            **self.algorithm.parts.exchange.calls(self.recorder.steps_since_start),
+            **self.algorithm.setup.exchange.calls(self.recorder.steps_since_start),
             **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
             "total_s": self.keeper.total_s,
         }
@@ -97,7 +97,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps, whole_epochs=apart)
     trackers = _listeners(config, directory, recorder, replica, lengths.steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
-    agreement = Agreement(comm, algorithm.parts.exchange.may_lag)
+    agreement = Agreement(comm, algorithm.setup.exchange.may_lag)
     return Assembly(
         config, device, feed, lengths.steps, replica, watch, algorithm, schedule, recorder, keeper, agreement, trackers
     )
@@ -107,13 +107,13 @@ def algorithm_of(
     config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch, link: Link | None = None
 ) -> Algorithm:
     """The algorithm with its exchange and optimizer, ready for the first step."""
-    units, selector, optimizer, clipping = updating(config, replica.flat)
+    units, selector, optimizer, clipping = build_update_setup(config, replica.flat)
     mixing = topology.build(config.topology, config.workers) if config.decentralised else None
     exchanger = build_exchange(
         config.exchange, comm, units, selector, config.memory, config.seed, watch, link=link, mixing=mixing
     )
-    parts = Parts(comm, replica.flat, units, exchanger, optimizer, clipping, watch)
-    return algorithms.build(config.algorithm, parts, asynchronous=config.exchange.asynchronous)
+    setup = AlgorithmSetup(comm, replica.flat, units, exchanger, optimizer, clipping, watch)
+    return algorithms.build(config.algorithm, setup, asynchronous=config.exchange.asynchronous)
 
 
 def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:

@@ -78,7 +78,7 @@ def _train(run: Assembly) -> dict[str, Any]:
     except Stopped as error:
         status, reason = PREEMPTED, str(error)
     run.agreement.close()
-    run.algorithm.parts.exchange.close()
+    run.algorithm.setup.exchange.close()
     if run.trackers is not None:
         run.trackers.finish(status)
     return run.result(status, reason)
@@ -101,7 +101,7 @@ def _epoch(run: Assembly, position: Position) -> Position:
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.overdue())
-        _pause(run, position, run.agreement.settle(), run.keeper.due_after(epoch))
+        _pause(run, position, run.agreement.answer_all(), run.keeper.due_after(epoch))
     return position
 
 
@@ -110,7 +110,7 @@ def _step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
     config, step, scaler = run.config, position.step, run.replica.scaler
     run.agreement.ask(run.keeper.overdue())
     measure = (step - 1) % config.measure_every == 0 or (scaler is not None and scaler.unmeasured)
-    run.algorithm.parts.optimizer.adjust(**run.schedule.settings(step))
+    run.algorithm.setup.optimizer.adjust(**run.schedule.settings(step))
     run.algorithm.begin(step, position.epoch, lr, measure)
     loss, accuracy = run.replica.gradient(batch, run.watch, run.algorithm.ready)
     usable = run.replica.usable(run.watch)

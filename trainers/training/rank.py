@@ -199,7 +199,7 @@ def main(arguments: list[str], work: Callable[..., None], module: str, words: st
         leave(2)
     *options, last = arguments
     directory = Path(last)
-    stopping.stacks_into(attempt_directory(directory), rank_by_environment())
+    stopping.write_stacks_into(attempt_directory(directory), rank_by_environment())
     try:
         work(*options, directory)
     except BaseException as error:
