@@ -59,13 +59,20 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Code whose ranks are played, in a directory with a space; and libraries of which nothing is loaded."""
     libraries = tmp_path / "libraries"
     code = tmp_path / "the code"
-    for package in ("trainers", "compressors", "compressors/kernels", "compressors/kernels/cpu"):
+    for package in (
+        "trainers",
+        "trainers/packed",
+        "trainers/training",
+        "compressors",
+        "compressors/kernels",
+        "compressors/kernels/cpu",
+    ):
         (code / package).mkdir(parents=True)
         (code / package / "__init__.py").touch()
     (code / "trainers/packed/worker.py").write_text(POOL)
     for name in ("trainers/packed/isolation.py", "trainers/training/loop.py", "compressors/kernels/cpu/sums.py"):
         (code / name).touch()
-    shutil.copy(ROOT / "trainers/packed/rank_proxy.py", code / "trainers")
+    shutil.copy(ROOT / "trainers/packed/rank_proxy.py", code / "trainers/packed")
     (libraries / "scipy").mkdir(parents=True)
     for name in ("torch.py", "yaml.py", "numba.py", "scipy/__init__.py", "scipy/linalg.py"):
         (libraries / name).touch()
