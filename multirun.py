@@ -27,7 +27,7 @@ from omegaconf import DictConfig  # noqa: E402
 
 from gradsweep.version import version  # noqa: E402
 from hydra_plugins.gradsweep import run_points  # noqa: E402
-from sweep.config import arguments, idle_options, schema  # noqa: E402
+from sweep.config import arguments, hydra_patches, idle_options, schema  # noqa: E402
 from sweep.config.arguments import refuse_misread  # noqa: E402
 from sweep.config.error_messages import explain  # noqa: E402
 from sweep.config.grid import refuse_duplicates  # noqa: E402
@@ -86,16 +86,16 @@ def interruption(error: BaseException | None) -> Interrupted | None:
     return error
 
 
-def _patch(words: Sequence[str]) -> None:
-    """Have Hydra answer as we do where it answers itself, which no other command needs."""
+def _replace_answers(words: Sequence[str]) -> None:
+    """Replace the answers that Hydra gives itself, its help and its completions, where one of them is asked for."""
     if not {"--help", "-h"}.isdisjoint(words):
         from sweep.config import help_page
 
-        help_page.patch()
+        hydra_patches.replace_help(help_page.print_help)
     if not {"--shell-completion", "-sc"}.isdisjoint(words):
         from sweep.config import shell_completion
 
-        shell_completion.patch()
+        hydra_patches.replace_completion(shell_completion.complete)
 
 
 def main() -> int:
@@ -122,7 +122,7 @@ def run() -> int:
     if flags.VERSION in sys.argv[1:]:
         print(version())
         return 0
-    _patch(sys.argv[1:])
+    _replace_answers(sys.argv[1:])
     os.environ[TRACEBACK] = os.environ.get("HYDRA_FULL_ERROR", "0")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, instead of being printed in several lines
     try:

@@ -118,8 +118,9 @@ class SweepLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Before the sweeper makes anything: what only our grids know of is refused with another."""
         from gradsweep.run_directory import bad_value
+        from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
-        from sweep.config.optuna_defaults import bear_with_a_last_failure, refuse_search_of_nothing
+        from sweep.config.optuna_defaults import refuse_search_of_nothing
         from sweep.console import flags
         from sweep.provenance.secrets import refuse_names
 
@@ -137,7 +138,7 @@ class SweepLauncher(Launcher):
         if not config.sweep.wait and not self.own:
             raise bad_value("sweep.wait", "false", "true with a sweeper that goes by results, or hydra/sweeper=grid")
         if "optuna" in sys.modules:
-            bear_with_a_last_failure()
+            tolerate_last_failure()
         # what sweepers say of failures, we do; their words still reach what hydra/job_logging may set up
         logging.getLogger("hydra_plugins").addHandler(logging.NullHandler())
         logging.getLogger("optuna").setLevel(logging.WARNING)

@@ -1,4 +1,7 @@
-"""Config files that Hydra reads once instead of once a composition."""
+"""Config files that Hydra reads once instead of once for each composition.
+
+Gain: see `hydra_patches.map_choices_on_demand`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,29 @@ from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig
 
+from sweep.config.hydra_patches import has_shape
 
-class Remembering(ConfigRepository):
+
+def cache_config_files(loader: ConfigLoader) -> ConfigLoader:
+    """Return a loader like this one that reads each config file once; or this one, where Hydra is not as expected."""
+    if type(loader) is not ConfigLoaderImpl or type(loader.repository) is not ConfigRepository or not _has_members():
+        return loader
+    copied = _Loader.__new__(_Loader)
+    vars(copied).update(vars(loader), repository=CachedRepository(loader.repository))
+    return copied
+
+
+def _has_members() -> bool:
+    return has_shape(ConfigRepository, "_find_object_source", ("self", "config_path", "object_type")) and has_shape(
+        ConfigLoaderImpl, "_embed_result_config", ("ret", "package_override")
+    )
+
+
+class CachedRepository(ConfigRepository):
     """A repository whose files are taken not to change any more, nor to appear.
 
     Args:
-        repository: Hydra's own, of a config search path that is settled.
+        repository: Hydra's own, with a config search path that does not change any more.
     """
 
     def __init__(self, repository: ConfigRepository) -> None:
@@ -43,27 +63,18 @@ class Remembering(ConfigRepository):
         super().initialize_sources(config_search_path)
         self._results, self._places = {}, {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Remembering:
-        """For a composition, which may give its copy another search path: until then they share what they remember."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedRepository:
+        """Share the cache with a copy for a composition until that one gets another search path."""
         copied = copy.copy(self)
         copied.sources = list(self.sources)
         return copied
 
 
 class _Loader(ConfigLoaderImpl):
-    """Hydra's, for a repository that keeps what it has handed out."""
+    """Hydra's loader for a repository that keeps what it has handed out."""
 
     @staticmethod
     def _embed_result_config(ret: ConfigResult, package_override: str | None) -> ConfigResult:
-        """Put a config at its place. What has none, as it belongs at the top, Hydra would take apart as it is."""
+        """Put a config into its package, and copy one without a package, which Hydra would change in place."""
         result = ConfigLoaderImpl._embed_result_config(ret, package_override)
         return copy.deepcopy(ret) if result is ret else result
-
-
-def remembering(loader: ConfigLoader) -> ConfigLoader:
-    """A loader like this one that reads each config file once."""
-    if type(loader) is not ConfigLoaderImpl or not isinstance(loader.repository, ConfigRepository):
-        return loader
-    copied = _Loader.__new__(_Loader)
-    vars(copied).update(vars(loader), repository=Remembering(loader.repository))
-    return copied

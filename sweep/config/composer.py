@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from gradsweep.run_directory import UsageError
-from sweep.config.cached_repository import remembering
+from sweep.config.cached_repository import cache_config_files
 from sweep.config.interning import Sections
 from sweep.console.step_counter import Count, counted
 
@@ -91,7 +91,7 @@ class Composer:
     """
 
     def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
-        self.loader, self.master = remembering(loader), master
+        self.loader, self.master = cache_config_files(loader), master
         self.shared = Sections()
         self.by_hydra = 0  # points and choices of groups that Hydra has composed
         self._parser = OverridesParser.create(config_loader=loader)

@@ -27,20 +27,16 @@ _SHOWN_OF_HYDRA = (schema.LAUNCHER, "hydra/sweeper")
 _OPTION = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<value>[^#]*?)(?P<rest>\s*(?:\s#.*)?)$")
 
 
-def patch() -> None:
-    """Have Hydra print our help."""
-    Hydra.app_help = _app_help  # type: ignore[method-assign]
-
-
-def _app_help(self: Hydra, config_name: str | None, args_parser: Any, args: Any) -> None:
+def print_help(hydra: Hydra, config_name: str | None, args_parser: Any, args: Any) -> None:
+    """Print the help for what was typed; called as Hydra.app_help is."""
     mode = RunMode.MULTIRUN if args.multirun else RunMode.RUN
-    config = self.compose_config(config_name, args.overrides, mode, with_log_configuration=True)
+    config = hydra.compose_config(config_name, args.overrides, mode, with_log_configuration=True)
     HydraConfig.instance().set_config(config)
-    usual = self.compose_config(config_name, [], mode) if args.overrides else config
-    print(text(self, config, usual, args.overrides), end="")
+    usual = hydra.compose_config(config_name, [], mode) if args.overrides else config
+    print(compose_help(hydra, config, usual, args.overrides), end="")
 
 
-def text(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:
+def compose_help(hydra: Hydra, config: DictConfig, usual: DictConfig, typed: Sequence[str]) -> str:
     """Return the help: all of it, or where groups are chosen their options.
 
     Args:

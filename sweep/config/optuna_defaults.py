@@ -5,9 +5,6 @@ A file in conf/ cannot have the name of a config that comes with a package, so w
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -73,23 +70,3 @@ def refuse_search_of_nothing(settings: Any) -> None:
     ):
         space = "values to choose from, such as 'optimizer.lr=interval(0.01,0.5)' or compressor=qsgd,svd"
         raise bad_value(GROUP, settings.runtime.choices.get(GROUP), f"together with {space}: all trials would be equal")
-
-
-def bear_with_a_last_failure() -> None:
-    """Let Optuna's grid sampler end with a failure.
-
-    After the last point it asks the study to stop, which is an error outside of `Study.optimize`. The sweeper expects
-    that error after a value, not after a failure: which point comes last is random, and with a failed one it would end
-    before it writes its results. To be called when the sweeper has loaded Optuna.
-    """
-    sampler = importlib.import_module("optuna.samplers").GridSampler
-    after_trial = sampler.after_trial
-    if hasattr(after_trial, "__wrapped__"):
-        return
-
-    @functools.wraps(after_trial)
-    def tolerant(*arguments: Any, **keywords: Any) -> None:
-        with contextlib.suppress(RuntimeError):
-            after_trial(*arguments, **keywords)
-
-    sampler.after_trial = tolerant

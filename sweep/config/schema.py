@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
@@ -59,7 +59,7 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     """Register the types of the whole config, `run` with `sweep` and `mpi`, and of its `groups` with Hydra."""
-    hydra_patches.patch()
+    hydra_patches.apply_speedups()
     store = ConfigStore.instance()
     TYPES[:] = [("", run), ("sweep.", SweepSettings)]
     for group, members in groups.items():
@@ -75,26 +75,8 @@ def register(run: type, groups: Mapping[str, Mapping[str, type]]) -> None:
     optuna_defaults.register_defaults()
     store.store(group="schema", name="run", node=dataclasses.make_dataclass("Config", [*whole, *parts, *own]))
     for group, members in groups.items():
-        there = store.repo["schema"].setdefault(group, {})
         for name, cls in members.items():
-            there[f"{name}.yaml"] = _Deferred(f"{name}.yaml", f"schema/{group}", partial(make_schema, cls, name))
-
-
-class _Deferred(ConfigNode):
-    """A type in Hydra's store that is made when it is first loaded: a command needs ten of a hundred."""
-
-    def __init__(self, name: str, group: str, make: Callable[[], type]) -> None:
-        self.name, self.group, self.package, self.provider = name, group, None, None
-        self._make = make
-
-    def __getattr__(self, key: str) -> Any:  # Python calls it for missing attributes only
-        if key != "node":
-            raise AttributeError(key)
-        self.node = OmegaConf.structured(self._make())
-        return self.node
-
-    def __copy__(self) -> ConfigNode:
-        return ConfigNode(self.name, self.node, self.group, self.package, self.provider)
+            hydra_patches.store_on_demand(f"schema/{group}", name, partial(make_schema, cls, name))
 
 
 def ceil(*given: int) -> int:

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 from gradsweep.run_directory import UsageError
 from sweep.config import schema
-from sweep.config.cached_repository import Remembering, remembering
+from sweep.config.cached_repository import CachedRepository, cache_config_files
 from sweep.config.composer import Composer, plain
 from sweep.config.error_messages import explain
 from tests.conftest import ROOT
@@ -225,8 +225,8 @@ def test_defaults_that_follow_a_choice(loader: ConfigLoaderImpl, tmp_path: Path)
 
 def test_what_is_remembered_stays_as_it_was_read(loader: ConfigLoaderImpl, tmp_path: Path) -> None:
     """A composition changes what it puts together, and may have a search path of its own."""
-    remembered = remembering(loader)
-    assert isinstance(remembered, ConfigLoaderImpl) and isinstance(remembered.repository, Remembering)
+    remembered = cache_config_files(loader)
+    assert isinstance(remembered, ConfigLoaderImpl) and isinstance(remembered.repository, CachedRepository)
     repository = remembered.repository
     master = loader.load_configuration("config", [], RunMode.MULTIRUN)
     for line in ("experiment=digits_scaling", "experiment=quick"):  # one with a section of Hydra's, both at the top
