@@ -101,7 +101,7 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
     """What the ranks measure in a cluster, and under `emulation` how that was made."""
     import yaml
 
-    from gradsweep import run_directory, units
+    from gradsweep import files, run_directory, units
     from sweep import emulation
     from sweep.settings.mpi import MpiSettings
     from sweep.system.job_environment import job_environment
@@ -115,7 +115,7 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
         words += [sys.executable, __file__, "rank", str(into), str(rate), ",".join(map(str, sizes)), str(seconds)]
         environment = job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
         subprocess.run(emulation.command(network, hosts, 1, words), env=environment, cwd=ROOT, check=True)
-        record = run_directory.read_json(Path(scratch, run_directory.EMULATION))
+        record = files.read_json(Path(scratch, run_directory.EMULATION))
         return {**json.loads(into.read_text()), "emulation": record}
 
 

@@ -19,7 +19,7 @@ import yaml
 from pyarrow import csv
 
 from benchmarks.sweeps.measuring import ROOT
-from gradsweep import run_directory
+from gradsweep import csv_columns, files, run_directory
 from gradsweep.signature import signature
 from gradsweep.yaml_files import Dumper
 
@@ -92,7 +92,7 @@ def run(sweep: Path, config: dict[str, Any], steps: np.ndarray, number: int) -> 
     _write_steps(directory / run_directory.STEPS, steps, number)
     count = steps.shape[1]
     epochs = list(_epochs(config, count, random.Random(number)))
-    run_directory.append_rows(directory / run_directory.EPOCHS, run_directory.EPOCH_COLUMNS, epochs)
+    files.append_rows(directory / run_directory.EPOCHS, csv_columns.EPOCH_COLUMNS, epochs)
     if status != run_directory.FAILED:
         _json(directory / run_directory.RESULT, _result(config, status, reason, count, epochs))
 
@@ -153,7 +153,7 @@ def _write_steps(path: Path, columns: np.ndarray, seed: int) -> None:
     counts = ("step", "epoch", "samples")
     table = {
         name: pa.array(values.astype(int)) if name in counts else pa.array(values * factor, from_pandas=True)
-        for name, values in zip(run_directory.STEP_COLUMNS, columns, strict=True)
+        for name, values in zip(csv_columns.STEP_COLUMNS, columns, strict=True)
     }
     csv.write_csv(pa.table(table), path, csv.WriteOptions(quoting_style="none", quoting_header="none"))
 

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from gradsweep import files, soft_lock
+from gradsweep import regular_files, soft_lock
 from gradsweep.soft_lock import Owner
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -67,7 +67,7 @@ def take(path: Path, *, shared: bool = False, new: bool = False, make: bool = Tr
         OSError: the file cannot be opened, or is no regular one.
     """
     flags = (os.O_RDWR | os.O_CREAT if make else os.O_RDONLY) | (os.O_EXCL if new else 0)
-    descriptor = files.open_descriptor(path, flags=flags)
+    descriptor = regular_files.open_descriptor(path, flags=flags)
     try:
         return FileLock(descriptor, _wait(path, descriptor, shared, wait_s))
     except BaseException:
@@ -104,7 +104,7 @@ def is_held(path: Path, *, shared: bool = False) -> bool:
         OSError: there is a file, and it cannot be opened.
     """
     try:
-        descriptor = files.open_descriptor(path, flags=os.O_RDWR if shared else os.O_RDONLY)
+        descriptor = regular_files.open_descriptor(path, flags=os.O_RDWR if shared else os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

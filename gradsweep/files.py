@@ -1,150 +1,215 @@
-"""Read files that anybody may have made: regular files only, up to a limit.
+"""Write files so that readers always see a whole one, and read files that may be missing or torn.
 
-A results directory may be shared. A FIFO in it would be waited for without end, a device would do whatever it does, a
-symbolic link may lead to somebody's secrets, and a sparse file of a terabyte does not fit into memory. All of these are
-refused with the reason, in place of being opened. Standard library only: every rank and every report loads this.
+Two rules keep a directory readable at any moment, also after a power cut: a file is either replaced as a whole
+(`write_text`, `write_json`) or only ever appended to (`append_rows`, `append_json`), and whoever reads an appended file
+ignores a torn last line (`complete_text`).
 """
 
 from __future__ import annotations
 
-import errno
-import itertools
+import contextlib
+import csv
+import datetime
+import io
+import json
+import math
 import os
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
-MEBIBYTE = 1 << 20
-MOST_BYTES = 64 * MEBIBYTE
-"""Limit of a file that is parsed as a whole, such as JSON and YAML."""
-MOST_ROW_BYTES = 2048 * MEBIBYTE
-"""Limit of a file with rows, such as steps.csv: ten million steps."""
+from gradsweep import disk_errors, file_lock, regular_files
 
-_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO is not waited for
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFLNK: "a symbolic link, which is not followed",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+PATIENCE_S = 10.0  # for another process to have appended its line
 
 
-class NotRegular(OSError):
-    """Something that is no regular file, or one above the limit, stands where a file should be."""
+def now() -> str:
+    """The present time as ISO 8601 in UTC, to the millisecond: sorts as text, on every host."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
-def stamp_file(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
-    """Return a tuple that changes when a file is written or replaced; None where there is no file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace the file at `path` by `text` in UTF-8, see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"), durable=durable)
 
 
-@contextmanager
-def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; what is none has nothing done to it.
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace the file at `path` as a whole: readers see the old or the new, never a part.
+
+    The new one is written under a name that nobody can know before, so that nobody can have put a link there.
 
     Args:
-        path: of the file; its directory may be reached through links, the file itself may not be one.
-        most: bytes that the file may have.
-
-    Raises:
-        NotRegular: it is no regular file, or larger than `most`.
-        OSError: it is not there, or cannot be read.
+        durable: it is on the disk before this returns; else a power cut may leave the old one, or an empty file.
     """
-    with open(open_descriptor(path, most), "rb") as file:
-        yield file
-
-
-def open_descriptor(path: str | os.PathLike[str], most: int | None = None, flags: int = os.O_RDONLY) -> int:
-    """Return the descriptor of a regular file, opened as `open_regular` does, or with other `flags`."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        descriptor = os.open(path, flags | _FLAGS, 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP and os.path.islink(path):
-            raise NotRegular(errno.ELOOP, _KINDS[stat.S_IFLNK], os.fspath(path)) from error
-        if error.errno == errno.ENXIO:
-            raise NotRegular(errno.ENXIO, _KINDS[stat.S_IFSOCK], os.fspath(path)) from error
+        with disk_errors.naming(path), os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:  # also a signal's, which may come when the file has got its name
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
+
+
+def remove_partial(directory: Path) -> None:
+    """Remove what `write_text` has left in a directory where its process was killed; nobody may be writing there."""
+    for path in directory.glob(".*.*"):
+        if re.fullmatch(r"\.(.+\.)+[a-z0-9_]{8}", path.name):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Replace the file at `path` by `value` as strict JSON: NaN and Inf, which JSON lacks, become null."""
+    write_text(path, json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", durable=durable)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object at `path`; None where there is no regular file, or it holds none."""
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
-            raise NotRegular(errno.EINVAL, kind, os.fspath(path))
-        if most is not None and status.st_size > most:
-            raise _too_large(path, most)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        with disk_errors.naming(path):
+            value = json.loads(regular_files.read_text(path))
+    except (FileNotFoundError, NotADirectoryError, regular_files.NotRegular, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
-def read_bytes(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file.
+def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append rows to a CSV in one write, with a header first where the file is new or empty.
 
-    Raises:
-        NotRegular: it is no regular file, or larger than `most` bytes.
-        OSError: it is not there, or cannot be read.
+    A torn last line, left by a crash, is cut off before anything is added to it.
     """
-    descriptor = open_descriptor(path, most)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    descriptor = regular_files.open_descriptor(path, flags=os.O_RDWR | os.O_CREAT)
     try:
-        data = os.read(descriptor, os.fstat(descriptor).st_size + 1)
-        while len(data) <= most and (more := os.read(descriptor, MEBIBYTE)):
-            data += more
+        with disk_errors.naming(path):
+            end = _end_of_last_line(descriptor)
+            if end == 0:
+                writer.writeheader()
+            writer.writerows(rows)
+            _write_at(descriptor, end, text.getvalue())
     finally:
         os.close(descriptor)
-    if len(data) > most:  # it has grown since its size was asked for
-        raise _too_large(path, most)
-    return data
 
 
-def read_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str:
-    """Return the text of a regular file in UTF-8.
+def append_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Append an object as one line of strict JSON; a torn last line, left by a crash, is cut off first.
+
+    Several processes may append to one file: one waits for the other, whose line would pass for a torn one.
 
     Raises:
-        NotRegular: it is no regular file, or larger than `most` bytes.
-        OSError: it is not there, or cannot be read.
-        ValueError: it is no UTF-8.
+        BlockingIOError: the other one does not let go of it.
     """
-    return read_bytes(path, most).decode("utf-8")
+    with disk_errors.naming(path), file_lock.take(path, wait_s=PATIENCE_S) as lock:
+        _write_at(lock.descriptor, _end_of_last_line(lock.descriptor), json_line(value))
 
 
-def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Whether a regular file is there, and no link to one."""
+def json_line(value: Mapping[str, Any]) -> str:
+    """An object as a line of strict JSON, in ASCII: whatever is in its texts, it is one line."""
+    return json.dumps(_without_nan(value), allow_nan=False) + "\n"
+
+
+def _write_at(descriptor: int, end: int, text: str) -> None:
+    """Make `text` what follows the first `end` bytes."""
+    os.ftruncate(descriptor, end)
+    os.lseek(descriptor, end, os.SEEK_SET)
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def keep_rows(path: Path, rows: int) -> None:
+    """Cut a CSV after its first `rows` rows, at once: a reader sees it as it was or cut.
+
+    Raises:
+        ValueError: it has fewer rows; nothing has been changed.
+    """
+    end = left = 0
+    if path.exists():
+        with path.open("rb") as file:
+            for number, line in enumerate(file):  # the header is line 0
+                if number > rows or not line.endswith(b"\n"):
+                    break
+                end, left = end + len(line), number
+    if left < rows:
+        raise ValueError(f"{path.name} has {left} of {rows} rows")
+    if path.exists():
+        os.truncate(path, end)
+
+
+def _end_of_last_line(descriptor: int, block: int = 4096) -> int:
+    position = os.lseek(descriptor, 0, os.SEEK_END)
+    while position > 0:
+        start = max(0, position - block)
+        newline = os.pread(descriptor, position - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        position = start
+    return 0
+
+
+def complete_text(path: Path) -> str:
+    """Return the text of an append-only file up to its last newline; empty where no regular file is there."""
     try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except (OSError, ValueError):
-        return False
+        with disk_errors.naming(path):
+            data = regular_files.read_bytes(path, regular_files.MOST_ROW_BYTES)
+    except (FileNotFoundError, regular_files.NotRegular):
+        return ""
+    return data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
 
 
-def set_aside(path: Path) -> str | None:
-    """Give whatever stands at `path` another name beside it, and return that; None where nothing is there.
+def last_row(path: Path, block: int = 8192) -> dict[str, str] | None:
+    """Return the last complete row of a CSV by column name; None where there is none yet.
+
+    Reads the two ends of the file only: cheap enough to follow hundreds of runs.
 
     Raises:
-        OSError: the directory cannot be written.
+        OSError: it cannot be read, or is no regular file.
     """
-    if not os.path.lexists(path):
+    try:
+        with disk_errors.naming(path), regular_files.open_regular(path) as file:
+            header = file.readline(block)
+            file.seek(max(len(header), file.seek(0, os.SEEK_END) - block))
+            tail = file.read(block)
+    except FileNotFoundError:
         return None
-    number = next(n for n in itertools.count(1) if not os.path.lexists(f"{path}.damaged-{n}"))
-    os.rename(path, f"{path}.damaged-{number}")
-    return f"{path.name}.damaged-{number}"
+    lines = tail[: tail.rfind(b"\n") + 1].splitlines()
+    if not header.endswith(b"\n") or not lines:
+        return None
+    names, values = (line.decode("utf-8", "replace").split(",") for line in (header.strip(), lines[-1]))
+    return dict(zip(names, values, strict=False))
 
 
-def real_directories(path: Path) -> list[str]:
-    """Return the names of the directories in a directory, without links to any, in no order.
-
-    Raises:
-        OSError: it is not there, or cannot be read.
-    """
-    with os.scandir(path) as entries:
-        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-
-
-def _too_large(path: str | os.PathLike[str], most: int) -> NotRegular:
-    return NotRegular(errno.EFBIG, f"larger than {most // MEBIBYTE} MiB, the most that is read", os.fspath(path))
+def tail(path: Path, lines: int = 12, block: int = 16384) -> list[str]:
+    """The last non-empty lines of a log, whatever bytes are in it."""
+    try:
+        with regular_files.open_regular(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - block))
+            text = file.read(block).decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]

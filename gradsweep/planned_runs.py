@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 
 FILE = "runs.json"  # in the sweep's directory
 GONE = f"its directory or its {run_directory.CONFIG} is not there; a resume lays it out"
@@ -44,7 +44,7 @@ def entry(name: str, signature: str, overrides: Iterable[str], config: Mapping[s
 def read(sweep: Path) -> dict[str, Recorded]:
     """The recorded runs by their signatures; what is damaged is not among them."""
     try:
-        known = run_directory.read_json(sweep / FILE) or {}
+        known = files.read_json(sweep / FILE) or {}
     except OSError:
         return {}
     base, runs = known.get("base"), known.get("runs")
@@ -79,7 +79,7 @@ def note(sweep: Path, runs: Collection[Recorded]) -> None:
     texts = {key: json.dumps(value) for key, value in base.items()}
     written = {signature: _content(each, base, texts) for signature, each in known.items()}
     content = {"format": run_directory.FORMAT, "base": base, "runs": written}
-    run_directory.write_text(sweep / FILE, json.dumps(content, separators=(",", ":")) + "\n")
+    files.write_text(sweep / FILE, json.dumps(content, separators=(",", ":")) + "\n")
 
 
 def _content(run: Recorded, base: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def flaw(sweep: Path) -> str | None:
     if not os.path.lexists(sweep / FILE):
         return None
     try:
-        runs = (run_directory.read_json(sweep / FILE) or {}).get("runs")
+        runs = (files.read_json(sweep / FILE) or {}).get("runs")
     except OSError as error:
         return f"{FILE} cannot be read ({error.strerror})"
     if isinstance(runs, dict) and runs and len(read(sweep)) == len(runs):

@@ -7,11 +7,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gradsweep.run_directory import ADDED, PLACES
+NOT_IN_SIGNATURE = ("sweep", "mpi", "launcher", "data", "checkpoint", "gpus", "gpus_per_node", "trackers")
+"""Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
+
+ADDED = {"network": {"name": "none"}}
+"""Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
+so that runs are still the runs that they were."""
 
 
 def signature(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a resolved config without `PLACES`, in hex."""
+    """Return the SHA-256 of a resolved config without `NOT_IN_SIGNATURE`, in hex."""
     return signature_of_sections({key: canonical(value) for key, value in config.items()})
 
 
@@ -22,7 +27,7 @@ def canonical(value: Any) -> str:
 
 def signature_of_sections(sections: Mapping[str, str]) -> str:
     """Return the signature of a config whose values by their keys are `canonical` already."""
-    kept = [key for key in sections if key not in PLACES and sections[key] != _ADDED.get(key)]
+    kept = [key for key in sections if key not in NOT_IN_SIGNATURE and sections[key] != _ADDED.get(key)]
     text = ",".join(f"{canonical(key)}:{sections[key]}" for key in sorted(kept))
     return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradsweep import file_lock, run_directory
+from gradsweep import file_lock, files
 
 LOCK = ".lock"  # in the sweep's directory
 
@@ -21,7 +21,7 @@ def holder(directory: Path) -> dict[str, Any] | None:
     try:
         if not file_lock.is_held(lock):
             return None
-        by = run_directory.read_json(lock) or {}
+        by = files.read_json(lock) or {}
     except OSError:
         return None
     file = file_lock.to_remove(lock)

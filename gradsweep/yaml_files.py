@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gradsweep import files
+from gradsweep import regular_files
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -57,7 +57,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         OSError: the file is not there, is no regular file, or cannot be read.
         ValueError: it holds none, see `parse_mapping`.
     """
-    return parse_mapping(files.read_bytes(path))
+    return parse_mapping(regular_files.read_bytes(path))
 
 
 def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def read_sections(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         OSError, ValueError: see `read_mapping`.
     """
-    text = files.read_text(path)
+    text = regular_files.read_text(path)
     starts = [found.start() for found in _KEY.finditer(text)]
     if not starts or starts[0]:  # something stands before the first key
         return parse_mapping(text)

@@ -25,7 +25,7 @@ def load(*paths: str | os.PathLike[str]) -> Report:
         run in all of them. Columns, units and dtypes are in `reports.reading.columns`.
 
     Raises:
-        gradsweep.run_directory.UsageError: there is no sweep at or below a path.
+        gradsweep.errors.UsageError: there is no sweep at or below a path.
     """
     from reports.reading import report
 

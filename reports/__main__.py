@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from gradsweep import disk_errors
 from gradsweep.cli.arguments import Parser, Version
+from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import UsageError
 
 BUILD = "build"  # what is done where no command is named
 COMMANDS = {

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from gradsweep import disk_errors
 from gradsweep.cli.arguments import Parser
+from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import UsageError
 from gradsweep.version import version
 
 COMMANDS = {

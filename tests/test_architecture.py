@@ -80,11 +80,11 @@ def test_imports_point_one_way(room: str) -> None:
 
 
 def test_csvs_that_people_open_are_written_in_one_place() -> None:
-    """Where texts that look like formulas are quoted; what `gradsweep.run_directory` writes has numbers only."""
+    """Where texts that look like formulas are quoted; what `gradsweep.files` writes has numbers only."""
     writes = re.compile(r"\bcsv\.(writer|DictWriter)\(|(?<!sheets)\.to_csv\(")
     rooms = [path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py")]
     found = {str(path.relative_to(ROOT)) for path in rooms if writes.search(path.read_text(encoding="utf-8"))}
-    assert found == {"gradsweep/run_directory.py", "gradsweep/spreadsheets.py"}
+    assert found == {"gradsweep/files.py", "gradsweep/spreadsheets.py"}
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -18,7 +18,7 @@ import yaml
 
 import compressors
 from compressors.commands.method_specs import default
-from gradsweep import run_directory
+from gradsweep import csv_columns, files, run_directory
 from gradsweep.run_directory import runs_of
 from gradsweep.version import version
 from tests.conftest import PLAYED, QUICK, ROOT, Program, written_presets
@@ -530,11 +530,11 @@ def test_one_run(multirun: Multirun, tmp_path: Path) -> None:
     result = run.result()
     assert result is not None and result["status"] == run_directory.DONE and result["steps"] == 6
     rows = list(csv.DictReader(run.path(run_directory.STEPS).open()))
-    assert tuple(rows[0]) == run_directory.STEP_COLUMNS and len(rows) == 6
+    assert tuple(rows[0]) == csv_columns.STEP_COLUMNS and len(rows) == 6
     assert float(rows[0]["compression_error"]) > 0 and rows[1]["compression_error"] == ""
-    assert all(float(row["step_s"]) >= sum(float(row[f"{phase}_s"]) for phase in run_directory.PHASES) for row in rows)
+    assert all(float(row["step_s"]) >= sum(float(row[f"{phase}_s"]) for phase in csv_columns.PHASES) for row in rows)
     (epoch,) = csv.DictReader(run.path(run_directory.EPOCHS).open())
-    assert tuple(epoch) == run_directory.EPOCH_COLUMNS
+    assert tuple(epoch) == csv_columns.EPOCH_COLUMNS
     assert float(epoch["sent_bytes"]) == pytest.approx(sum(float(row["sent_bytes"]) for row in rows))
     assert (sweep.parent / "report.html").is_file()
 
@@ -554,7 +554,7 @@ def test_a_sweep_its_files_and_its_resume(multirun: Multirun, tmp_path: Path, di
     assert [run.status() for run in runs] == [run_directory.DONE] * 4
     for run in runs:
         network = (run.result() or {})["network"]
-        assert network == run_directory.read_json(run.attempt(1) / run_directory.NETWORK)
+        assert network == files.read_json(run.attempt(1) / run_directory.NETWORK)
         assert (network["measured"] is None) == ("workers=1" in run.name)
     described = yaml.safe_load((sweep / run_directory.SWEEP).read_text())
     assert described["swept"] == ["compressor", "workers"] and "compressor=qsgd" in described["overrides"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.sweeps import large
 from benchmarks.sweeps.measuring import Finding, timed
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from sweep.directory.run_state import write_state
 
 ASKED_S = 5.0
@@ -30,7 +30,7 @@ def measure(given: argparse.Namespace) -> Iterator[Finding]:
         runs = run_directory.runs_of(folder / "s")
         for run in runs:
             write_state(run, status=run_directory.DONE)
-            run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE, "accuracy": 0.5})
+            files.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE, "accuracy": 0.5})
         (folder / "s" / "report.html").touch()
         found = [timed([*large.laid(given.points, folder), "sweep.resume=s"], folder) for _ in range(given.repeats)]
     done = sorted(found, key=lambda each: each.seconds)[len(found) // 2]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.sweeps.measuring import ROOT, Finding, timed
-from gradsweep import run_directory
+from gradsweep import csv_columns, files, run_directory
 
 ASKED_S = 3.0
 STATUSES = (run_directory.DONE, run_directory.FAILED, run_directory.RUNNING, run_directory.PENDING)
@@ -36,8 +36,8 @@ def write(sweep: Path, number: int, steps: bytes) -> None:
         )
     elif attempts:
         (run / run_directory.STEPS).write_bytes(steps)
-        run_directory.append_rows(
-            run / run_directory.EPOCHS, run_directory.EPOCH_COLUMNS, [{"epoch": 1, "step": 10, "test_accuracy": 0.75}]
+        files.append_rows(
+            run / run_directory.EPOCHS, csv_columns.EPOCH_COLUMNS, [{"epoch": 1, "step": 10, "test_accuracy": 0.75}]
         )
 
 
@@ -49,7 +49,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(given: argparse.Namespace) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         rows = [{"step": step, "epoch": 1 + step // 10, "time_s": step / 20, "loss": 0.5} for step in range(1, 301)]
-        run_directory.append_rows(Path(folder, run_directory.STEPS), run_directory.STEP_COLUMNS, rows)
+        files.append_rows(Path(folder, run_directory.STEPS), csv_columns.STEP_COLUMNS, rows)
         steps = Path(folder, run_directory.STEPS).read_bytes()
         for number in range(given.runs):
             write(Path(folder), number, steps)

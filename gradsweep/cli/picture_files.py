@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 
 SUFFIXES = (".png", ".svg", ".pdf")
 TEXT = "#222222"

@@ -117,7 +117,7 @@ class SweepLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Before the sweeper makes anything: what only our grids know of is refused with another."""
-        from gradsweep.run_directory import bad_value
+        from gradsweep.errors import bad_value
         from sweep.config.hydra_patches import tolerate_last_failure
         from sweep.config.idle_options import refuse_unread
         from sweep.config.optuna_defaults import refuse_search_of_nothing

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, of_method
 from reports.analysis.measures import THROUGHPUT_TOPIC, Measure, partners
 from reports.analysis.statistics import Difference, Summary, corrected, differences, summaries
@@ -23,7 +23,7 @@ AGAINST: Mapping[str, str] = {"compressor": BASELINE}
 
 NUMBERS = ("n", "mean", "std", "low", "high", "boot_low", "boot_high", "median")
 """The attributes of a `Summary` that a record has."""
-_COUNTED = (rundir.FAILED, rundir.DIVERGED, MISSING)  # have a column each in a table's records
+_COUNTED = (run_directory.FAILED, run_directory.DIVERGED, MISSING)  # have a column each in a table's records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Cells:
 
     def figures(self, measure: Measure) -> list[Figures]:
         """Every cell in full, of a column of `runs`."""
-        done = (self.runs["status"] == rundir.DONE).to_numpy(bool)
+        done = (self.runs["status"] == run_directory.DONE).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
         is_known = np.isfinite(values)
         found = summaries(self._split(values[:, None], is_known))

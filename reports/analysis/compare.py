@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
-from gradsweep.run_directory import UsageError
+from gradsweep import run_directory
+from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis import few_steps
 from reports.analysis.grid import SEED, lay_out
@@ -224,7 +224,7 @@ def _fair(cell: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
-    done = cell[(cell["status"] == rundir.DONE) & cell[measure.column].notna()]
+    done = cell[(cell["status"] == run_directory.DONE) & cell[measure.column].notna()]
     seeds = map(setting, done[SEED]) if SEED in done else [""] * len(done)
     return dict(zip(seeds, map(float, done[measure.column]), strict=True))
 

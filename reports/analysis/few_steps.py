@@ -6,8 +6,7 @@ import collections
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
-from gradsweep import timed_steps
+from gradsweep import run_directory, timed_steps
 from gradsweep.text import plural
 from reports.analysis.table import is_true
 from reports.reading.text import listed, some
@@ -19,7 +18,7 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.
     """
-    few = runs.loc[(runs["status"] == rundir.DONE) & is_true(runs["few_steps"]), "timed_steps"]
+    few = runs.loc[(runs["status"] == run_directory.DONE) & is_true(runs["few_steps"]), "timed_steps"]
     counts = collections.Counter(map(int, few))
     ordered = sorted(counts, key=lambda steps: (not steps, steps))
     said = [f"{timed_steps.remark(steps)} ({plural(counts[steps], 'run')})" for steps in ordered]

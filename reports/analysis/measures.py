@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
 from reports.analysis import targets as progress
 from reports.analysis.grid import SEED, Grid, of_method
@@ -81,7 +81,7 @@ EQUAL = {
 """By the column of `Report.epochs` that is equal."""
 SHARES = tuple(
     Measure(f"share_{phase}", phase, f"share_{phase}", "fraction", 100, "%", topic=STEP_TOPIC, is_tested=False)
-    for phase in (*rundir.PHASES, "other")
+    for phase in (*csv_columns.PHASES, "other")
 )
 STEP = Measure("step", "step", "step_s", "s", 1e3, "ms", topic=STEP_TOPIC, lower_is_better=True, is_tested=False)
 MEASURES = (
@@ -173,7 +173,7 @@ def efficiency(grid: Grid) -> np.ndarray:
     """By run, samples per second and worker over those of the run with the fewest workers that is equal in all else."""
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
-    each = runs["samples_per_second"].where(runs["status"] == rundir.DONE) / workers
+    each = runs["samples_per_second"].where(runs["status"] == run_directory.DONE) / workers
     fewest = pd.Series(settings(runs["workers"])) == (setting(grid.workers[0]) if len(runs) else "")
     seeds = [SEED] if SEED in runs else []
     return over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
@@ -193,15 +193,15 @@ def derive(
         The runs, and by the name of a measure what a reader of its table has to know.
     """
     runs = grid.runs
-    done = runs["status"] == rundir.DONE
+    done = runs["status"] == run_directory.DONE
     columns: dict[str, object] = {"speedup": over(runs["iterations_per_second"].where(done), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
         columns["efficiency"] = efficiency(grid)
         of = plural(setting(grid.workers[0]) or "?", "worker")
         notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
-    parts = runs[[f"{phase}_s" for phase in rundir.PHASES]].div(runs["step_s"], axis=0)
-    columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in rundir.PHASES}
+    parts = runs[[f"{phase}_s" for phase in csv_columns.PHASES]].div(runs["step_s"], axis=0)
+    columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in csv_columns.PHASES}
     columns["share_other"] = 1 - parts.sum(axis=1, skipna=False)
     if epochs is not None:
         found, said = _progress(grid, epochs, targets)
@@ -211,7 +211,7 @@ def derive(
 
 def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tuple[dict[str, object], dict[str, str]]:
     runs = grid.runs
-    done = runs[runs["status"] == rundir.DONE]
+    done = runs[runs["status"] == run_directory.DONE]
     everyone, finished = progress.index(runs), progress.index(done)
     epochs = progress.of(epochs, finished)
     comparisons = [*(key for key in grid.keys if not of_method(key)), "workers"]

@@ -11,8 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import run_directory as rundir
-from gradsweep import timed_steps
+from gradsweep import run_directory, timed_steps
 from reports.analysis.grid import BASELINE
 
 if TYPE_CHECKING:
@@ -48,10 +47,10 @@ MEANINGS = {
     PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "
     "such a network",
     PARALLEL: f"fewer than {timed_steps.FEW} timed steps: it/s and times of a step say little, and are not compared",
-    rundir.PENDING: "not started",
-    rundir.RUNNING: "not finished when this report was written",
-    rundir.DIVERGED: "the loss was no longer a finite number",
-    rundir.PRUNED: "ended early, because others of the sweep did better",
+    run_directory.PENDING: "not started",
+    run_directory.RUNNING: "not finished when this report was written",
+    run_directory.DIVERGED: "the loss was no longer a finite number",
+    run_directory.PRUNED: "ended early, because others of the sweep did better",
     MISSING: "no such run in the sweep's directory",
     NOT_MEASURED: "the run was done without measuring this",
     NO_BASELINE: f"no finished run with compressor={BASELINE} (or what else is compared with) that is equal otherwise",

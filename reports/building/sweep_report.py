@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
-from gradsweep import spreadsheets
+from gradsweep import errors, files, run_directory, spreadsheets
 from reports.analysis.cells import AGAINST, compared_with
 from reports.analysis.grid import Grid, lay_out
 from reports.analysis.measures import MEASURES
@@ -98,7 +97,7 @@ def read(
         targets, against: see `tables.tables`.
 
     Raises:
-        gradsweep.run_directory.UsageError: there is nothing that is called as `against` says.
+        gradsweep.errors.UsageError: there is nothing that is called as `against` says.
     """
     report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
@@ -133,15 +132,15 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
         formats: of the tables, from `formats.FORMATS`.
 
     Raises:
-        gradsweep.run_directory.UsageError: a folder of the report is a symbolic link.
+        gradsweep.errors.UsageError: a folder of the report is a symbolic link.
     """
     directory = built.directory
     for folder in (TABLES, PLOTS):
         if (directory / folder).is_symlink():  # it may lead out of the sweep
-            raise rundir.UsageError(f"{directory / folder}: a symbolic link; valid is a directory, or nothing")
+            raise errors.UsageError(f"{directory / folder}: a symbolic link; valid is a directory, or nothing")
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
     with _drawing(built, pictures) as drawing:  # while this process makes the tables
-        _write(directory / rundir.SUMMARY, _summary(built.report.runs, directory))
+        _write(directory / run_directory.SUMMARY, _summary(built.report.runs, directory))
         _save(built.tables, directory / TABLES, formats)
         drawn = drawing.finish() if drawing else {}
     _write(directory / PAGE, render(built, drawn))
@@ -190,7 +189,7 @@ def summarize_dates(built: Sequence[Built]) -> None:
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
             sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
             runs = [(known.get(sweep) or Report([sweep]).merged()).runs for sweep in sweeps]
-            _write(date / rundir.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
+            _write(date / run_directory.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
 
 
 def _summary(runs: pd.DataFrame, directory: Path) -> str:
@@ -205,4 +204,4 @@ def _summary(runs: pd.DataFrame, directory: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Replace `path`; lone surrogates, of which paths may consist, become `?`."""
-    rundir.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))
+    files.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from gradsweep.sweep_locations import OUTPUT
 
 if TYPE_CHECKING:

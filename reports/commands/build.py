@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradsweep.cli.tables import console, say
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from reports.commands import baseline_options, follow, table_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
+from gradsweep import errors, run_directory
 from gradsweep.cli.tables import console, say
 from gradsweep.text import plural
 from reports.commands.build import as_typed
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if not 0 <= options.every < math.inf:
-        raise rundir.bad_value("--every", options.every, "a number of seconds, or 0")
+        raise errors.bad_value("--every", options.every, "a number of seconds, or 0")
     check_installed(options.program)  # before anything is read
     from reports.reading import report as collect
 
@@ -48,7 +48,7 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
     """Where to write which sweeps.
 
     Raises:
-        gradsweep.run_directory.UsageError: that is in the directory of a run, in which nothing of ours is written.
+        gradsweep.errors.UsageError: that is in the directory of a run, in which nothing of ours is written.
     """
     from reports.reading.report import sweep_name
 
@@ -56,12 +56,12 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
         return {sweep / program: [sweep] for sweep in sweeps}
     if "://" in into:
         if program != "mlflow":
-            raise rundir.bad_value("--into", into, "a directory")
+            raise errors.bad_value("--into", into, "a directory")
         return {into: sweeps}
     place = Path(into)
     for directory in (place.resolve(), *place.resolve().parents):
-        if directory.parent.name == rundir.RUNS and (directory / rundir.CONFIG).exists():
-            raise rundir.bad_value("--into", into, "a directory outside those of runs")
+        if directory.parent.name == run_directory.RUNS and (directory / run_directory.CONFIG).exists():
+            raise errors.bad_value("--into", into, "a directory outside those of runs")
     # a store holds many sweeps; of event files it is the directories that tell them apart
     return {place: sweeps} if program == "mlflow" else {place / sweep_name(sweep): [sweep] for sweep in sweeps}
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
-from gradsweep.files import stamp_file
-from gradsweep.run_directory import UsageError
+from gradsweep import run_directory
+from gradsweep.errors import UsageError
+from gradsweep.regular_files import stamp_file
 from sweep.status.overview import Overview
 
 INTERVAL_S = 5.0
-FILES = (rundir.CONFIG, rundir.STATE, rundir.RESULT, rundir.EPOCHS, rundir.STEPS)
+FILES = (run_directory.CONFIG, run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS, run_directory.STEPS)
 
 
 def add_interval(parser: argparse.ArgumentParser) -> None:
@@ -70,12 +70,12 @@ class Followed:
 
 def stamp(sweep: Path) -> int:
     """A number that is another one when the files of any run have changed."""
-    runs = f"{sweep}/{rundir.RUNS}"
+    runs = f"{sweep}/{run_directory.RUNS}"
     try:
         found = sorted(os.listdir(runs))
     except OSError:
         found = []
-    stamps: list[object] = [stamp_file(f"{sweep}/{rundir.SWEEP}")]
+    stamps: list[object] = [stamp_file(f"{sweep}/{run_directory.SWEEP}")]
     for name in found:
         stamps += [name, *(stamp_file(f"{runs}/{name}/{file}") for file in FILES)]
     return hash(tuple(stamps))

@@ -11,14 +11,14 @@ import re
 import sys
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
-from gradsweep.files import open_regular
-from gradsweep.run_directory import UsageError
+from gradsweep import run_directory
+from gradsweep.errors import UsageError
+from gradsweep.regular_files import open_regular
 from gradsweep.sweep_locations import OUTPUT, is_sweep, sweeps_below
 from gradsweep.text import aligned, number, one_line
 from sweep.status.overview import LOST, Overview, View
 
-FAILED = (rundir.FAILED, rundir.TIMEOUT, rundir.DIVERGED, LOST)
+FAILED = (run_directory.FAILED, run_directory.TIMEOUT, run_directory.DIVERGED, LOST)
 HEADINGS = ("sweep", "created", "runs", "done", "failed", "best accuracy", "of", "")
 _HEAD_BYTES = 4096  # of a sweep.yaml, whose end may tell of ten thousand points
 
@@ -62,13 +62,13 @@ def _listed(directory: Path) -> Listed:
     overview = Overview(directory)
     overview.refresh()
     counts = overview.counts()
-    done = [view for view in overview.views.values() if view.status == rundir.DONE and view.accuracy is not None]
+    done = [view for view in overview.views.values() if view.status == run_directory.DONE and view.accuracy is not None]
     best = max(done, key=_accuracy, default=None)
     return Listed(
         os.path.relpath(directory) if not directory.is_absolute() else str(directory),
-        _created(directory / rundir.SWEEP),
+        _created(directory / run_directory.SWEEP),
         len(overview.views),
-        counts.pop(rundir.DONE, 0),
+        counts.pop(run_directory.DONE, 0),
         sum(counts.pop(status, 0) for status in FAILED),
         counts,
         best.accuracy if best else None,

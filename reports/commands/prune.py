@@ -17,8 +17,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
-from gradsweep.run_directory import Run, UsageError
+from gradsweep import run_directory
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import unheld
 from gradsweep.text import aligned, one_line, plural
 from reports.commands.run_text import size
@@ -94,7 +95,9 @@ def _doomed(
     busy = 0
     for one in runs:
         status = one.status()
-        if status == rundir.RUNNING or (status not in rundir.COMPLETE and (overview.active or not is_free)):
+        if status == run_directory.RUNNING or (
+            status not in run_directory.COMPLETE and (overview.active or not is_free)
+        ):
             busy += 1
         else:
             found = [*(_checkpoint(one, status) if options.checkpoints else ())]
@@ -107,18 +110,18 @@ def _doomed(
 
 
 def _checkpoint(one: Run, status: str) -> Iterator[tuple[Path, str]]:
-    path = one.path(rundir.CHECKPOINT)
+    path = one.path(run_directory.CHECKPOINT)
     if os.path.lexists(path):
-        yield path, "" if status in rundir.COMPLETE else f"{status}: a resume computes it from the beginning"
+        yield path, "" if status in run_directory.COMPLETE else f"{status}: a resume computes it from the beginning"
 
 
 def _attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
-    if status not in rundir.COMPLETE and one.path(rundir.CHECKPOINT).exists():
+    if status not in run_directory.COMPLETE and one.path(run_directory.CHECKPOINT).exists():
         return  # who goes on from it needs to know what it was made on
     kept = {*one.contributors(), *one.attempt_numbers()[-1:]}
     for attempt in one.state()["attempts"]:
         number, ended = attempt.get("number"), attempt.get("status")
-        if not isinstance(number, int) or number in kept or ended in (rundir.RUNNING, *rundir.FINE):
+        if not isinstance(number, int) or number in kept or ended in (run_directory.RUNNING, *run_directory.FINE):
             continue
         if os.path.lexists(path := one.attempt(number)):
             yield path, str(ended)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import timed_steps
-from gradsweep.run_directory import CONFIG, Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import CONFIG, Run
 from gradsweep.text import one_line
 
 RATES = ("iterations_per_second", "samples_per_second")

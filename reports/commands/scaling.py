@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradsweep.cli.tables import say
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from reports.commands import baseline_options, table_options
 from reports.commands.build import as_typed
 
@@ -88,7 +88,7 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     """The model of the sweeps that were typed, and the directory of what is told of it.
 
     Raises:
-        gradsweep.run_directory.UsageError: there is nothing that a model could be fitted to, or it says nothing.
+        gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
     """
     from reports.building.sweep_report import swept
     from reports.reading import report as collect

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from gradsweep.text import one_line
 from reports.commands import follow
 from sweep.status import find

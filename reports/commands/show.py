@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import aligned, harmless, one_line
 from reports.commands import run_text
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     ):
         if lines:
             print("\n".join([f"\n{title}", *(f"  {line}" for line in lines)]))
-    if view.status not in rundir.FINE:
+    if view.status not in run_directory.FINE:
         _show_log(one)
     return 0
 
@@ -77,9 +77,9 @@ def _attempts(one: Run) -> Iterator[str]:
 def _show_log(one: Run) -> None:
     """The end of the latest attempt's standard error, or of its standard output where there is none."""
     for number in one.attempt_numbers()[-1:]:
-        for name in (rundir.STDERR, rundir.STDOUT):
+        for name in (run_directory.STDERR, run_directory.STDOUT):
             path = one.attempt(number) / name
-            if lines := rundir.tail(path, LOG_LINES):
+            if lines := files.tail(path, LOG_LINES):
                 print(f"\nend of {path.parent.name}/{path.name}")
                 print("\n".join(f"  {harmless(line)}" for line in lines))
                 return

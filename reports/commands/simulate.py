@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import units
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from reports.commands import table_options
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
     """Refuse options that do nothing beside others.
 
     Raises:
-        gradsweep.run_directory.UsageError: names the first.
+        gradsweep.errors.UsageError: names the first.
     """
     for option, given, useful, valid in (
         ("--format", options.format != _FORMAT, options.into is not None, "together with --into DIR"),
@@ -166,7 +166,7 @@ def _few_enough(asked: Asked, counts: Sequence[int]) -> None:
     """Every gradient is an event of its own to a server that takes one after another.
 
     Raises:
-        gradsweep.run_directory.UsageError: of a number of workers there would be too many.
+        gradsweep.errors.UsageError: of a number of workers there would be too many.
     """
     from reports.scaling.output.simulated import MOST_PUSHES
 
@@ -190,7 +190,7 @@ def _asked(options: argparse.Namespace) -> Asked:
     """What is alike in all simulations.
 
     Raises:
-        gradsweep.run_directory.UsageError: something is not possible.
+        gradsweep.errors.UsageError: something is not possible.
     """
     from reports.scaling.measured import links as networks
     from reports.scaling.measured import traffic

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import UsageError
 
 _FORMATS = ("csv", "md", "tex", "html", "parquet")  # of reports.tables.formats, which --help does not load
 
@@ -47,7 +47,7 @@ def formats(options: argparse.Namespace) -> list[str]:
     """Those that were typed.
 
     Raises:
-        gradsweep.run_directory.UsageError: one is none.
+        gradsweep.errors.UsageError: one is none.
     """
     return several("--format", options.format, _FORMATS)
 
@@ -56,7 +56,7 @@ def several(option: str, typed: str, valid: Sequence[str]) -> list[str]:
     """The words of an option, each once.
 
     Raises:
-        gradsweep.run_directory.UsageError: one is not valid.
+        gradsweep.errors.UsageError: one is not valid.
     """
     found = list(dict.fromkeys(filter(None, typed.split(","))))
     for word in found:
@@ -69,7 +69,7 @@ def targets(options: argparse.Namespace) -> list[float] | None:
     """Those that were typed, each once; None where none was.
 
     Raises:
-        gradsweep.run_directory.UsageError: one is no share.
+        gradsweep.errors.UsageError: one is no share.
     """
     if options.target is None:
         return None

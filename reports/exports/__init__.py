@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import run_directory as rundir
+from gradsweep import errors
 
 if TYPE_CHECKING:
     from reports.exports.runs import Ended  # loads pandas, which --help does without
@@ -30,7 +30,7 @@ def export(name: str, runs: Iterable[Ended], into: Path | str) -> Iterator[tuple
         The run, and whether it was written: a store that has it already, as it is, is left as it is.
 
     Raises:
-        gradsweep.run_directory.UsageError: the package is not installed, or the other program refuses.
+        gradsweep.errors.UsageError: the package is not installed, or the other program refuses.
         OSError: something cannot be written.
     """
     check_installed(name)
@@ -41,7 +41,7 @@ def export(name: str, runs: Iterable[Ended], into: Path | str) -> Iterator[tuple
 def check_installed(name: str) -> None:
     """Raises a UsageError that says what to install where the package of an export is missing."""
     if importlib.util.find_spec(PACKAGES[name]) is None:
-        raise rundir.UsageError(
+        raise errors.UsageError(
             f"export {name}: the package {PACKAGES[name]} is not installed; "
             f"valid after `pip install 'gradsweep[{name}]'`"
         )

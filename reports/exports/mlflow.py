@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
+from gradsweep import errors, run_directory
 from gradsweep.tracking.mlflow_store import Store, import_mlflow
 from reports.exports.runs import Ended
 
@@ -34,7 +34,7 @@ def export(runs: Iterable[Ended], into: Path | str) -> Iterator[tuple[Ended, boo
                 _write(run, store)
             yield run, is_new
     except mlflow.exceptions.MlflowException as error:
-        raise rundir.UsageError(f"export mlflow: {' '.join(str(error).split())}") from error
+        raise errors.UsageError(f"export mlflow: {' '.join(str(error).split())}") from error
 
 
 def _find_runs(store: Store) -> dict[str, dict[str, str]]:
@@ -62,5 +62,5 @@ def _write(run: Ended, store: Store) -> None:
     )
     results = ((name, value, ended, run.steps) for name, value in run.results.items())
     store.log_metrics(made, itertools.chain(measured, results))
-    store.end_run(made, run.status == rundir.DONE, ended)
+    store.end_run(made, run.status == run_directory.DONE, ended)
     store.client.set_tag(made, VERSION, run.version)

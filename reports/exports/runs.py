@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.reading import machines
 from reports.reading.report import RUN_COLUMNS, LeftOut, Report
 
-NOT_ENDED = (rundir.PENDING, rundir.RUNNING)
+NOT_ENDED = (run_directory.PENDING, run_directory.RUNNING)
 _TOGETHER = 100  # runs whose steps are in memory at once
 LAST = ("step", "epoch", "time_s", "lr")  # of several steps as one point: these are the last one's, others means
 RESULTS = [name for name, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and name not in machines.RATES]

@@ -7,8 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gradsweep import disk_errors
-from gradsweep import run_directory as rundir
+from gradsweep import disk_errors, run_directory
 from gradsweep.tracking.tensorboard_events import EventFile
 from reports.exports.runs import Ended
 
@@ -34,7 +33,7 @@ def _write(run: Ended, directory: str) -> None:
     events = EventFile(directory)
     try:
         events.add_options(run.options, run.began_s)
-        events.add_hparams(run.options, run.results, run.status == rundir.DONE, run.began_s)
+        events.add_hparams(run.options, run.results, run.status == run_directory.DONE, run.began_s)
         for point in run.read():
             events.add_scalars(point.step, point.values, point.wall_s)
         events.add_scalars(run.steps, run.results, run.ended_s)

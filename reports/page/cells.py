@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, without_topology
 from reports.analysis.measures import efficiency
 from reports.analysis.statistics import band
@@ -36,7 +36,7 @@ MEASURES = (
     "local_accuracy_least",
     "consensus_distance",
     "step_s",
-    *(f"{phase}_s" for phase in rundir.PHASES),
+    *(f"{phase}_s" for phase in csv_columns.PHASES),
 )
 X = ("epoch", "time_s", "sent_bytes")
 Y = ("test_accuracy", "test_loss", "train_loss", "local_test_accuracy", "consensus_distance")
@@ -56,7 +56,7 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     """
     statuses = list(grid.runs["status"])
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
-    finished = [[row for row in rows if statuses[row] == rundir.DONE] for rows in members]
+    finished = [[row for row in rows if statuses[row] == run_directory.DONE] for rows in members]
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _bands([measured[done] for done in finished])
@@ -91,7 +91,7 @@ def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     y = _recorded(epochs)
     curves = _by_run(grid, epochs, X, y)
     most = _ROOM // ((len(X) + len(y)) * _POINTS)
-    is_done = (grid.runs["status"] == rundir.DONE).to_numpy()
+    is_done = (grid.runs["status"] == run_directory.DONE).to_numpy()
     rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}
     for row in rows:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import Table
 from reports.page.assets import coded
@@ -74,22 +74,22 @@ def details(grid: Grid, directory: Path) -> list[dict[str, str]]:
     for place, status, reason, attempts in zip(*columns, strict=True):
         path = os.path.relpath(place, directory)
         detail = {"path": path, "href": link(path) + "/", "reason": "", "log": "", "log_name": ""}
-        if status != rundir.DONE:
+        if status != run_directory.DONE:
             detail["reason"] = why(status, reason)
-            name, lines = _log(rundir.Run(Path(place)), attempts) if room > 0 else (rundir.STDERR, [])
+            name, lines = _log(run_directory.Run(Path(place)), attempts) if room > 0 else (run_directory.STDERR, [])
             detail |= {"log": "\n".join(lines), "log_name": name}
             room -= len(detail["log"])
         found.append(detail)
     return found
 
 
-def _log(run: rundir.Run, attempts: int) -> tuple[str, list[str]]:
+def _log(run: run_directory.Run, attempts: int) -> tuple[str, list[str]]:
     """The log that tells most of a run's last attempt, from the run's directory, and its last lines."""
     attempt = run.attempt(attempts)
-    for name in (rundir.STDERR, rundir.STDOUT):
-        if lines := [_shown(line) for line in rundir.tail(attempt / name)]:
+    for name in (run_directory.STDERR, run_directory.STDOUT):
+        if lines := [_shown(line) for line in files.tail(attempt / name)]:
             return os.path.relpath(attempt / name, run.directory), lines
-    return os.path.relpath(attempt / rundir.STDERR, run.directory), []
+    return os.path.relpath(attempt / run_directory.STDERR, run.directory), []
 
 
 def _shown(line: str) -> str:

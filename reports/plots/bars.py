@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
 from reports.analysis.table import MARKS
 from reports.plots import layout as layouts
@@ -29,7 +29,7 @@ def ranking(layout: Layout) -> Figure:
     """The throughput with one number of workers: a bar for each, many with the longest first."""
     figure, axes = layouts.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        shown = (runs["status"] == rundir.DONE) & runs["iterations_per_second"].notna()
+        shown = (runs["status"] == run_directory.DONE) & runs["iterations_per_second"].notna()
         speeds = runs[shown].groupby("label")["iterations_per_second"]
         means, longest = speeds.mean().sort_values(ascending=False), speeds.max()
         for place, label in enumerate(_rows(axis, layout, means)):
@@ -55,7 +55,7 @@ def breakdown(layout: Layout) -> Plot | None:
         return None
     figure, axes = layouts.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        shown = (runs["status"] == rundir.DONE) & runs["step_s"].notna()
+        shown = (runs["status"] == run_directory.DONE) & runs["step_s"].notna()
         times = runs[shown].groupby("label")["step_s"].mean().sort_values() * 1e3
         labels = _rows(axis, layout, times)
         ends = _stack(axis, runs[shown], labels)
@@ -90,7 +90,7 @@ def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
 
 def _stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
     """The phases of each label's step, one above the other; their sums, (labels,)."""
-    means = runs.groupby("label")[[*(f"{phase}_s" for phase in rundir.PHASES), "step_s"]].mean()
+    means = runs.groupby("label")[[*(f"{phase}_s" for phase in csv_columns.PHASES), "step_s"]].mean()
     means = means.reindex(labels).fillna(0).to_numpy("float64").T * 1e3
     parts = np.vstack([means[:-1], np.maximum(means[-1] - means[:-1].sum(0), 0)]).T
     for place, widths in enumerate(parts):

@@ -21,7 +21,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, of_method, without_topology
 from reports.analysis.table import is_true
@@ -78,7 +78,7 @@ class Layout:
     def all_done(self) -> pd.DataFrame:
         """The runs that are done, each once."""
         runs = pd.concat([runs for _, runs in self.panels]).drop_duplicates(["sweep", "run"])
-        return runs[runs["status"] == rundir.DONE]
+        return runs[runs["status"] == run_directory.DONE]
 
     def unfair(self) -> list[str]:
         """The columns in `UNFAIR` that are true of some run."""

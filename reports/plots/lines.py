@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.analysis.statistics import band
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
@@ -69,7 +69,7 @@ def lines_of(runs: pd.DataFrame, points: Series) -> dict[str, Sequence[Line]]:
         lines = found.setdefault(label, [])
         if (line := points.get(run)) is None or not line[:, 0].any():
             continue
-        if status == rundir.DONE:
+        if status == run_directory.DONE:
             done.setdefault((label, cell), []).append(line)
         else:
             x, y = _thinned(line).T

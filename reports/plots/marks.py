@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
@@ -100,7 +100,7 @@ def _spread(heights: Sequence[float], bottom: float, top: float, gap: float = _L
 
 def words_for(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
     """Why a run is not shown, in a word; empty for those that are."""
-    return runs["status"].replace(rundir.DONE, NOT_MEASURED).mask(is_shown, "")
+    return runs["status"].replace(run_directory.DONE, NOT_MEASURED).mask(is_shown, "")
 
 
 def absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:

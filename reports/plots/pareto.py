@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, NullFormatter
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.plots import layout as layouts
 from reports.plots import marks
@@ -117,7 +117,7 @@ def on_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.nd
 
 def _measured(runs: pd.DataFrame, cost: Cost) -> pd.DataFrame:
     runs = runs.assign(sent_in_all=runs["sent_bytes"] * runs["steps_done"].astype("float64"))
-    return runs[(runs["status"] == rundir.DONE) & (runs[cost.column] > 0)].dropna(subset="accuracy")
+    return runs[(runs["status"] == run_directory.DONE) & (runs[cost.column] > 0)].dropna(subset="accuracy")
 
 
 def _cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:

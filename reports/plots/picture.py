@@ -20,7 +20,7 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from gradsweep import run_directory as rundir
+from gradsweep import files
 from reports.plots import style
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Plot(Picture):
                     FigureCanvasSVG(self.figure).print_svg(drawn, metadata=metadata)
                 else:
                     FigureCanvasPdf(self.figure).print_pdf(drawn, metadata=metadata)
-                rundir.write_bytes(path, drawn.getvalue(), durable=False)
+                files.write_bytes(path, drawn.getvalue(), durable=False)
                 self.figure.set_layout_engine("none")  # laid out once, for all formats
         self.figure.set_layout_engine(layout)
         self.figure.dpi = dpi

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.plots import bars, marks
 from reports.plots import layout as layouts
 from reports.plots.layout import GREY, UNFAIR, Layout, first_baseline
@@ -39,7 +39,7 @@ def throughput(layout: Layout) -> Plot | None:
     Ideal are as many samples per second and worker as the baseline has with the fewest workers.
     """
     runs = pd.concat([runs for _, runs in layout.panels])
-    if not runs.loc[runs["status"] == rundir.DONE, "iterations_per_second"].notna().any():
+    if not runs.loc[runs["status"] == run_directory.DONE, "iterations_per_second"].notna().any():
         return None
     if runs["workers"].nunique() == 1:
         alt = marks.alt_text("Throughput", layout, "iterations_per_second", "it/s")
@@ -56,7 +56,7 @@ def efficiency(layout: Layout) -> Plot | None:
     panels = [(title, runs.assign(efficiency=_efficiency(runs))) for title, runs in layout.panels]
     layout = dataclasses.replace(layout, panels=panels)
     runs = pd.concat([runs for _, runs in panels])
-    found = runs.loc[runs["status"] == rundir.DONE, ["workers", "efficiency"]].dropna()
+    found = runs.loc[runs["status"] == run_directory.DONE, ["workers", "efficiency"]].dropna()
     if found["workers"].nunique() < 2:
         return None
     return _plot(
@@ -65,7 +65,7 @@ def efficiency(layout: Layout) -> Plot | None:
 
 
 def _efficiency(runs: pd.DataFrame) -> pd.Series:
-    each = (runs["samples_per_second"] / runs["workers"]).where(runs["status"] == rundir.DONE)
+    each = (runs["samples_per_second"] / runs["workers"]).where(runs["status"] == run_directory.DONE)
     fewest = runs["workers"].min()
     line = [runs["label"], runs["repeat"]]
     return each / each.where(runs["workers"] == fewest).groupby(line).transform("mean")
@@ -73,7 +73,8 @@ def _efficiency(runs: pd.DataFrame) -> pd.Series:
 
 def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: str, scale: float = 1) -> Plot:
     parts = [
-        runs.assign(value=(runs[column] * scale).where(runs["status"] == rundir.DONE)) for _, runs in layout.panels
+        runs.assign(value=(runs[column] * scale).where(runs["status"] == run_directory.DONE))
+        for _, runs in layout.panels
     ]
     explained: list[Line2D] = []
     if layout.has_many:

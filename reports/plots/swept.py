@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, of_method
 from reports.analysis.table import MISSING
@@ -59,7 +59,7 @@ def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -
     keys = keys_of(grid)
     if len(keys) < 2:
         return None
-    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(grid.runs["status"] == rundir.DONE))
+    runs = grid.runs.assign(value=(grid.runs[column] * scale).where(grid.runs["status"] == run_directory.DONE))
     sides = sorted(keys[:2], key=lambda key: runs[key].nunique(dropna=False))
     sides = sides if "label" not in sides else ["label", *(key for key in sides if key != "label")]
     (down, rows), (across, columns) = ((key, sorted(runs[key].unique(), key=order)) for key in sides)
@@ -104,7 +104,7 @@ def _panel(
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
             value, word = found.get((_text(row), _text(column)), (math.nan, MISSING))
-            text = number(value) if math.isfinite(value) else "–" if word == rundir.DONE else word
+            text = number(value) if math.isfinite(value) else "–" if word == run_directory.DONE else word
             text = "" if is_method and word == MISSING else text
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
@@ -125,7 +125,7 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
     Nothing where fewer than two keys were swept.
     """
     keys = keys_of(grid)
-    runs = grid.runs[grid.runs["status"] == rundir.DONE]
+    runs = grid.runs[grid.runs["status"] == run_directory.DONE]
     if len(keys) < 2:
         return None
     cells = runs.groupby("cell", sort=False).agg(

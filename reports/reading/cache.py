@@ -25,9 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gradsweep import run_directory as rundir
-from gradsweep import signature, timed_steps, yaml_files
-from gradsweep.files import open_regular
+from gradsweep import csv_columns, files, run_directory, signature, timed_steps, yaml_files
+from gradsweep.regular_files import open_regular
 from reports.reading.run_files import Stamp, stamp
 
 DIRECTORY = ".report-cache"
@@ -66,7 +65,7 @@ class Cache:
     """
 
     def __init__(self, sweep: Path) -> None:
-        self._runs = f"{sweep / rundir.RUNS}{os.sep}"
+        self._runs = f"{sweep / run_directory.RUNS}{os.sep}"
         self._directory = sweep / DIRECTORY
 
     def find(self, kind: str, schema: pa.Schema, names: Sequence[str]) -> Found:
@@ -177,6 +176,8 @@ def _load(path: Path, schema: pa.Schema) -> tuple[pa.Table, dict[str, Stamps]] |
 @functools.cache
 def _version() -> str:
     """Return a hash of the sources on which the content of a part depends."""
-    modules = [Path(str(module.__file__)) for module in (rundir, signature, timed_steps, yaml_files)]
+    modules = [
+        Path(str(module.__file__)) for module in (csv_columns, files, run_directory, signature, timed_steps, yaml_files)
+    ]
     sources = [*sorted(Path(__file__).parent.glob("*.py")), *modules]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, signature
 from reports.reading import machines
 
 RUN_COLUMNS = {
@@ -62,11 +62,11 @@ RUN_COLUMNS = {
     "spectral_gap": "float64",  # of the mixing matrix
     "messages_per_step": "float64",  # that one worker sends, mean
     "step_s": "float64",  # mean after warm-up
-    **{f"{phase}_s": "float64" for phase in rundir.PHASES},  # the same, of the step's phases
+    **{f"{phase}_s": "float64" for phase in csv_columns.PHASES},  # the same, of the step's phases
 }
 """The columns of `Report.runs` and their dtypes; one column for each key of the configs follows."""
 
-ADDED = {key: section["name"] for key, section in rundir.ADDED.items()}
+ADDED = {key: section["name"] for key, section in signature.ADDED.items()}
 """Keys that the runs of earlier versions lack, and what they have by that, beside runs that have such a key."""
 
 _NAMES = {"sweep": "category", "run": "category"}
@@ -74,14 +74,14 @@ _COUNTS = ("step", "epoch", "samples")
 
 EPOCH_COLUMNS = {
     **_NAMES,
-    **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.EPOCH_COLUMNS},
-    **dict.fromkeys(rundir.LOCAL_EPOCH_COLUMNS, "float64"),  # NaN where a run is not decentralised
+    **{name: "Int64" if name in _COUNTS else "float64" for name in csv_columns.EPOCH_COLUMNS},
+    **dict.fromkeys(csv_columns.LOCAL_EPOCH_COLUMNS, "float64"),  # NaN where a run is not decentralised
 }
-"""Those of `Report.epochs`; units are in `gradsweep.run_directory.EPOCH_COLUMNS`, and of the last in
+"""Those of `Report.epochs`; units are in `gradsweep.csv_columns.EPOCH_COLUMNS`, and of the last in
 `LOCAL_EPOCH_COLUMNS`."""
 
-STEP_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in rundir.STEP_COLUMNS}}
-"""Those of `Report.steps`; units are in `gradsweep.run_directory.STEP_COLUMNS`."""
+STEP_COLUMNS = {**_NAMES, **{name: "Int64" if name in _COUNTS else "float64" for name in csv_columns.STEP_COLUMNS}}
+"""Those of `Report.steps`; units are in `gradsweep.csv_columns.STEP_COLUMNS`."""
 
 PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 """Those of `Report.profile`: `step`, `epoch` and `time_s` at the end of a bin, all others are means over its steps."""

@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gradsweep import run_directory as rundir
-from gradsweep import yaml_files
+from gradsweep import signature, yaml_files
 from gradsweep.signature import canonical, signature_of_sections
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.text import clean
@@ -109,7 +108,7 @@ def keys_of(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{clean(str(name))}"
-        if key in rundir.PLACES:
+        if key in signature.NOT_IN_SIGNATURE:
             continue
         if isinstance(value, Mapping) and value:
             keys |= keys_of(value, f"{key}.")

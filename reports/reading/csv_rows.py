@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from gradsweep import files
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, regular_files, run_directory
 
 Problem = Exception | str | None
 """Why a file, or lines of it, are left out; None where nothing is."""
@@ -38,8 +37,8 @@ class Table:
     key: str
 
 
-STEPS = Table(rundir.STEPS, rundir.STEP_COLUMNS, "step")
-EPOCHS = Table(rundir.EPOCHS, (*rundir.EPOCH_COLUMNS, *rundir.LOCAL_EPOCH_COLUMNS), "epoch")
+STEPS = Table(run_directory.STEPS, csv_columns.STEP_COLUMNS, "step")
+EPOCHS = Table(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "epoch")
 
 
 def read(path: Path, table: Table) -> tuple[np.ndarray, Problem]:
@@ -96,7 +95,7 @@ def _batch(paths: Sequence[Path], table: Table) -> list[tuple[np.ndarray, Proble
     bodies: dict[bytes, dict[int, bytes]] = {}  # of the files with the same header
     for place, path in enumerate(paths):
         try:
-            data = files.read_bytes(path, files.MOST_ROW_BYTES)
+            data = regular_files.read_bytes(path, regular_files.MOST_ROW_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
+from gradsweep import errors, run_directory
 from reports.reading.run_files import LeftOut, reason_of
 from reports.reading.text import clean
 
@@ -15,20 +15,21 @@ def sweeps(*paths: Path) -> list[Path]:
     """The sweep directories at these paths or up to two levels below, each once, sorted by name.
 
     Raises:
-        gradsweep.run_directory.UsageError: there is none at or below one of the paths, or one whose path is not UTF-8.
+        gradsweep.errors.UsageError: there is none at or below one of the paths, or one whose path is not UTF-8.
     """
     found: dict[Path, Path] = {}
     for path in paths:
         below = (directory for pattern in ("*", "*/*") for directory in sorted(path.glob(pattern)))
         here = [path] if is_sweep(path) else [directory for directory in below if is_sweep(directory)]
         if not here:
-            raise rundir.UsageError(
-                f"{path}: no runs here; expected a sweep's directory (with {rundir.RUNS}/*/{rundir.CONFIG}), "
+            raise errors.UsageError(
+                f"{path}: no runs here; "
+                f"expected a sweep's directory (with {run_directory.RUNS}/*/{run_directory.CONFIG}), "
                 "a date's (output/<date>) or the root of both (output)"
             )
         for directory in here:
             if not _is_utf8(os.fspath(directory)):
-                raise rundir.UsageError(f"{directory}: its name is not UTF-8")
+                raise errors.UsageError(f"{directory}: its name is not UTF-8")
         found |= {directory.resolve(): directory for directory in here}
     return list(found.values())
 
@@ -53,13 +54,15 @@ def run_names(sweep: Path) -> tuple[list[str], list[LeftOut]]:
     try:
         names = sorted(_directories(sweep))
     except OSError as error:
-        return [], [LeftOut(sweep / rundir.RUNS, reason_of(error))]
-    left_out = [LeftOut(sweep / rundir.RUNS / name, "its name is not UTF-8") for name in names if not _is_utf8(name)]
+        return [], [LeftOut(sweep / run_directory.RUNS, reason_of(error))]
+    left_out = [
+        LeftOut(sweep / run_directory.RUNS / name, "its name is not UTF-8") for name in names if not _is_utf8(name)
+    ]
     return [name for name in names if _is_utf8(name)], left_out
 
 
 def _directories(sweep: Path) -> Iterator[str]:
-    with os.scandir(sweep / rundir.RUNS) as entries:
+    with os.scandir(sweep / run_directory.RUNS) as entries:
         for entry in entries:
             if not entry.name.startswith(".") and _is_directory(entry):
                 yield entry.name

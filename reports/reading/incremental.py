@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.reading import csv_rows, run_row, step_profile
 from reports.reading.cache import PLACE, Cache, Found, Stamps
 from reports.reading.configs import Configs
@@ -62,11 +62,11 @@ def rows_of_runs(sweep: Path, names: Sequence[str], leave_out: LeaveOut) -> list
     for place, name in enumerate(names):
         if made[place] is not None:
             continue
-        files = Files(sweep / rundir.RUNS / name)
+        files = Files(sweep / run_directory.RUNS / name)
         made[place] = row = run_row.row(files, configs)
         for entry in files.left_out:
             leave_out(entry)
-        if row is not None and not files.left_out and row["status"] != rundir.RUNNING:
+        if row is not None and not files.left_out and row["status"] != run_directory.RUNNING:
             new[name], texts[place] = files.stamps, json.dumps(row)
     table = pa.Table.from_arrays([pa.array(list(texts), pa.int32()), pa.array(list(texts.values()))], schema=_ROWS)
     cache.add("runs", names, table, new, found)
@@ -92,7 +92,7 @@ def series_of_runs(
     cache = Cache(sweep)
     found = cache.find(series.name, schema, names) if series.is_kept else Found(schema.empty_table(), {})
     missing = [place for place, name in enumerate(names) if name not in found.stamps]
-    paths = [sweep / rundir.RUNS / names[place] / series.table.name for place in missing]
+    paths = [sweep / run_directory.RUNS / names[place] / series.table.name for place in missing]
     stamps = [stamp(os.fspath(path)) for path in paths]
     parts, lengths = [], []
     new: dict[str, Stamps] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.text import clean, listed, number
@@ -29,12 +29,14 @@ def columns_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records: provenance.json of the attempts that its figures come from; the calibration is that of the last, of
             several nodes each rate of the slowest, for which the others wait.
     """
-    nodes = [node for record in records for node in rundir.nodes_of(record)]
+    nodes = [node for record in records for node in run_directory.nodes_of(record)]
     found: dict[str, Any] = {
         "cpu": _joined(as_mapping(node.get("cpu")).get("model") for node in nodes),
         "gpu": _joined(gpu for node in nodes for gpu in as_list(node.get("gpus"))),
     }
-    calibrations = [as_mapping(node.get("calibration")) for record in records[-1:] for node in rundir.nodes_of(record)]
+    calibrations = [
+        as_mapping(node.get("calibration")) for record in records[-1:] for node in run_directory.nodes_of(record)
+    ]
     for name in RATES:
         if rates := [rate for each in calibrations if (rate := as_number(each.get(name))) > 0]:
             found[name] = min(rates)
@@ -47,7 +49,7 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     Args:
         runs: `Report.runs`; those that are not done have no figures in a table.
     """
-    done = runs[runs["status"] == rundir.DONE]
+    done = runs[runs["status"] == run_directory.DONE]
     said = []
     kinds = done[["cpu", "gpu"]].dropna(how="all").fillna("")
     if len(kinds.drop_duplicates()) > 1:

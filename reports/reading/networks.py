@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from gradsweep.units import shown_bandwidth, shown_time
 from reports.reading.json_values import as_number
@@ -42,7 +42,7 @@ def remarks(runs: pd.DataFrame) -> list[str]:
     Args:
         runs: `Report.runs`.
     """
-    done = runs[(runs["status"] == rundir.DONE) & runs["network_problems"].notna()]
+    done = runs[(runs["status"] == run_directory.DONE) & runs["network_problems"].notna()]
     said = []
     for problems, found in done.groupby("network_problems", sort=False):
         names = list(dict.fromkeys(settings(found["network"]))) if "network" in found else []

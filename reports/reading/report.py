@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gradsweep import planned_runs
-from gradsweep import run_directory as rundir
+from gradsweep import planned_runs, run_directory
 from reports.reading import incremental
 from reports.reading.columns import EPOCH_COLUMNS, PROFILE_COLUMNS, RUN_COLUMNS, STEP_COLUMNS, counts, frame_of_runs
 from reports.reading.find_runs import is_sweep, run_names, sweep_name, sweeps
@@ -47,14 +46,14 @@ class Report:
 
     @functools.cached_property
     def epochs(self) -> pd.DataFrame:
-        """One row per evaluation: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `gradsweep.run_directory`
+        """One row per evaluation: `columns.EPOCH_COLUMNS`: `sweep`, `run`, and those of `gradsweep.csv_columns`
         for epochs.csv."""
         return self._series(incremental.EPOCHS, EPOCH_COLUMNS)
 
     @functools.cached_property
     def steps(self) -> pd.DataFrame:
         """One row per optimizer step: `columns.STEP_COLUMNS`, which are `sweep`, `run` and
-        `gradsweep.run_directory.STEP_COLUMNS`.
+        `gradsweep.csv_columns.STEP_COLUMNS`.
 
         As large as the files of all runs: 10,000 runs of 1,000 steps are 2 GB. See `profile`.
         """
@@ -82,7 +81,7 @@ class Report:
             return self
         # What names a run is the beginning of its signature, which two configs of different sweeps may share.
         same = ["signature", *(column for column in runs if column not in RUN_COLUMNS)]
-        rank = pd.DataFrame({"done": (runs["status"] == rundir.DONE).fillna(False), "ended": runs["ended"]})
+        rank = pd.DataFrame({"done": (runs["status"] == run_directory.DONE).fillna(False), "ended": runs["ended"]})
         best = rank.sort_values(["done", "ended"], na_position="first", kind="stable").index
         group = runs.groupby(same, dropna=False, sort=False).ngroup()
         chosen = group.loc[best].drop_duplicates(keep="last")
@@ -100,7 +99,7 @@ class Report:
     def info(self, sweep: Path) -> dict[str, Any]:
         """The content of a sweep's sweep.yaml; empty where there is none."""
         files = Files(sweep)
-        info = files.yaml(rundir.SWEEP)
+        info = files.yaml(run_directory.SWEEP)
         for entry in files.left_out:
             self._leave_out(entry)
         return info
@@ -114,8 +113,8 @@ class Report:
         if flaw := planned_runs.flaw(sweep):
             self._leave_out(LeftOut(sweep / planned_runs.FILE, flaw))
         for missing in planned_runs.missing(sweep, there):
-            self._leave_out(LeftOut(sweep / rundir.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
-        place, name = os.fspath(sweep / rundir.RUNS), sweep_name(sweep)
+            self._leave_out(LeftOut(sweep / run_directory.RUNS / missing.name, f"missing: {planned_runs.GONE}"))
+        place, name = os.fspath(sweep / run_directory.RUNS), sweep_name(sweep)
         return [
             {"sweep": name, "run": clean(run), "directory": os.path.join(place, run), **row}
             for run, row in zip(names, found, strict=True)
@@ -130,7 +129,9 @@ class Report:
         for sweep, of_sweep in by_sweep.items():
             runs = self.runs.iloc[of_sweep]
             names = [os.path.basename(directory) for directory in runs["directory"]]
-            settled = {name for name, status in zip(names, runs["status"], strict=True) if status != rundir.RUNNING}
+            settled = {
+                name for name, status in zip(names, runs["status"], strict=True) if status != run_directory.RUNNING
+            }
             found, values = incremental.series_of_runs(series, Path(sweep), names, settled, self._leave_out)
             parts.append([np.array(of_sweep)[found], *values])
             last = np.zeros(len(runs))
@@ -156,7 +157,7 @@ class Report:
         counts = runs[f"{key}s_done"].fillna(0)
         for directory, status, count, reached in zip(runs["directory"], runs["status"], counts, last, strict=True):
             path = Path(directory) / series.table.name
-            if reached < count and path not in noted and (not reached or status == rundir.DONE):
+            if reached < count and path not in noted and (not reached or status == run_directory.DONE):
                 rows = f"no rows after {key} {reached:.0f}" if reached else "no rows"
                 self._leave_out(LeftOut(path, f"{rows}, though {key} {count} was reached"))
 

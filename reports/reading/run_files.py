@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files
-from gradsweep import run_directory as rundir
+from gradsweep import regular_files, run_directory
 from reports.reading import configs
 from reports.reading.text import clean
 
@@ -46,7 +45,7 @@ class Files:
         """The content of a file; None where there is none, or it cannot be read."""
         self._stamp(name)
         try:
-            return files.read_bytes(os.path.join(self.directory, name))
+            return regular_files.read_bytes(os.path.join(self.directory, name))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -69,19 +68,19 @@ class Files:
 
     def config(self, known: configs.Configs) -> configs.Config | None:
         """Return what config.yaml says; None where it cannot be used."""
-        data = self.read(rundir.CONFIG)
+        data = self.read(run_directory.CONFIG)
         if data is None:
             if not self.left_out:
-                self.leave_out("", f"no {rundir.CONFIG}")
+                self.leave_out("", f"no {run_directory.CONFIG}")
             return None
         try:
             config = known.read(data)
         except ValueError as error:
-            self.leave_out(rundir.CONFIG, error)
+            self.leave_out(run_directory.CONFIG, error)
             return None
         if not config.keys:
-            self.leave_out(rundir.CONFIG, "says nothing about what is computed")
-        return config if config.keys and self._known(rundir.CONFIG, config.keys) else None
+            self.leave_out(run_directory.CONFIG, "says nothing about what is computed")
+        return config if config.keys and self._known(run_directory.CONFIG, config.keys) else None
 
     def yaml(self, name: str) -> dict[str, Any]:
         """The content of a YAML file; empty where there is none that can be used."""
@@ -103,8 +102,8 @@ class Files:
 
     def _known(self, name: str, value: dict[str, Any]) -> bool:
         version = value.get("format")
-        if isinstance(version, int) and version > rundir.FORMAT:
-            self.leave_out(name, f"format {version} is newer than this program, which knows {rundir.FORMAT}")
+        if isinstance(version, int) and version > run_directory.FORMAT:
+            self.leave_out(name, f"format {version} is newer than this program, which knows {run_directory.FORMAT}")
             return False
         return True
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradsweep import run_directory as rundir
-from gradsweep import timed_steps
+from gradsweep import csv_columns, run_directory, timed_steps
 from reports.reading import csv_rows, machines, networks
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.configs import Configs
@@ -29,29 +28,31 @@ def row(files: Files, configs: Configs) -> dict[str, Any] | None:
     if config is None:
         return None
     keys = config.keys
-    state = files.json(rundir.STATE) or {}
+    state = files.json(run_directory.STATE) or {}
     known = state.get("signature")
     if isinstance(known, str) and not config.signature.startswith(known):
-        digits = rundir.SIGNATURE_DIGITS
-        files.leave_out(rundir.CONFIG, f"cut or changed: of {config.signature[:digits]}, the run is {known[:digits]}")
+        digits = run_directory.SIGNATURE_DIGITS
+        files.leave_out(
+            run_directory.CONFIG, f"cut or changed: of {config.signature[:digits]}, the run is {known[:digits]}"
+        )
         return None
     results = _results(files, state, keys.get("warmup_steps"))
-    if files.stamps[rundir.STATE] == NO_FILE and not files.exists(rundir.CONFIG):
+    if files.stamps[run_directory.STATE] == NO_FILE and not files.exists(run_directory.CONFIG):
         files.leave_out("", "was removed while it was read")
         return None
     return {**results, **keys}
 
 
 def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, Any]:
-    run = rundir.Run(files.directory)
+    run = run_directory.Run(files.directory)
     attempts = [attempt for attempt in as_list(state.get("attempts")) if isinstance(attempt, Mapping)]
-    result = files.json(rundir.RESULT)
-    status = _word(state.get("status")) or rundir.PENDING
-    if result and status in (rundir.PENDING, rundir.RUNNING):
+    result = files.json(run_directory.RESULT)
+    status = _word(state.get("status")) or run_directory.PENDING
+    if result and status in (run_directory.PENDING, run_directory.RUNNING):
         # The ranks finished, but who watches them was ended before noting it.
-        status = _word(result.get("status")) or rundir.DONE
-    if status in rundir.RESULTS and not files.exists(rundir.RESULT):
-        files.leave_out(rundir.RESULT, f"missing, though the run is {status}")
+        status = _word(result.get("status")) or run_directory.DONE
+    if status in run_directory.RESULTS and not files.exists(run_directory.RESULT):
+        files.leave_out(run_directory.RESULT, f"missing, though the run is {status}")
     warmup = warmup if isinstance(warmup, int) and warmup >= 0 else _WARMUP_STEPS
     measured = _from_result(result, warmup) if result else _from_rows(files, warmup)
     measured |= _few(measured.get("timed_steps", math.nan), measured.get("iterations_per_second", math.nan))
@@ -72,21 +73,21 @@ def _results(files: Files, state: Mapping[str, Any], warmup: Any) -> dict[str, A
     }
 
 
-def _signature(run: rundir.Run, state: Mapping[str, Any]) -> str:
+def _signature(run: run_directory.Run, state: Mapping[str, Any]) -> str:
     """As its name ends, unless it is a copy under another name."""
     known = state.get("signature")
     is_another = isinstance(known, str) and not known.startswith(run.signature)
-    return str(known)[: rundir.SIGNATURE_DIGITS] if is_another else run.signature
+    return str(known)[: run_directory.SIGNATURE_DIGITS] if is_another else run.signature
 
 
 def _records(
-    files: Files, run: rundir.Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None
+    files: Files, run: run_directory.Run, attempts: Sequence[Mapping[str, Any]], result: Mapping[str, Any] | None
 ) -> list[Mapping[str, Any]]:
     """Where a run was made, by the attempts that its figures come from."""
-    numbers = rundir.contributors(run, attempts, result)
+    numbers = run_directory.contributors(run, attempts, result)
     for attempt in attempts:
-        files.exists(f"attempt-{attempt.get('number')}/{rundir.PROVENANCE}")  # those that are not there may come
-    found = [files.json(f"attempt-{number}/{rundir.PROVENANCE}") for number in numbers]
+        files.exists(f"attempt-{attempt.get('number')}/{run_directory.PROVENANCE}")  # those that are not there may come
+    found = [files.json(f"attempt-{number}/{run_directory.PROVENANCE}") for number in numbers]
     return [record for record in found if record is not None]
 
 
@@ -99,7 +100,7 @@ def _from_result(result: Mapping[str, Any], warmup: int) -> dict[str, Any]:
     renamed = {"steps_done": "steps", "epochs_done": "epochs"}
     values = {column: as_number(result.get(renamed.get(column, column))) for column in _NUMERIC}
     phases = as_mapping(result.get("phases_s"))
-    values |= {f"{phase}_s": as_number(phases.get(phase)) for phase in rundir.PHASES}
+    values |= {f"{phase}_s": as_number(phases.get(phase)) for phase in csv_columns.PHASES}
     values["timed_steps"] = as_number(timed_steps.steps(result, warmup))
     return values | {"step_s": 1 / values["iterations_per_second"] if values["iterations_per_second"] else math.nan}
 
@@ -137,7 +138,7 @@ def _from_rows(files: Files, warmup: int) -> dict[str, Any]:
     return {name: float(value) for name, value in measured.items()}
 
 
-_PHASES = tuple(f"{phase}_s" for phase in rundir.PHASES)
+_PHASES = tuple(f"{phase}_s" for phase in csv_columns.PHASES)
 _SIZES = ("payload_bytes", "sent_bytes", "compression_ratio", "compression_error")
 _NUMERIC = [column for column, dtype in RUN_COLUMNS.items() if dtype in ("Int64", "float64") and column != "attempts"]
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns
 
 BINS = 100  # at most, of a run
 ENDS = ("step", "epoch", "time_s")
 """Columns that tell where a bin ends; all others are means over the steps in it."""
 
-_ENDS = [rundir.STEP_COLUMNS.index(name) for name in ENDS]
+_ENDS = [csv_columns.STEP_COLUMNS.index(name) for name in ENDS]
 
 
 def profile(steps: np.ndarray) -> np.ndarray:
     """The steps of a run averaged in at most BINS bins of consecutive ones, which differ by one step at most.
 
     Args:
-        steps: (`gradsweep.run_directory.STEP_COLUMNS`, steps).
+        steps: (`gradsweep.csv_columns.STEP_COLUMNS`, steps).
 
     Returns:
-        (`gradsweep.run_directory.STEP_COLUMNS`, bins): of ENDS the value of the last step of a bin, of all others
+        (`gradsweep.csv_columns.STEP_COLUMNS`, bins): of ENDS the value of the last step of a bin, of all others
         the mean of those
         that are known, NaN where none is.
     """

@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.building.sweep_report import PLOTS, TABLES
 
 _REPORT = {
@@ -43,15 +43,19 @@ def names_in(target: str) -> tuple[str, ...] | None:
 
 
 def _is_served(names: Sequence[str]) -> bool:
-    if names == (rundir.SUMMARY,):
+    if names == (run_directory.SUMMARY,):
         return True
     # In runs/ what is in a run's directory; not the list of all runs, which is the report.
-    return len(names) > 1 and names[1] != "" and (names[0] == rundir.RUNS or (names[0] in _FOLDERS and len(names) == 2))
+    return (
+        len(names) > 1
+        and names[1] != ""
+        and (names[0] == run_directory.RUNS or (names[0] in _FOLDERS and len(names) == 2))
+    )
 
 
 def kind(names: Sequence[str]) -> str:
     """The media type; whatever a run has written is text."""
-    return TEXT if names[0] == rundir.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
+    return TEXT if names[0] == run_directory.RUNS else _REPORT.get(os.path.splitext(names[-1])[1], TEXT)
 
 
 @contextlib.contextmanager

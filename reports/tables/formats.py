@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory as rundir
-from gradsweep import spreadsheets
+from gradsweep import files, spreadsheets
 from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
 from reports.reading.text import setting
 
@@ -118,7 +117,7 @@ def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> lis
     """Write `<name>.<format>` of each of the `FORMATS` asked for: readers see the old file or the new one."""
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
-        rundir.write_bytes(path, FORMATS[suffix](table), durable=False)
+        files.write_bytes(path, FORMATS[suffix](table), durable=False)
     return paths
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
+from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import UsageError
 from reports.analysis import few_steps, measures
 from reports.analysis import targets as progress
 from reports.analysis.cells import AGAINST, Cells
@@ -58,7 +58,7 @@ def pivot(
         targets, against: see `tables.tables`.
 
     Raises:
-        gradsweep.run_directory.UsageError: there is no such column, or no run that is asked for.
+        gradsweep.errors.UsageError: there is no such column, or no run that is asked for.
     """
     if runs.empty:
         raise UsageError("there are run directories, but no run that could be read")
@@ -72,7 +72,7 @@ def pivot(
             raise UsageError(f"--rows and --cols: {name} is there twice")
     asked = re.fullmatch(r"(?:time|bytes)_to_(\d+(?:\.\d+)?)", choice.value)
     if targets is None:
-        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
+        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     if asked and not 0 < float(asked[1]) <= 100:
         raise UsageError(f"--value {choice.value}: expected percent above 0 and up to 100, such as time_to_95")
     targets = [*targets, *([float(asked[1]) / 100] if asked else [])]
@@ -115,7 +115,7 @@ def parse_where(texts: Iterable[str]) -> dict[str, list[str]]:
     """Conditions as they are typed, `key=value[,value]`.
 
     Raises:
-        gradsweep.run_directory.UsageError: one is something else.
+        gradsweep.errors.UsageError: one is something else.
     """
     found: dict[str, list[str]] = {}
     for text in texts:
@@ -130,7 +130,7 @@ def parse_against(texts: Iterable[str]) -> Mapping[str, str]:
     """What is compared with, `key=value` one or several times; compressor=none where nothing is typed.
 
     Raises:
-        gradsweep.run_directory.UsageError: one is something else.
+        gradsweep.errors.UsageError: one is something else.
     """
     pairs = [text.partition("=") for text in texts]
     for (key, equals, _), text in zip(pairs, texts, strict=True):

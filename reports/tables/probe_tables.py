@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory as rundir
-from gradsweep import units
-from gradsweep.run_directory import UsageError
+from gradsweep import files, run_directory, units
+from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis.table import Cell, Column, Table
 from reports.reading.text import byte_unit, clean, listed, number
@@ -22,19 +21,24 @@ MEANINGS = {
 }
 
 
-def files(*paths: Path) -> list[Path]:
-    """The network.json of probes at these paths, or in directories that `python -m sweep probe` has made, sorted.
+def find_files(*paths: Path) -> list[Path]:
+    """Return the network.json of probes at these paths, or in directories of `python -m sweep probe`, sorted.
 
     Raises:
         UsageError: there is none at one of them.
     """
     found: list[Path] = []
     for path in paths:
-        patterns = (rundir.NETWORK, f"*/{rundir.NETWORK}", f"{rundir.PROBES}/*/{rundir.NETWORK}")
+        patterns = (
+            run_directory.NETWORK,
+            f"*/{run_directory.NETWORK}",
+            f"{run_directory.PROBES}/*/{run_directory.NETWORK}",
+        )
         here = sorted({file for pattern in patterns for file in path.glob(pattern)}) if path.is_dir() else [path]
         if not here:
             raise UsageError(
-                f"{path}: no {rundir.NETWORK} here; valid is a probe's directory, such as output/<date>/<time>-probe"
+                f"{path}: no {run_directory.NETWORK} here; "
+                "valid is a probe's directory, such as output/<date>/<time>-probe"
             )
         found += here
     return list(dict.fromkeys(found))
@@ -47,15 +51,17 @@ def load(path: Path) -> dict[str, Any]:
         UsageError: it cannot be read, or is not of a probe.
     """
     try:
-        found = rundir.read_json(path)
+        found = files.read_json(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; valid is the {rundir.NETWORK} of a probe") from error
+        raise UsageError(f"{path}: {error.strerror}; valid is the {run_directory.NETWORK} of a probe") from error
     if found is None:
-        raise UsageError(f"{path}: no JSON object is there; valid is the {rundir.NETWORK} of a probe")
+        raise UsageError(f"{path}: no JSON object is there; valid is the {run_directory.NETWORK} of a probe")
     if found.get("kind") != "probe":
         raise UsageError(f"{path}: not of a probe, whose `kind` is probe; valid is what `python -m sweep probe` writes")
-    if found.get("format") != rundir.FORMAT:
-        raise UsageError(f"{path}: format={found.get('format')}: valid is {rundir.FORMAT}, which this version can read")
+    if found.get("format") != run_directory.FORMAT:
+        raise UsageError(
+            f"{path}: format={found.get('format')}: valid is {run_directory.FORMAT}, which this version can read"
+        )
     missing = [key for key in ("network", "workers", "hosts", "collectives") if key not in found]
     if missing:
         raise UsageError(f"{path}: {listed(missing)} missing; valid is what `python -m sweep probe` writes")

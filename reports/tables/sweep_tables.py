@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis import few_steps, measures
 from reports.analysis import targets as progress
@@ -65,7 +65,7 @@ def tables(
     """
     cells = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
     if targets is None:
-        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == rundir.DONE))
+        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     cells.runs, notes = measures.derive(grid, cells.partner, epochs, targets)
     shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
     said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs), *few_steps.remarks(grid.runs))
@@ -82,7 +82,7 @@ def targeted(targets: Sequence[float]) -> list[Measure]:
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
     """Whether some run has this number, or may have it once it is done."""
-    done = runs["status"] == rundir.DONE
+    done = runs["status"] == run_directory.DONE
     if measure.column not in runs:
         return False
     return bool(runs.loc[done, measure.column].notna().any()) or (measure.absent == NOT_MEASURED and not done.any())
@@ -109,7 +109,7 @@ def headline(grid: Grid) -> str:
     kinds = f"{plural(len(grid.labels), 'compressor')}{algorithms}"
     size = f"{plural(len(runs), 'run')} of {kinds} with {workers}{seeds}"
     sentences = [f"{size}: {listed(statuses)}."]
-    is_done = runs["status"] == rundir.DONE
+    is_done = runs["status"] == run_directory.DONE
     is_fair = is_done & ~runs[list(MARKS)].any(axis=1)
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
         known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
@@ -136,7 +136,7 @@ def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
 
 def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
     """One measure of cells, of whose names the first `rows` say what a row is, and the others what a column is."""
-    measure = measure.scaled(cells.runs[measure.column].where(cells.runs["status"] == rundir.DONE))
+    measure = measure.scaled(cells.runs[measure.column].where(cells.runs["status"] == run_directory.DONE))
     across = cells.names[rows:]
     found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[Figures, float | None]]] = {}
     limits = cells.first(f"{measure.column}_at")
@@ -189,7 +189,7 @@ def _head(across: Sequence[str], head: Sequence[str]) -> str:
 
 def unfinished(grid: Grid) -> Table:
     """The runs that are not done, and why."""
-    runs = grid.runs[grid.runs["status"] != rundir.DONE]
+    runs = grid.runs[grid.runs["status"] != run_directory.DONE]
     reasons = map(why, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
     rows = tuple(tuple(_text(setting(value)) for value in row) for row in columns)
@@ -266,9 +266,9 @@ def _runs(grid: Grid) -> Table:
 
 
 def _run_cell(status: str, value: float | None, measure: Measure) -> Cell:
-    if status == rundir.DONE and value is not None:
+    if status == run_directory.DONE and value is not None:
         return Cell(value, measure.text(value))
-    word = status if status != rundir.DONE else measure.absent
+    word = status if status != run_directory.DONE else measure.absent
     return Cell(word, word, is_word=True, said=(word,))
 
 

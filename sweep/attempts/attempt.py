@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import failure_causes, run_directory
+from gradsweep import failure_causes, files, run_directory
 from sweep.attempts import failures
 from sweep.attempts.watchdog import Watch
 from sweep.directory import result_check, run_identity
@@ -102,7 +102,7 @@ class Attempt(abc.ABC):
 
     def _write(self, pid: int | None, **more: Any) -> None:
         """Write that the attempt has begun, or that it has failed at once."""
-        now = run_directory.now()
+        now = files.now()
         record = {
             "number": self.number,
             "status": self.status or run_directory.RUNNING,
@@ -178,7 +178,7 @@ class Attempt(abc.ABC):
         """Settle how it has ended, with the exit status `code` of the MPI launcher, and write it."""
         self.exit_code = code
         ended = result_check.judge_result(self.run, self.number)
-        stopped = run_directory.read_json(self.directory / run_directory.STOPPED)
+        stopped = files.read_json(self.directory / run_directory.STOPPED)
         if ended is not None:
             self.status, reason, self.cause = ended
         elif self._stopping is not None and (

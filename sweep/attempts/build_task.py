@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.description import read_description
 from sweep.emulation import emulated

@@ -8,7 +8,7 @@ import signal
 import tempfile
 from pathlib import Path
 
-from gradsweep import disk_errors, run_directory
+from gradsweep import disk_errors, files
 from gradsweep.failure_causes import DISK, ERROR, KILLED, LOST_CONNECTION, MEMORY, START, UNKNOWN
 
 ROOM = 64 * 1024
@@ -26,9 +26,7 @@ def explain(attempt: Path, exit_code: int, *, out_of_memory: bool = False) -> tu
         exit_code: of the MPI launcher, negative where a signal has ended it.
         out_of_memory: whether the kernel has lately killed a process for want of memory.
     """
-    reports = [
-        report for path in attempt.glob("failure-*.json") if (report := run_directory.read_json(path)) is not None
-    ]
+    reports = [report for path in attempt.glob("failure-*.json") if (report := files.read_json(path)) is not None]
     if reports:
         first = min(reports, key=lambda report: str(report.get("time")))
         return str(first.get("reason")), str(first.get("cause", ERROR))

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE
 from sweep.attempts.attempt import AGAIN_S, Attempt
 from sweep.attempts.run_task import RunTask
@@ -64,9 +64,7 @@ class MpirunAttempt(Attempt):
             )
             os.mkdir(self._scratch, 0o700)  # not before: whoever kills us now, the program that has begun removes it
             out, err = self._capture.inputs
-            run_directory.write_json(
-                self.directory / run_directory.PROVENANCE, record.of_attempt(task.origin, environment)
-            )
+            files.write_json(self.directory / run_directory.PROVENANCE, record.of_attempt(task.origin, environment))
             self.process = subprocess.Popen(
                 task.arguments(),
                 stdin=subprocess.DEVNULL,

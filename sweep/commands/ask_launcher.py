@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from gradsweep.sweep_lock import holder
 from gradsweep.text import who
 from sweep.directory import requests

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 
 SECONDS = 35.0
 LEAST, MOST = 1.0, 3600.0

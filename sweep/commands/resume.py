@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradsweep import planned_runs, run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from gradsweep.text import plural
 from sweep.directory import completion, restore_runs
 from sweep.status import find

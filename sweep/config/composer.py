@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config.cached_repository import cache_config_files
 from sweep.config.interning import Sections
 from sweep.console.step_counter import Count, counted

@@ -19,8 +19,8 @@ from omegaconf.errors import (
 )
 
 from gradsweep import disk_errors
+from gradsweep.errors import LISTED_BY, UsageError
 from gradsweep.hints import did_you_mean, one_of
-from gradsweep.run_directory import LISTED_BY, UsageError
 from sweep.config import optuna_defaults
 from sweep.config.override_grammar import explain_grammar, explain_override, valid_kind
 from sweep.config.schema import LAUNCHER, MEMBERS, TYPES, select_own_launchers

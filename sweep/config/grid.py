@@ -9,7 +9,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 
 ZIP_IS = "a list of lists of keys, such as [[optimizer.lr,workers]]"
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from sweep.settings.sweep import SweepSettings
 
 Idle = Callable[[Mapping[str, Any], Iterable[str]], Mapping[str, str]]

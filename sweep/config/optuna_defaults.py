@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from sweep.settings.metrics import MAXIMIZE, METRICS
 
 GROUP, SAMPLERS = "hydra/sweeper", "hydra/sweeper/sampler"

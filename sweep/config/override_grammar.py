@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 
-from gradsweep.run_directory import LISTED_BY
+from gradsweep.errors import LISTED_BY
 
 _KINDS = (
     ("could not be converted to Integer", "an integer"),

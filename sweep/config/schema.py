@@ -12,8 +12,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import UsageError, bad_value
 from sweep.config import hydra_patches, optuna_defaults
 from sweep.config.directories import choose_sweep_directory
 from sweep.settings.mpi import MpiSettings

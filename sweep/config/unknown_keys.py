@@ -9,8 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradsweep.config_keys import paths
+from gradsweep.errors import LISTED_BY
 from gradsweep.hints import did_you_mean, nearest, one_of
-from gradsweep.run_directory import LISTED_BY
 from gradsweep.source_tree import ROOT
 from sweep.config.schema import LAUNCHER, MEMBERS
 from sweep.settings.launcher import LAUNCHERS

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from sweep.console.console import Output
 
 SWEEP_STARTED = "sweep_started"
@@ -39,9 +39,9 @@ class Events:
 
     def write(self, event: str, **fields: Any) -> None:
         """Write an event, its time and `fields`, at once. A full disk does not stop a sweep: then it is left out."""
-        record = {"event": event, "time": run_directory.now(), **fields}
+        record = {"event": event, "time": files.now(), **fields}
         with contextlib.suppress(OSError):
-            run_directory.append_json(self.path, record)
+            files.append_json(self.path, record)
         if self._out is not None:
             _print(self._out, record)
 
@@ -53,8 +53,8 @@ class Events:
 
 def tell(event: str, **fields: Any) -> None:
     """Print an event of no sweep's file: of a command that computes nothing."""
-    _print(Output(), {"event": event, "time": run_directory.now(), **fields})
+    _print(Output(), {"event": event, "time": files.now(), **fields})
 
 
 def _print(console: Console, record: dict[str, Any]) -> None:
-    console.out(run_directory.json_line(record), end="", highlight=False)
+    console.out(files.json_line(record), end="", highlight=False)

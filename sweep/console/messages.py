@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.console.console import Verbosity
 from sweep.provenance import record
@@ -34,7 +34,7 @@ def show_failures(failed: Sequence[Run], directory: Path, console: Console) -> N
             print_line(console, f"  {state['reason']}")
         if state["attempts"]:
             log = run.attempt(state["attempts"][-1]["number"]) / run_directory.STDERR
-            for line in run_directory.tail(log, LOG_LINES):
+            for line in files.tail(log, LOG_LINES):
                 print_line(console, f"  | {line}", "dim")
     if any(run.status() not in run_directory.COMPLETE for run in failed):
         print_line(console, "\nTo compute only what is missing:")

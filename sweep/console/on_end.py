@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from sweep.system.signals import hurried
 
 LIMIT_S = 60.0

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory, yaml_files
-from gradsweep.run_directory import SIGNATURE_DIGITS, Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.signature import signature
 from gradsweep.text import one_line
 from sweep.directory.run_identity import is_blocked

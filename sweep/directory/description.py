@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from gradsweep import files, run_directory, yaml_files
-from gradsweep.run_directory import write_text
+from gradsweep import regular_files, run_directory, yaml_files
+from gradsweep.files import write_text
 
 LAYING_OUT = "laying_out"
 """In sweep.yaml by versions without a record of the runs: how many points there are, until all had a directory."""
@@ -34,7 +34,7 @@ def read_description(directory: Path) -> dict[str, Any]:
 def explain_torn(directory: Path) -> str | None:
     """That an earlier version has not laid out all points of the sweep in `directory`, in words; else None."""
     try:
-        text = files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
+        text = regular_files.read_bytes(directory / run_directory.SWEEP).decode("utf-8", errors="replace")
     except OSError:
         return None
     if (

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 
 FOLDER = "requests"  # in the sweep's directory
 EVERY_S = 1.0  # between two looks of a launcher
@@ -50,9 +50,7 @@ def send(directory: Path, request: Request) -> Path:
     while True:
         folder.mkdir(exist_ok=True)
         try:
-            run_directory.write_json(
-                path, {"format": run_directory.FORMAT, "time": run_directory.now(), **dataclasses.asdict(request)}
-            )
+            files.write_json(path, {"format": run_directory.FORMAT, "time": files.now(), **dataclasses.asdict(request)})
             return path
         except FileNotFoundError:  # somebody has just removed the empty folder, or all of the sweep
             continue
@@ -125,7 +123,7 @@ class Inbox:
 def read(path: Path) -> Request | None:
     """The request in a file; None where there is none, or none that is known."""
     try:
-        found = run_directory.read_json(path) or {}
+        found = files.read_json(path) or {}
     except OSError:
         return None
     runs = found.get("runs")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import failure_causes, run_directory, yaml_files
-from gradsweep.files import MOST_ROW_BYTES, is_regular, open_regular
+from gradsweep import failure_causes, files, run_directory, yaml_files
+from gradsweep.regular_files import MOST_ROW_BYTES, is_regular, open_regular
 from gradsweep.run_directory import Run
 from sweep.directory import run_identity
 
@@ -97,7 +97,7 @@ def _explain_wrong_rows(path: Path, column: str, last: int, count: int, first: i
         lines = begin.count(b"\n")
         while block := file.read(BLOCK):
             lines += block.count(b"\n")
-    found = [_parse_value(header, begin, column), (run_directory.last_row(path) or {}).get(column)]
+    found = [_parse_value(header, begin, column), (files.last_row(path) or {}).get(column)]
     if found == [str(first), str(last)] and lines == count:
         return None
     return f"{path.name} has {lines} rows, from {column} {found[0]} to {found[1]}, of {count} from {first} to {last}"

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsweep import run_directory, yaml_files
-from gradsweep.files import is_regular
+from gradsweep.regular_files import is_regular
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
-from gradsweep.signature import signature
+from gradsweep.signature import NOT_IN_SIGNATURE, signature
 from sweep.provenance.secrets import hide_in_word
 
 
@@ -50,7 +50,7 @@ def name_points(
         among: overrides of these points and of those of the same sweep that came before them; None: there were none.
     """
     shown = swept_keys(among or overrides) or [
-        key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in run_directory.PLACES
+        key for typed in overrides[:1] for key in typed if key.partition(".")[0] not in NOT_IN_SIGNATURE
     ]
     points = []
     for config, typed in zip(configs, overrides, strict=True):

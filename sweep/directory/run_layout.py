@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from gradsweep import run_directory, yaml_files
-from gradsweep.files import is_regular, set_aside
-from gradsweep.run_directory import SIGNATURE_DIGITS, Run, write_json, write_text
+from gradsweep import files, run_directory, yaml_files
+from gradsweep.files import write_json, write_text
+from gradsweep.regular_files import is_regular, set_aside
+from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.signature import signature
 from sweep.console.step_counter import counted
 from sweep.directory.completion import is_complete
@@ -97,7 +98,7 @@ def _create(run: Run, entry: RunLocation) -> None:
         "overrides": list(entry.point.overrides),
         "oversubscribed": None,
         "shared_cores": None,
-        "updated": run_directory.now(),
+        "updated": files.now(),
         "attempts": [],
     }
     if run.state().get("signature") != entry.signature:  # else only its config was missing
@@ -113,7 +114,7 @@ def _write_config(run: Run, config: Mapping[str, Any]) -> None:
 def _set_directory_aside(run: Run) -> None:
     """Rename what is left of a directory that was removed while somebody wrote there."""
     if run.directory.is_dir():
-        run_directory.remove_partial(run.directory)
+        files.remove_partial(run.directory)
     if run.directory.is_dir() and full_signature(run) is None and any(run.directory.iterdir()):
         number = 1
         while (aside := run.directory.with_name(f"{run.name}.removed-{number}")).exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST
 from gradsweep.run_directory import Run
 from sweep.system.processes import kill_processes_of
@@ -13,19 +13,19 @@ from sweep.system.processes import kill_processes_of
 
 def write_state(run: Run, **changes: Any) -> None:
     """Change fields of state.json. Only the launcher that holds the sweep's lock may do so."""
-    state = {"format": run_directory.FORMAT, **run.state(), **changes, "updated": run_directory.now()}
-    run_directory.write_json(run.path(run_directory.STATE), state)
+    state = {"format": run_directory.FORMAT, **run.state(), **changes, "updated": files.now()}
+    files.write_json(run.path(run_directory.STATE), state)
 
 
 def finish_attempt(run: Run, status: str, reason: str | None, exit_code: int | None, cause: str | None = None) -> None:
     """Write how the latest attempt of a run has ended, of which nothing runs any more."""
-    run_directory.remove_partial(run.directory)  # of a rank that was killed
+    files.remove_partial(run.directory)  # of a rank that was killed
     attempts = run.state()["attempts"] or [{"number": max([1, *run.attempt_numbers()])}]
     for path in run.attempt(attempts[-1].get("number", 1)).glob("stacks-*.txt"):
         with suppress(OSError):
             if path.stat().st_size == 0:  # of a rank that was killed: nobody has asked it where it was
                 path.unlink()
-    ended = {"status": status, "reason": reason, "cause": cause, "exit_code": exit_code, "ended": run_directory.now()}
+    ended = {"status": status, "reason": reason, "cause": cause, "exit_code": exit_code, "ended": files.now()}
     attempts[-1] |= ended
     write_state(run, status=status, reason=reason, attempts=attempts)
 
@@ -53,13 +53,13 @@ def reconcile_abandoned(run: Run) -> None:
         for number in run.attempt_numbers():
             if number not in ended:
                 kill_processes_of(run.attempt(number).absolute())
-                run_directory.remove_partial(run.attempt(number))
-        run_directory.remove_partial(run.directory)
+                files.remove_partial(run.attempt(number))
+        files.remove_partial(run.directory)
     if status not in run_directory.COMPLETE and finish_by_result(run):
         return
     if status == run_directory.RUNNING:
         numbers = run.attempt_numbers()
-        stopped = run_directory.read_json(run.attempt(numbers[-1]) / run_directory.STOPPED) if numbers else None
+        stopped = files.read_json(run.attempt(numbers[-1]) / run_directory.STOPPED) if numbers else None
         if stopped is not None:
             finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
         else:

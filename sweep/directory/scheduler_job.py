@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 
 Job = tuple[str, str]
@@ -22,7 +22,7 @@ WAITING = "waiting.json"  # in the sweep's directory, while a launcher waits for
 def read_job(run: Run) -> Job | None:
     """The latest job that a run was given to; None where no scheduler has it."""
     try:
-        found = run_directory.read_json(run.path(run_directory.JOB))
+        found = files.read_json(run.path(run_directory.JOB))
     except OSError:
         return None
     if found is None or not all(isinstance(found.get(key), str) for key in ("cluster", "id")):
@@ -38,7 +38,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
     """
     with contextlib.suppress(OSError):  # a full disk: nobody is told
         if waiting:
-            run_directory.write_json(directory / WAITING, {"pid": os.getpid(), "runs": dict(waiting)}, durable=False)
+            files.write_json(directory / WAITING, {"pid": os.getpid(), "runs": dict(waiting)}, durable=False)
         else:
             (directory / WAITING).unlink(missing_ok=True)
 
@@ -46,7 +46,7 @@ def note_waiting(directory: Path, waiting: Mapping[str, tuple[str, str | None]])
 def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
     """What the launcher that holds a sweep has noted; nothing where an earlier one did."""
     try:
-        noted = run_directory.read_json(directory / WAITING) or {}
+        noted = files.read_json(directory / WAITING) or {}
     except OSError:
         return {}
     if noted.get("pid") != holder.get("pid") or not isinstance(noted.get("runs"), dict):
@@ -79,7 +79,7 @@ def found(runs: Iterable[Run]) -> dict[Run, Job]:
 def _given_to(run: Run) -> str | None:
     """The cluster that a run was given to; None where it never was."""
     try:
-        given = run_directory.read_json(run.path(run_directory.JOB)) or {}
+        given = files.read_json(run.path(run_directory.JOB)) or {}
     except OSError:
         return None
     return given["cluster"] if isinstance(given.get("cluster"), str) else None

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import disk_errors, file_lock, files, planned_runs, run_directory
+from gradsweep import disk_errors, file_lock, files, planned_runs, regular_files, run_directory
+from gradsweep.errors import UsageError
 from gradsweep.file_lock import FileLock
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import LOCK, holder
 from gradsweep.text import who
 from sweep.directory import requests, restore_runs, run_identity, run_layout
@@ -72,14 +73,14 @@ class Sweep:
         return True
 
     def _explain_refusal(self, error: OSError) -> UsageError:
-        if isinstance(error, (files.NotRegular, IsADirectoryError)):
+        if isinstance(error, (regular_files.NotRegular, IsADirectoryError)):
             return UsageError(f"{self.directory / LOCK}: {error.strerror}; valid is to remove it")
         line = f"hydra.sweep.dir={self.directory}: {error.strerror}; valid is a directory that can be written"
         return UsageError(disk_errors.line(error) or line)
 
     def _sign(self) -> None:
         """Write who holds the lock, for `holder`."""
-        by = {"host": socket.gethostname(), "pid": os.getpid(), "since": run_directory.now()}
+        by = {"host": socket.gethostname(), "pid": os.getpid(), "since": files.now()}
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, json.dumps(by).encode() + b"\n", 0)
 
@@ -167,11 +168,11 @@ class Sweep:
             last = _list_commands(known)[-1]
             last["overrides"] = list(dict.fromkeys([*_keep_texts(last.get("overrides")), *overrides]))
         else:
-            this = {"created": run_directory.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
+            this = {"created": files.now(), "overrides": list(overrides), **provenance.describe(mpi_program)}
             if "format" in known:
                 known["resumed"] = [*_list_commands(known)[1:], this]
             else:  # nothing is there, or nothing that says how the sweep began
-                damaged = files.set_aside(path)
+                damaged = regular_files.set_aside(path)
                 known = {"format": run_directory.FORMAT, **this, **({"damaged": damaged} if damaged else {})}
         known["swept"] = list(dict.fromkeys([*_keep_texts(known.get("swept")), *swept]))
         if recorded:

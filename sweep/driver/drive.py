@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.console.console import manner
 from sweep.console.events import RUNS_PLANNED, Events

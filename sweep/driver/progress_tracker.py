@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory, timed_steps
-from gradsweep.run_directory import EPOCHS, STEPS, Run, last_row
+from gradsweep.files import last_row
+from gradsweep.run_directory import EPOCHS, STEPS, Run
 from sweep.executors.base import Job
 
 STARTED, ENDED = "started", "ended"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 
 from gradsweep import disk_errors, run_directory
-from gradsweep.run_directory import Run, UsageError, runs_of
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run, runs_of
 from sweep.attempts import build_task
 from sweep.console.messages import print_line
 from sweep.directory import completion, restore_runs

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from pathlib import Path
 
-from gradsweep import failure_causes, run_directory
+from gradsweep import failure_causes, files, run_directory
 from gradsweep.run_directory import Run
 from sweep.executors.base import Job
 from sweep.settings.sweep import SweepSettings
@@ -57,5 +57,5 @@ def may_pass(run: Run, cause: str) -> bool:
     if cause == failure_causes.TIME:
         return any(run.path(run_directory.CHECKPOINT).glob("step-*"))
     if cause == failure_causes.UNKNOWN:
-        return run_directory.last_row(run.path(run_directory.STEPS)) is not None
+        return files.last_row(run.path(run_directory.STEPS)) is not None
     return cause in MAY_PASS or cause == failure_causes.MEMORY

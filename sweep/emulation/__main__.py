@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.failure_causes import START
 from sweep.emulation import compile_c, delay, ip_tc_commands, namespaces
 from sweep.emulation.build_cluster import Built
@@ -47,9 +47,7 @@ class Job:
             built = Built(self.cluster, self.place, cores)
             delayer, took = delay.delayed(built, has_netem())
             command = self._command(built)
-            run_directory.write_json(
-                self.attempt / run_directory.EMULATION, self._record(built, delayer, took), durable=False
-            )
+            files.write_json(self.attempt / run_directory.EMULATION, self._record(built, delayer, took), durable=False)
         except (OSError, RuntimeError) as error:
             return fail(self.attempt, str(error))
         children = threading.Lock()
@@ -158,8 +156,8 @@ def fail(attempt: Path, reason: str) -> int:
     """Leave why nothing was computed where the launcher looks for it."""
     reason = f"the network could not be emulated: {reason}"
     print(reason, file=sys.stderr)
-    report = {"rank": None, "reason": reason, "cause": START, "time": run_directory.now()}
-    run_directory.write_json(attempt / run_directory.FAILURE.format(rank="network"), report)
+    report = {"rank": None, "reason": reason, "cause": START, "time": files.now()}
+    files.write_json(attempt / run_directory.FAILURE.format(rank="network"), report)
     return 1
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.text import plural
 from sweep.emulation.build_cluster import batch, found
 from sweep.emulation.cluster import Cluster, hosts_of

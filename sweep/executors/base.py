@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.system.processes import GRACE_S

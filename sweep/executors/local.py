@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.attempts.attempt import Attempt
 from sweep.attempts.failures import of_start
 from sweep.attempts.mpirun import MpirunAttempt

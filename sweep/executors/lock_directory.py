@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import file_lock
+from gradsweep.errors import UsageError
 from gradsweep.file_lock import FileLock
-from gradsweep.run_directory import UsageError
 
 VARIABLE = "GRADSWEEP_SLOTS"
 """Environment variable: the directory to use in place of the one in /tmp."""

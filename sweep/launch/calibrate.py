@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.executors.slots import Slots
 from sweep.provenance.calibration import measure_core
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from gradsweep import disk_errors, run_directory
+from gradsweep import disk_errors, files
 from gradsweep.run_directory import Run
 from sweep.console import flags
 from sweep.console.console import manner
@@ -64,10 +64,10 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
                 start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
                 pass_fds=[sweep.descriptor],
             )
-        while (run_directory.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
+        while (files.read_json(sweep.directory / LOCK) or {}).get("pid") != process.pid:
             if process.poll() is not None:
                 console = how.errors()
-                for line in run_directory.tail(log):
+                for line in files.tail(log):
                     print_line(console, f"  | {line}", "dim")
                 print_line(
                     console, f"the launcher could not begin (exit status {process.returncode}): {log}", "bold red"

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import disk_errors, run_directory
-from gradsweep.run_directory import Run, UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
+from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks, weight

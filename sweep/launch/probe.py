@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError, bad_value
+from gradsweep import files, run_directory
+from gradsweep.errors import UsageError, bad_value
+from gradsweep.run_directory import Run
 from gradsweep.source_tree import ROOT
 from gradsweep.text import plural
 from sweep.attempts.build_task import Tasks
@@ -142,7 +143,7 @@ def _probe(executor: RunExecutor, task: RunTask, how: Verbosity) -> bool:
         return show(run.path(run_directory.NETWORK), how)
     print_line(how.errors(), f"{job.status}: {os.path.relpath(run.directory)}: {job.reason}", "bold red")
     for number in run.attempt_numbers()[-1:]:
-        for line in run_directory.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
+        for line in files.tail(run.attempt(number) / run_directory.STDERR, LOG_LINES):
             print_line(how.errors(), f"  | {line}", "dim")
     return False
 

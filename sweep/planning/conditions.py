@@ -21,8 +21,8 @@ from itertools import chain
 from typing import Any
 
 from gradsweep.config_keys import look_up, paths
+from gradsweep.errors import LISTED_BY, UsageError
 from gradsweep.hints import did_you_mean, one_of
-from gradsweep.run_directory import LISTED_BY, UsageError
 
 LONGEST = 1000
 

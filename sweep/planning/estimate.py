@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, run_directory, sweep_locations, yaml_files
+from gradsweep import regular_files, run_directory, sweep_locations, yaml_files
 from gradsweep.config_keys import look_up
 from gradsweep.run_directory import Run
 from sweep.system import cores
@@ -132,7 +132,7 @@ class Estimator:
             for sweep in sweeps
             for path in sweep_locations.files(sweep, f"{run_directory.RUNS}/*/{run_directory.RESULT}")
         )
-        unique = {Path(os.path.realpath(path)) for path in found if files.is_regular(path)}
+        unique = {Path(os.path.realpath(path)) for path in found if regular_files.is_regular(path)}
         latest = sorted(unique, key=_modified, reverse=True)[:MOST]
         return [one for path in latest if (one := _read(Run(path.parent))) is not None]
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from sweep.settings.sweep import REFUSE, SKIP
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config import idle_options as idling
 from sweep.config import schema
 from sweep.config.interning import Sections

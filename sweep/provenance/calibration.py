@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gradsweep import run_directory
+from gradsweep import files
 from gradsweep.run_directory import THREAD_VARIABLES
 from sweep.system.job_environment import python_environment
 from sweep.system.processes import in_child
@@ -76,7 +76,7 @@ def measure_core(
         measured = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return {}
-    where = {"host": socket.gethostname(), "cores": list(cores), "time": run_directory.now()}
+    where = {"host": socket.gethostname(), "cores": list(cores), "time": files.now()}
     return {**measured, "core_was_free": core_was_free, **where}
 
 

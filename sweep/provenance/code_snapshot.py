@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradsweep import file_lock, sweep_locations
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from gradsweep.source_tree import ROOT
 from sweep.provenance import file_owners, snapshot_integrity
 from sweep.provenance.snapshot_integrity import CACHE
@@ -35,8 +35,10 @@ ROOMS = ("gradsweep", "compressors", "trainers", "sweep", "reports")
 COMPUTING = (
     "compressors/",
     "trainers/",
-    "gradsweep/run_directory.py",
+    "gradsweep/csv_columns.py",
     "gradsweep/files.py",
+    "gradsweep/run_directory.py",
+    "gradsweep/regular_files.py",
     "gradsweep/parameters.py",
     "gradsweep/timed_steps.py",
     "gradsweep/yaml_files.py",

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 
 ROOT = 0  # may change what we run anyway
 

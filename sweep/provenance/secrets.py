@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 
 _ANYWHERE = "token|secret|password|passwd|passphrase|credential|apikey"
 _ALONE = "key|pass|auth"

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.provenance import file_owners
 
 CACHE = "__pycache__"

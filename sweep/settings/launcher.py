@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from gradsweep.errors import bad_value
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import bad_value
 from sweep.settings.local_launcher import LocalOptions
 from sweep.settings.slurm_launcher import SlurmOptions
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gradsweep import run_directory
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import UsageError, bad_value
 from sweep.emulation import emulated
 from sweep.settings.mpi import MpiSettings
 from sweep.system import cores, gpus

@@ -9,7 +9,9 @@ import io
 import math
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError, bad_value, complete_text
+from gradsweep.errors import UsageError, bad_value
+from gradsweep.files import complete_text
+from gradsweep.run_directory import Run
 
 MAXIMIZE, MINIMIZE = "maximize", "minimize"
 MEDIAN = "median"

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from sweep.console import on_end as notify
 from sweep.provenance import secrets
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gradsweep import run_directory
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import one_of
-from gradsweep.run_directory import UsageError, bad_value
 from sweep.emulation import emulated
 from sweep.provenance import secrets
 

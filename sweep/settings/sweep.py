@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gradsweep.errors import LISTED_BY, UsageError, bad_value
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.parameters import InvalidParameter, Valid, boolean, check, choice, integer, number
-from gradsweep.run_directory import LISTED_BY, UsageError, bad_value
 from sweep.console import on_end as notify
 from sweep.provenance import secrets
 from sweep.settings import metrics

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
+from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean
-from gradsweep.run_directory import Run, UsageError, runs_of
+from gradsweep.run_directory import Run, runs_of
 from gradsweep.sweep_locations import OUTPUT, is_sweep, last_sweep
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
-from gradsweep.files import open_regular
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.regular_files import open_regular
+from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from gradsweep.text import harmless
 from sweep.directory import scheduler_job

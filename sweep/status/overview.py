@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import files, planned_runs, run_directory
+from gradsweep import files, planned_runs, regular_files, run_directory
 from gradsweep import timed_steps as timed
-from gradsweep.files import stamp_file
+from gradsweep.regular_files import stamp_file
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from sweep.directory import scheduler_job
@@ -218,7 +218,7 @@ def look(above: str, name: str) -> View:
 def _object(run: str, name: str, view: View, needed: bool) -> dict[str, Any] | None:
     """A JSON object of the run; a file that should be there and is none is noted."""
     try:
-        found = json.loads(files.read_bytes(run + name))
+        found = json.loads(regular_files.read_bytes(run + name))
     except FileNotFoundError:
         if needed:
             view.damaged.append(f"{name}: missing")
@@ -237,10 +237,10 @@ def _read_rows(run: str, view: View) -> None:
     """How far a run is that has no result, from the last lines of what it appends to."""
     try:
         step, epoch = (
-            run_directory.last_row(Path(run + run_directory.STEPS)),
-            run_directory.last_row(Path(run + run_directory.EPOCHS)),
+            files.last_row(Path(run + run_directory.STEPS)),
+            files.last_row(Path(run + run_directory.EPOCHS)),
         )
-        config = files.read_bytes(run + run_directory.CONFIG).decode("utf-8", "replace") if step else ""
+        config = regular_files.read_bytes(run + run_directory.CONFIG).decode("utf-8", "replace") if step else ""
     except OSError as error:
         view.damaged.append(f"{os.path.basename(str(error.filename))}: {error.strerror}")
         return
@@ -281,7 +281,7 @@ def _seconds(attempt: Mapping[str, Any]) -> float | None:
     """How long an attempt has taken, or takes so far. A clock that was put back makes it 0."""
     try:
         started = datetime.datetime.fromisoformat(str(attempt["started"]))
-        ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or run_directory.now()))
+        ended = datetime.datetime.fromisoformat(str(attempt.get("ended") or files.now()))
         return max(0.0, (ended - started).total_seconds())
     except (KeyError, TypeError, ValueError):  # nothing that is a time, or only one with a zone
         return None

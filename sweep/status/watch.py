@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.console.messages import command, print_line, resume_command
 from sweep.driver.progress import Output
 from sweep.status import find, run_lines

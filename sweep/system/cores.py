@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from sweep.system import cgroups
 
 _RANGE = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.emulation import build_cluster, capability_check
 from sweep.settings.launcher import options_of
 from sweep.settings.sweep import SweepSettings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.system.processes import processes_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, ROOT, Program, eventually
@@ -39,7 +39,7 @@ def training(tmp_path: Path) -> Run:
 
     def ready() -> Run | None:
         runs = runs_of(tmp_path / "sweep")
-        return runs[0] if runs and run_directory.last_row(runs[0].path(run_directory.STEPS)) else None
+        return runs[0] if runs and files.last_row(runs[0].path(run_directory.STEPS)) else None
 
     run = eventually(ready, 240)
     assert isinstance(run, Run)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.directory import run_layout
 from sweep.directory.run_identity import Point
@@ -136,9 +136,7 @@ class StandIn:
 
         def ready() -> Run | None:
             some = [run] if run is not None else self.runs
-            return next(
-                (each for each in some if run_directory.last_row(each.path(run_directory.STEPS)) is not None), None
-            )
+            return next((each for each in some if files.last_row(each.path(run_directory.STEPS)) is not None), None)
 
         found = eventually(ready)
         assert isinstance(found, Run)

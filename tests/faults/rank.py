@@ -15,7 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gradsweep import run_directory  # noqa: E402
+from gradsweep import (
+    csv_columns,  # noqa: E402
+    files,
+    run_directory,
+)
 
 
 def main(rank: int, rows: int, seconds: float, directory: Path) -> None:
@@ -25,15 +29,15 @@ def main(rank: int, rows: int, seconds: float, directory: Path) -> None:
         return
     if result.exists():
         note(directory / "begun-again")
-    saved = run_directory.read_json(directory / run_directory.CHECKPOINT / "step") or {"step": 0}
+    saved = files.read_json(directory / run_directory.CHECKPOINT / "step") or {"step": 0}
     if os.environ.get("FAKE_CHECKPOINT"):
         signal.signal(signal.SIGUSR1, lambda *_: save(directory))
-    run_directory.keep_rows(steps, saved["step"])
+    files.keep_rows(steps, saved["step"])
     for step in range(saved["step"] + 1, rows + 1):
         row = {"step": step, "epoch": 1, "time_s": step * seconds, "loss": "1.5" * 40}
-        run_directory.append_rows(steps, run_directory.STEP_COLUMNS, [row])
+        files.append_rows(steps, csv_columns.STEP_COLUMNS, [row])
         time.sleep(seconds)
-    run_directory.write_json(
+    files.write_json(
         result, {"format": run_directory.FORMAT, "status": run_directory.DONE, "accuracy": 0.5, "steps": rows}
     )
     note(directory / "completed")
@@ -41,12 +45,12 @@ def main(rank: int, rows: int, seconds: float, directory: Path) -> None:
 
 def save(directory: Path) -> None:
     """What a rank does about SIGUSR1: a checkpoint and a word about it."""
-    last = run_directory.last_row(directory / run_directory.STEPS) or {"step": 0}
+    last = files.last_row(directory / run_directory.STEPS) or {"step": 0}
     (directory / run_directory.CHECKPOINT / "step-1").mkdir(parents=True, exist_ok=True)
-    run_directory.write_json(directory / run_directory.CHECKPOINT / "step", {"step": int(last["step"])})
+    files.write_json(directory / run_directory.CHECKPOINT / "step", {"step": int(last["step"])})
     attempt = Path(os.environ["GRADSWEEP_ATTEMPT"])
     reason = f"saved at step {last['step']}"
-    run_directory.write_json(attempt / run_directory.STOPPED, {"status": run_directory.PREEMPTED, "reason": reason})
+    files.write_json(attempt / run_directory.STOPPED, {"status": run_directory.PREEMPTED, "reason": reason})
     os._exit(0)
 
 

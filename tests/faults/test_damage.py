@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import reports.__main__
 import sweep.__main__
-from gradsweep import planned_runs, run_directory
+from gradsweep import files, planned_runs, run_directory
 from gradsweep.run_directory import Run, runs_of
 from gradsweep.signature import signature
 from gradsweep.sweep_lock import LOCK
@@ -57,8 +57,8 @@ def finished(directory: Path) -> Path:
         name = f"compressor={compressor},workers={workers}-{full[:8]}"
         run = Run(fabricate.run(directory, config, status, name=name))
         recorded.append(planned_runs.entry(name, full, [f"compressor={compressor}"], config))
-        run_directory.write_json(run.path(run_directory.STATE), {**run.state(), "signature": full})
-        run_directory.write_json(
+        files.write_json(run.path(run_directory.STATE), {**run.state(), "signature": full})
+        files.write_json(
             run.attempt(1) / run_directory.PROVENANCE, {"format": 1, "cpu": "of some kind", "packages": {"a": "1"}}
         )
         for log in (run_directory.STDOUT, run_directory.STDERR):

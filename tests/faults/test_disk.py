@@ -22,7 +22,8 @@ import pytest
 
 from gradsweep import disk_errors as disks
 from gradsweep import failure_causes, run_directory
-from gradsweep.run_directory import UsageError, runs_of
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import runs_of
 from reports.__main__ import main as reports
 from sweep.__main__ import main
 from sweep.attempts import failures

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gradsweep import run_directory
-from gradsweep.run_directory import UsageError, runs_of
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import runs_of
 from sweep.directory.run_identity import readable_name
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import SweepSettings

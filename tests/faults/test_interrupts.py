@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from sweep.system.signals import NOTHING, Interrupted, check, deferred, hurried, interruptible
 from tests.conftest import ROOT, eventually
 from tests.faults.conftest import StandInOf, ranks
@@ -140,5 +140,5 @@ def test_a_signal_in_the_middle_of_a_write_is_not_mistaken_for_a_failed_write(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(Interrupted):
-        run_directory.write_text(tmp_path / "file", "text")
+        files.write_text(tmp_path / "file", "text")
     assert (tmp_path / "file").read_text() == "text"

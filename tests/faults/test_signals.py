@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.system.processes import processes_of
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
@@ -37,7 +37,7 @@ def training(tmp_path: Path, part: str) -> Run:
 
     def ready() -> Run | None:
         run = run_named(tmp_path, part)
-        return run if run is not None and run_directory.last_row(run.path(run_directory.STEPS)) else None
+        return run if run is not None and files.last_row(run.path(run_directory.STEPS)) else None
 
     run = eventually(ready, 240)
     assert isinstance(run, Run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.building.sweep_report import PLOTS, Built, build, render
 from reports.plots import Picture
 from tests.reports import fabricate
@@ -42,17 +42,19 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Built:
     grid = [fabricate.config("none", 2), fabricate.config("none", 4), fabricate.config("qsgd", 2)]
     command = f"python multirun.py -m '+note={HOSTILE}'"
     sweep = fabricate.sweep(tmp_path_factory.mktemp("output") / "2026-11-20" / "trouble", grid, command=command)
-    fabricate.run(sweep, fabricate.config("none", 8), rundir.PENDING)
-    fabricate.run(sweep, fabricate.config("qsgd", 4), rundir.RUNNING)
-    failed = fabricate.run(sweep, fabricate.config("svd", 2), rundir.FAILED, f"rank 1 died: {HOSTILE}\nsecond line")
+    fabricate.run(sweep, fabricate.config("none", 8), run_directory.PENDING)
+    fabricate.run(sweep, fabricate.config("qsgd", 4), run_directory.RUNNING)
+    failed = fabricate.run(
+        sweep, fabricate.config("svd", 2), run_directory.FAILED, f"rank 1 died: {HOSTILE}\nsecond line"
+    )
     log = b"\x1b[31mTraceback\x1b[0m caf\xe9 \xff\n" + HOSTILE.encode() + b"\nRuntimeError: boom\n"
-    (failed / "attempt-1" / rundir.STDERR).write_bytes(log)
-    fabricate.run(sweep, fabricate.config("svd", 4), rundir.DIVERGED, "loss is nan at step 61")
+    (failed / "attempt-1" / run_directory.STDERR).write_bytes(log)
+    fabricate.run(sweep, fabricate.config("svd", 4), run_directory.DIVERGED, "loss is nan at step 61")
     vague = fabricate.run(sweep, fabricate.config("svd", 8))
-    for name in (rundir.RESULT, rundir.EPOCHS, rundir.STEPS):
+    for name in (run_directory.RESULT, run_directory.EPOCHS, run_directory.STEPS):
         (vague / name).unlink()
     fabricate.run(sweep, fabricate.config(HOSTILE, 2), name='x="><script>alert(2)<|script>')
-    (fabricate.run(sweep, fabricate.config("svd", 16)) / rundir.CONFIG).unlink()
+    (fabricate.run(sweep, fabricate.config("svd", 16)) / run_directory.CONFIG).unlink()
     return build(sweep, pictures=())
 
 

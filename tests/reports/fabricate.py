@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, files, run_directory
 
 GRADIENT_BYTES = 310_248
 STEPS_PER_EPOCH = 12
@@ -94,7 +94,7 @@ def methods(directory: Path, topologies: Iterable[str] = ("ring", "torus"), **in
 
 def sweep(directory: Path, configs: Iterable[Mapping[str, Any]], **info: Any) -> Path:
     """A sweep's directory with one finished run per config; `info` goes into sweep.yaml."""
-    (directory / rundir.RUNS).mkdir(parents=True)
+    (directory / run_directory.RUNS).mkdir(parents=True)
     content = {
         "format": 1,
         "created": "2026-11-20T14:03:22.000+00:00",
@@ -109,14 +109,14 @@ def sweep(directory: Path, configs: Iterable[Mapping[str, Any]], **info: Any) ->
         "mpi": "Open MPI v5.0.11",
         **info,
     }
-    rundir.write_text(directory / rundir.SWEEP, yaml.safe_dump(content, sort_keys=False))
+    files.write_text(directory / run_directory.SWEEP, yaml.safe_dump(content, sort_keys=False))
     for one in configs:
         run(directory, one)
     return directory
 
 
 def run(
-    sweep: Path, config: Mapping[str, Any], status: str = rundir.DONE, reason: str | None = None, name: str = ""
+    sweep: Path, config: Mapping[str, Any], status: str = run_directory.DONE, reason: str | None = None, name: str = ""
 ) -> Path:
     """The directory of one run.
 
@@ -125,23 +125,26 @@ def run(
     """
     seed = zlib.crc32(repr(config).encode())
     name = name or f"compressor={config['compressor']['name']},workers={config['workers']}-{seed:08x}"
-    directory = sweep / rundir.RUNS / name
+    directory = sweep / run_directory.RUNS / name
     directory.mkdir()
-    rundir.write_text(directory / rundir.CONFIG, yaml.safe_dump(dict(config), sort_keys=False))
+    files.write_text(directory / run_directory.CONFIG, yaml.safe_dump(dict(config), sort_keys=False))
     attempt = {"number": 1, "status": status, "reason": reason, "started": "2026-11-20T14:03:25.000+00:00"}
     attempt |= {"ended": "2026-11-20T14:05:01.123+00:00", "host": "node7", "cores": [0, 1]}
     state = {"format": 1, "status": status, "reason": reason, "workers": config["workers"]}
-    state |= {"oversubscribed": config["workers"] > CORES, "attempts": [] if status == rundir.PENDING else [attempt]}
-    rundir.write_json(directory / rundir.STATE, state)
-    if status == rundir.PENDING:
+    state |= {
+        "oversubscribed": config["workers"] > CORES,
+        "attempts": [] if status == run_directory.PENDING else [attempt],
+    }
+    files.write_json(directory / run_directory.STATE, state)
+    if status == run_directory.PENDING:
         return directory
     (directory / "attempt-1").mkdir()
-    stopped = status not in rundir.COMPLETE
-    epochs = config["epochs"] // 3 if status != rundir.DONE else config["epochs"]
+    stopped = status not in run_directory.COMPLETE
+    epochs = config["epochs"] // 3 if status != run_directory.DONE else config["epochs"]
     steps, evaluated = _training(config, epochs, random.Random(seed))
-    rundir.append_rows(directory / rundir.STEPS, rundir.STEP_COLUMNS, steps)
-    columns = (*rundir.EPOCH_COLUMNS, *(rundir.LOCAL_EPOCH_COLUMNS if _topology(config) else ()))
-    rundir.append_rows(directory / rundir.EPOCHS, columns, evaluated)
+    files.append_rows(directory / run_directory.STEPS, csv_columns.STEP_COLUMNS, steps)
+    columns = (*csv_columns.EPOCH_COLUMNS, *(csv_columns.LOCAL_EPOCH_COLUMNS if _topology(config) else ()))
+    files.append_rows(directory / run_directory.EPOCHS, columns, evaluated)
     if not stopped:
         result = _result(status, reason, steps, evaluated)
         if topology := _topology(config):
@@ -156,7 +159,7 @@ def run(
             result |= {"consensus_distance": last.get("consensus_distance")}
         if config.get("network", {}).get("name", "none") != "none":
             result["network"] = network(config)
-        rundir.write_json(directory / rundir.RESULT, result)
+        files.write_json(directory / run_directory.RESULT, result)
     return directory
 
 
@@ -193,7 +196,7 @@ def _local(config: Mapping[str, Any], epoch: int, row: Mapping[str, Any], own: r
     loss = min(0.08, distance / 60)
     mean = row["test_accuracy"] - loss
     values = (row["test_loss"] * (1 + loss), mean, mean - loss, min(1.0, mean + loss / 2), distance)
-    return dict(zip(rundir.LOCAL_EPOCH_COLUMNS, values, strict=True))
+    return dict(zip(csv_columns.LOCAL_EPOCH_COLUMNS, values, strict=True))
 
 
 def _training(
@@ -244,7 +247,7 @@ def _result(
 ) -> dict[str, Any]:
     warm = steps[10:]
     means = {column: sum(row[column] for row in warm) / len(warm) for column in ("samples", "step_s")}
-    last, diverged = epochs[-1], status == rundir.DIVERGED
+    last, diverged = epochs[-1], status == run_directory.DIVERGED
     result = {"format": 1, "status": status, "reason": reason, "steps": len(steps), "epochs": len(epochs)}
     result |= {"parameters": GRADIENT_BYTES // 4, "accuracy": None if diverged else last["test_accuracy"]}
     result |= {"best_accuracy": max(row["test_accuracy"] for row in epochs), "loss": last["test_loss"]}
@@ -252,7 +255,7 @@ def _result(
     result |= {"samples_per_second": means["samples"] / means["step_s"], "warmup_steps": 10, "time_s": last["time_s"]}
     result |= {"evaluate_s": 0.2, "total_s": last["time_s"] + 1, "compression_error": 0.0, "hosts": ["node7"]}
     result |= {name: steps[0][name] for name in ("payload_bytes", "sent_bytes", "compression_ratio")}
-    phases = {phase: sum(row[f"{phase}_s"] for row in warm) / len(warm) for phase in rundir.PHASES}
+    phases = {phase: sum(row[f"{phase}_s"] for row in warm) / len(warm) for phase in csv_columns.PHASES}
     return result | {"phases_s": phases, "versions": {"torch": "2.13.0", "mpi": "Open MPI v5.0.11"}}
 
 

@@ -16,8 +16,7 @@ import pandas as pd
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
-from gradsweep import yaml_files
+from gradsweep import csv_columns, errors, files, run_directory, yaml_files
 from gradsweep.signature import signature
 from reports.__main__ import main
 from reports.building.sweep_report import build
@@ -32,7 +31,7 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def directories(sweep: Path) -> list[Path]:
-    return sorted((sweep / rundir.RUNS).iterdir())
+    return sorted((sweep / run_directory.RUNS).iterdir())
 
 
 def told(report: Report) -> list[tuple[str, str]]:
@@ -41,18 +40,18 @@ def told(report: Report) -> list[tuple[str, str]]:
 
 def test_numbers_that_are_none_are_read_as_what_they_are(sweep: Path) -> None:
     (first, second, third) = directories(sweep)
-    text = (first / rundir.RESULT).read_text()
+    text = (first / run_directory.RESULT).read_text()
     values = json.loads(text)
     for name, value in zip(("accuracy", "loss", "train_loss"), (math.nan, math.inf, -math.inf), strict=True):
         values[name] = value
-    (first / rundir.RESULT).write_text(json.dumps(values))
-    lines = (second / rundir.EPOCHS).read_text().splitlines()
+    (first / run_directory.RESULT).write_text(json.dumps(values))
+    lines = (second / run_directory.EPOCHS).read_text().splitlines()
     for line, word in zip((1, 2, 3, 4), ("nan", "inf", "-Infinity", "1e999"), strict=True):
         fields = lines[line].split(",")
-        fields[rundir.EPOCH_COLUMNS.index("test_loss")] = word
+        fields[csv_columns.EPOCH_COLUMNS.index("test_loss")] = word
         lines[line] = ",".join(fields)
-    (second / rundir.EPOCHS).write_text("\n".join(lines) + "\n")
-    with (third / rundir.CONFIG).open("a") as file:
+    (second / run_directory.EPOCHS).write_text("\n".join(lines) + "\n")
+    with (third / run_directory.CONFIG).open("a") as file:
         file.write("clip: .inf\nthreshold: .nan\n")
     report = build(sweep).report
     found = report.runs.set_index("run")
@@ -67,12 +66,12 @@ def test_numbers_that_are_none_are_read_as_what_they_are(sweep: Path) -> None:
 def test_instants_of_several_time_zones_are_compared_as_such(sweep: Path) -> None:
     instants = ["2026-11-20T10:00:00+05:30", "2026-11-20T04:29:59Z", "2026-11-20T04:30:01"]
     for directory, instant in zip(directories(sweep), instants, strict=True):
-        state = json.loads((directory / rundir.STATE).read_text())
+        state = json.loads((directory / run_directory.STATE).read_text())
         state["attempts"][0]["started"] = instant
-        (directory / rundir.STATE).write_text(json.dumps(state))
+        (directory / run_directory.STATE).write_text(json.dumps(state))
     for seed, word in enumerate(("yesterday", "2026-13-45T99:00:00Z", "9999999-01-01", ["x"]), 10):
         directory = fabricate.run(sweep, fabricate.config(seed=seed))
-        (directory / rundir.STATE).write_text(json.dumps({"status": "done", "attempts": [{"started": word}]}))
+        (directory / run_directory.STATE).write_text(json.dumps({"status": "done", "attempts": [{"started": word}]}))
     runs = build(sweep, pictures=()).report.runs.set_index("seed")["started"]
     told = [f"{at:%H:%M:%S}" for at in runs[[0, 1, 2]]]
     assert sorted(told) == ["04:29:59", "04:30:00", "04:30:01"], "in UTC, where none is said"
@@ -84,19 +83,19 @@ def test_of_runs_with_one_signature_the_newest_that_is_done_counts(tmp_path: Pat
     first = fabricate.sweep(tmp_path / "2026-11-20" / "first", [config, fabricate.config("none", 4)])
     second = fabricate.sweep(tmp_path / "2026-11-21" / "second", [config])
     third = fabricate.sweep(tmp_path / "2026-11-22" / "third", [])
-    failed = fabricate.run(third, config, rundir.FAILED, "rank 1 was killed")
-    old = next((first / rundir.RUNS).glob("*qsgd*"))
+    failed = fabricate.run(third, config, run_directory.FAILED, "rank 1 was killed")
+    old = next((first / run_directory.RUNS).glob("*qsgd*"))
     new = directories(second)[0]
     again = shutil.copytree(old, old.with_name("copy-" + old.name))
     for directory, day in ((old, 20), (again, 19), (new, 21), (failed, 22)):
-        state = json.loads((directory / rundir.STATE).read_text())
+        state = json.loads((directory / run_directory.STATE).read_text())
         state["attempts"][0]["ended"] = f"2026-11-{day}T12:00:00+00:00"
-        (directory / rundir.STATE).write_text(json.dumps(state))
+        (directory / run_directory.STATE).write_text(json.dumps(state))
     report = Report([first, second, third])
     assert len(report.runs) == 5 and report.runs["signature"].nunique() == 2, "nothing is dropped unasked"
     merged = report.merged()
     assert list(merged.runs["sweep"]) == ["2026-11-20/first", "2026-11-21/second"]
-    assert set(merged.runs["directory"]) == {str(new), str(next((first / rundir.RUNS).glob("compressor=none*")))}
+    assert set(merged.runs["directory"]) == {str(new), str(next((first / run_directory.RUNS).glob("compressor=none*")))}
     reason = f"the same config as {new}, which counts"
     assert {(entry.path, entry.reason) for entry in merged.left_out} == {
         (path, reason) for path in (old, again, failed)
@@ -120,16 +119,16 @@ def test_runs_that_only_are_called_alike_are_not_one(tmp_path: Path) -> None:
 def test_of_two_runs_with_one_signature_in_a_sweep_one_counts(name: str, sweep: Path) -> None:
     """Both would make each run a cell of its own, and nothing a mean."""
     (first, *_) = directories(sweep)
-    state = json.loads((first / rundir.STATE).read_text())
-    full = signature(yaml_files.read_mapping(first / rundir.CONFIG))
-    rundir.write_json(first / rundir.STATE, {**state, "signature": full})
+    state = json.loads((first / run_directory.STATE).read_text())
+    full = signature(yaml_files.read_mapping(first / run_directory.CONFIG))
+    files.write_json(first / run_directory.STATE, {**state, "signature": full})
     copy = shutil.copytree(first, first.with_name(name.format(first.name)))
     built = build(sweep, pictures=())
     assert len(Report([sweep]).runs) == 4, "nothing is dropped unasked"
     assert len(built.grid.runs) == 3 and not built.grid.keys and built.grid.runs["cell"].nunique() == 1
     ((path, reason),) = told(built.report)
     assert {path} < {first.name, copy.name} and reason.startswith("the same config as ")
-    pages = (built.page.read_text(), (sweep / rundir.SUMMARY).read_text())
+    pages = (built.page.read_text(), (sweep / run_directory.SUMMARY).read_text())
     assert reason.split("/")[-1] in pages[0] and pages[1].count("\n") == 4
     assert main([str(sweep), "--rows", "compressor", "--format", "csv", "--quiet"]) == 0
     (found,) = pd.read_csv(sweep / "tables" / "accuracy_by_compressor_workers.csv").to_dict("records")
@@ -179,14 +178,14 @@ def test_what_looks_like_a_formula_is_a_text_in_every_csv(tmp_path: Path, monkey
             for number, note in enumerate((FORMULA, "-1+1", -0.5, "-1e-3", "\t@SUM(A1)")):
                 config = fabricate.config("+qsgd", 2, seed=seed, epochs=3, note=note)
                 run = fabricate.run(sweep, {**config, "=key": note}, name=f"-{number}+{seed}")
-                (result := json.loads((run / rundir.RESULT).read_text()))["hosts"] = ["+node", "@node"]
-                rundir.write_json(run / rundir.RESULT, result)
-        fabricate.run(sweep, {**config, "=key": "=failed"}, rundir.FAILED, FORMULA, name="=failed")
+                (result := json.loads((run / run_directory.RESULT).read_text()))["hosts"] = ["+node", "@node"]
+                files.write_json(run / run_directory.RESULT, result)
+        fabricate.run(sweep, {**config, "=key": "=failed"}, run_directory.FAILED, FORMULA, name="=failed")
     assert main(["2026-11-20", "--quiet", "--no-plots", "--format", "csv"]) == 0
     assert main(["2026-11-20", "--quiet", "--no-plots", "--baseline", "2026-11-20/=before", "--into", "both"]) == 0
     assert main(["2026-11-20/=before", "--quiet", "--rows", "=key", "--cols", "note", "--format", "csv"]) == 0
     written = sorted(Path().rglob("*.csv"))
-    written = [path for path in written if rundir.RUNS not in path.parts]
+    written = [path for path in written if run_directory.RUNS not in path.parts]
     assert {path.parts[0] for path in written} == {"2026-11-20", "both"} and len(written) > 40
     quoted = set()
     for path in written:
@@ -204,7 +203,7 @@ def test_what_looks_like_a_formula_is_a_text_in_every_csv(tmp_path: Path, monkey
 
 def test_a_sweep_whose_name_is_not_utf8(tmp_path: Path) -> None:
     fabricate.sweep(tmp_path / "odd \udcff", [fabricate.config()])
-    with pytest.raises(rundir.UsageError, match="its name is not UTF-8$"):
+    with pytest.raises(errors.UsageError, match="its name is not UTF-8$"):
         reports.load(tmp_path)
 
 
@@ -213,12 +212,14 @@ def loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-@pytest.mark.parametrize("name", [rundir.CONFIG, rundir.STATE, rundir.RESULT, rundir.EPOCHS, rundir.STEPS])
+@pytest.mark.parametrize(
+    "name", [run_directory.CONFIG, run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS, run_directory.STEPS]
+)
 def test_a_file_that_cannot_be_opened(name: str, sweep: Path) -> None:
     loop(directories(sweep)[1] / name)
     built = build(sweep, pictures=())
     _ = built.report.epochs, built.report.profile
-    assert len(built.report.runs) == (2 if name == rundir.CONFIG else 3)
+    assert len(built.report.runs) == (2 if name == run_directory.CONFIG else 3)
     assert (name, "a symbolic link, which is not followed") in told(built.report)
 
 
@@ -227,33 +228,33 @@ def test_a_run_that_cannot_be_opened(sweep: Path) -> None:
     shutil.rmtree(first)
     first.symlink_to(first.name)
     report = build(sweep, pictures=()).report
-    assert len(report.runs) == 2 and told(report) == [(rundir.CONFIG, "Too many levels of symbolic links")]
+    assert len(report.runs) == 2 and told(report) == [(run_directory.CONFIG, "Too many levels of symbolic links")]
 
 
 def test_runs_that_may_not_be_listed(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scandir = os.scandir
 
     def refuse(path: str | os.PathLike[str]) -> object:
-        if os.fspath(path) == str(sweep / rundir.RUNS):
+        if os.fspath(path) == str(sweep / run_directory.RUNS):
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
     monkeypatch.setattr(find_runs.os, "scandir", refuse)
     assert find_runs.sweeps(sweep.parent) == [sweep]
-    assert told(build(sweep, pictures=()).report) == [(rundir.RUNS, "Permission denied")]
+    assert told(build(sweep, pictures=()).report) == [(run_directory.RUNS, "Permission denied")]
 
 
 def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path) -> None:
     (directory, *_) = directories(sweep)
-    whole = (directory / rundir.STEPS).read_bytes()
+    whole = (directory / run_directory.STEPS).read_bytes()
     header, *lines = whole.splitlines(keepends=True)
-    (directory / rundir.STEPS).write_bytes(header)
-    (directory / rundir.RESULT).unlink()
-    rundir.write_json(directory / rundir.STATE, {"status": rundir.RUNNING, "attempts": [{"number": 1}]})
+    (directory / run_directory.STEPS).write_bytes(header)
+    (directory / run_directory.RESULT).unlink()
+    files.write_json(directory / run_directory.STATE, {"status": run_directory.RUNNING, "attempts": [{"number": 1}]})
     stopped = threading.Event()
 
     def write() -> None:
-        with (directory / rundir.STEPS).open("ab", buffering=0) as file:
+        with (directory / run_directory.STEPS).open("ab", buffering=0) as file:
             for start in range(0, len(data := b"".join(lines)), 97):
                 file.write(data[start : start + 97])
                 if stopped.wait(0.0002):
@@ -272,7 +273,7 @@ def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path
         writer.join()
 
 
-@pytest.mark.parametrize("after", [rundir.CONFIG, rundir.STATE, "row"])
+@pytest.mark.parametrize("after", [run_directory.CONFIG, run_directory.STATE, "row"])
 def test_a_run_that_is_removed_while_it_is_read(after: str, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (first, *_) = directories(sweep)
     read, row = run_row.Files.read, run_row.row
@@ -297,11 +298,11 @@ def test_a_run_that_is_removed_while_it_is_read(after: str, sweep: Path, monkeyp
     monkeypatch.setattr(run_row, "row", whole)
     report = build(sweep, pictures=()).report
     _ = report.profile
-    if after == rundir.CONFIG:
+    if after == run_directory.CONFIG:
         assert len(report.runs) == 2 and told(report) == [(first.name, "was removed while it was read")]
     else:
         assert len(report.runs) == 3 and len(report.epochs) == 30
-        lost = [(rundir.RESULT, "missing, though the run is done")]
+        lost = [(run_directory.RESULT, "missing, though the run is done")]
         if after == "row":
             lost = [
                 (f"{one}s.csv", f"no rows, though {one} {count} was reached")
@@ -315,7 +316,7 @@ def test_a_sweep_that_is_removed_while_it_is_read(sweep: Path, monkeypatch: pyte
     shutil.rmtree(sweep)
     assert found.epochs.empty and found.profile.empty
     assert list(found.epochs) == ["sweep", "run", *csv_rows.EPOCHS.columns]
-    assert told(Report([sweep])) == [(rundir.RUNS, "No such file or directory")]
+    assert told(Report([sweep])) == [(run_directory.RUNS, "No such file or directory")]
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -331,8 +332,8 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_read_line_by_line_is_what_is_there(damage: str, sweep: Path) -> None:
-    path = directories(sweep)[0] / rundir.EPOCHS
-    every_run_has = len(rundir.EPOCH_COLUMNS)
+    path = directories(sweep)[0] / run_directory.EPOCHS
+    every_run_has = len(csv_columns.EPOCH_COLUMNS)
     before, _ = csv_rows.read(path, csv_rows.EPOCHS)
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     after, problem = csv_rows.read(path, csv_rows.EPOCHS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.building.sweep_report import Built, read, render
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
@@ -64,7 +64,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
     sweep = fabricate.sweep(
         tmp_path_factory.mktemp("browser") / "a sweep #1?", grid[:-1], swept=["compressor", "workers", "seed"]
     )
-    fabricate.run(sweep, grid[-1], rundir.FAILED, "rank 3 died")
+    fabricate.run(sweep, grid[-1], run_directory.FAILED, "rank 3 died")
     built = read([sweep], sweep)
     illustrate(built)
     return built
@@ -74,15 +74,17 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """160 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
     sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "many", [fabricate.config("qsgd", epochs=2)])
-    (one,) = (sweep / rundir.RUNS).iterdir()
+    (one,) = (sweep / run_directory.RUNS).iterdir()
     texts = {path.name: path.read_text() for path in one.iterdir() if path.is_file()}
     for place in range(160):
-        run = sweep / rundir.RUNS / f"run-{place:04}"
+        run = sweep / run_directory.RUNS / f"run-{place:04}"
         run.mkdir()
-        config = texts[rundir.CONFIG].replace("levels: 7", f"levels: {place // 4}").replace("lr: 0.1", f"lr: {place}")
-        assert config != texts[rundir.CONFIG]
-        (run / rundir.CONFIG).write_text(config)
-        for name in (rundir.STATE, rundir.RESULT, rundir.EPOCHS):
+        config = (
+            texts[run_directory.CONFIG].replace("levels: 7", f"levels: {place // 4}").replace("lr: 0.1", f"lr: {place}")
+        )
+        assert config != texts[run_directory.CONFIG]
+        (run / run_directory.CONFIG).write_text(config)
+        for name in (run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS):
             (run / name).write_text(texts[name])
     built = read([sweep], sweep)
     built.page.write_text(render(built), encoding="utf-8")
@@ -376,8 +378,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
     for place, config in enumerate(configs[:-2]):
         fabricate.run(sweep, config, name=f"<b>{place}")
     fabricate.run(sweep, configs[-2], name='x="><script>alert(2)<|script>&amp; %2e é\u2028')
-    failed = fabricate.run(sweep, configs[-1], rundir.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
-    (failed / "attempt-1" / rundir.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
+    failed = fabricate.run(sweep, configs[-1], run_directory.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
+    (failed / "attempt-1" / run_directory.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
     built = read([sweep], sweep)
     built.page.write_text(render(built), encoding="utf-8")
     return built

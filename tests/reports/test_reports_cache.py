@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.reading import cache, csv_rows, incremental, run_row
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -33,7 +33,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def row(files: object, configs: object, row: Callable = run_row.row) -> object:
-        seen.append(rundir.CONFIG)
+        seen.append(run_directory.CONFIG)
         return row(files, configs)
 
     def batch(paths: list[Path], table: csv_rows.Table, batch: Callable = csv_rows._batch) -> object:
@@ -70,7 +70,7 @@ def parts(sweep: Path) -> list[Path]:
 
 def test_nothing_is_read_twice(sweep: Path, read: list[str]) -> None:
     first = frames(sweep)
-    assert sorted(read) == [rundir.CONFIG] * 3 + [rundir.EPOCHS] * 3 + [rundir.STEPS] * 3
+    assert sorted(read) == [run_directory.CONFIG] * 3 + [run_directory.EPOCHS] * 3 + [run_directory.STEPS] * 3
     read.clear()
     assert same(frames(sweep), first) and not read
     shutil.rmtree(sweep / cache.DIRECTORY)
@@ -82,21 +82,25 @@ def test_only_what_is_new_is_read(sweep: Path, read: list[str]) -> None:
     fabricate.run(sweep, fabricate.config(seed=9), name="a-new")
     read.clear()
     added = frames(sweep)
-    assert sorted(read) == [rundir.CONFIG, rundir.EPOCHS, rundir.STEPS]
+    assert sorted(read) == [run_directory.CONFIG, run_directory.EPOCHS, run_directory.STEPS]
     shutil.rmtree(sweep / cache.DIRECTORY)
     assert same(frames(sweep), added), "in the same order as without what was kept"
 
 
-@pytest.mark.parametrize("name", [rundir.CONFIG, rundir.STATE, rundir.RESULT, rundir.EPOCHS, rundir.STEPS])
+@pytest.mark.parametrize(
+    "name", [run_directory.CONFIG, run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS, run_directory.STEPS]
+)
 def test_a_file_that_has_changed_is_read_anew(name: str, sweep: Path) -> None:
     before = frames(sweep)
     directory = Path(before[0]["directory"][1])
     changes = {
-        rundir.CONFIG: lambda text: text.replace("lr: 0.1", "lr: 0.7"),
-        rundir.STATE: lambda text: text.replace("node7", "node8").replace('"reason": null', '"reason": "was odd"'),
-        rundir.RESULT: lambda text: text.replace('"accuracy": 0.', '"accuracy": 0.5'),
-        rundir.EPOCHS: lambda text: text.rpartition("15,")[0],
-        rundir.STEPS: lambda text: text.rpartition("180,")[0],
+        run_directory.CONFIG: lambda text: text.replace("lr: 0.1", "lr: 0.7"),
+        run_directory.STATE: lambda text: text.replace("node7", "node8").replace(
+            '"reason": null', '"reason": "was odd"'
+        ),
+        run_directory.RESULT: lambda text: text.replace('"accuracy": 0.', '"accuracy": 0.5'),
+        run_directory.EPOCHS: lambda text: text.rpartition("15,")[0],
+        run_directory.STEPS: lambda text: text.rpartition("180,")[0],
     }
     path = directory / name
     changed = changes[name](path.read_text())
@@ -110,10 +114,10 @@ def test_a_file_that_has_changed_is_read_anew(name: str, sweep: Path) -> None:
 
 
 def test_a_result_that_comes_later_is_seen(sweep: Path) -> None:
-    directory = fabricate.run(sweep, fabricate.config("svd"), rundir.FAILED)
+    directory = fabricate.run(sweep, fabricate.config("svd"), run_directory.FAILED)
     aged(sweep)
     reports.load(sweep)
-    shutil.copy(next((sweep / rundir.RUNS).glob("*none*")) / rundir.RESULT, directory)
+    shutil.copy(next((sweep / run_directory.RUNS).glob("*none*")) / run_directory.RESULT, directory)
     found = reports.load(sweep).runs.set_index("run")["parameters"]
     assert found[directory.name] == fabricate.GRADIENT_BYTES // 4
 
@@ -128,27 +132,32 @@ def test_what_has_changed_just_now_is_not_kept(sweep: Path, read: list[str]) -> 
 
 
 def test_a_run_that_is_running_is_read_anew(sweep: Path, read: list[str]) -> None:
-    fabricate.run(sweep, fabricate.config("qsgd"), rundir.RUNNING)
+    fabricate.run(sweep, fabricate.config("qsgd"), run_directory.RUNNING)
     aged(sweep)
     for _ in range(2):
         _ = reports.load(sweep).profile
         again = list(read)
         read.clear()
-    assert again == [rundir.CONFIG, rundir.EPOCHS, rundir.STEPS, rundir.STEPS]  # two for its row
+    assert again == [
+        run_directory.CONFIG,
+        run_directory.EPOCHS,
+        run_directory.STEPS,
+        run_directory.STEPS,
+    ]  # two for its row
 
 
 def test_what_was_left_out_is_told_each_time(sweep: Path) -> None:
-    (directory, *_) = sorted((sweep / rundir.RUNS).iterdir())
-    with (directory / rundir.EPOCHS).open("a") as file:
+    (directory, *_) = sorted((sweep / run_directory.RUNS).iterdir())
+    with (directory / run_directory.EPOCHS).open("a") as file:
         file.write("1,2,3\n")
-    (directory / rundir.RESULT).write_text("{")
+    (directory / run_directory.RESULT).write_text("{")
     aged(sweep)
     for _ in range(2):
         report = reports.load(sweep)
         _ = report.epochs
         assert [(entry.path.name, entry.reason) for entry in report.left_out] == [
-            (rundir.RESULT, "not a JSON object"),
-            (rundir.EPOCHS, "damaged lines left out: 1 of 16"),
+            (run_directory.RESULT, "not a JSON object"),
+            (run_directory.EPOCHS, "damaged lines left out: 1 of 16"),
         ]
 
 
@@ -246,9 +255,9 @@ def test_processes_that_write_at_once_do_not_meet(sweep: Path) -> None:
 
 
 def test_nothing_is_written_into_runs(sweep: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (sweep / rundir.RUNS).rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in (sweep / run_directory.RUNS).rglob("*")}
     frames(sweep)
-    assert {path: path.stat().st_mtime_ns for path in (sweep / rundir.RUNS).rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in (sweep / run_directory.RUNS).rglob("*")} == before
     assert {path.parent.name for path in parts(sweep)} == {cache.DIRECTORY}
 
 

@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 import reports
-from gradsweep import planned_runs
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, errors, files, planned_runs, run_directory
 from reports.building.sweep_report import build
 from reports.reading import csv_rows
 from reports.reading.report import RUN_COLUMNS
@@ -42,8 +41,8 @@ def test_runs_are_what_config_state_and_result_say(nine: Path) -> None:
     assert len(report.runs) == 9 and not report.left_out
     for run in report.runs.to_dict("records"):
         directory = Path(run["directory"])
-        result = json.loads((directory / rundir.RESULT).read_text())
-        config = yaml.safe_load((directory / rundir.CONFIG).read_text())
+        result = json.loads((directory / run_directory.RESULT).read_text())
+        config = yaml.safe_load((directory / run_directory.CONFIG).read_text())
         for column in ("accuracy", "iterations_per_second", "sent_bytes", "time_s"):
             assert run[column] == result[column]
         assert run["encode_s"] == result["phases_s"]["encode"]
@@ -57,7 +56,7 @@ def test_runs_are_what_config_state_and_result_say(nine: Path) -> None:
 
 def test_columns_have_the_documented_types(nine: Path, tmp_path: Path) -> None:
     empty = fabricate.sweep(tmp_path / "sweep", [])
-    fabricate.run(empty, fabricate.config(), rundir.PENDING)
+    fabricate.run(empty, fabricate.config(), run_directory.PENDING)
     for path in (nine, empty):
         runs = reports.load(path).runs
         assert {column: str(runs[column].dtype) for column in RUN_COLUMNS} == RUN_COLUMNS
@@ -69,21 +68,21 @@ def test_columns_have_the_documented_types(nine: Path, tmp_path: Path) -> None:
 def test_epochs_and_steps_are_the_rows_of_all_runs(nine: Path) -> None:
     report = reports.load(nine)
     assert list(report.epochs) == ["sweep", "run", *csv_rows.EPOCHS.columns] and len(report.epochs) == 9 * 15
-    assert list(report.steps) == ["sweep", "run", *rundir.STEP_COLUMNS] and len(report.steps) == 9 * 180
+    assert list(report.steps) == ["sweep", "run", *csv_columns.STEP_COLUMNS] and len(report.steps) == 9 * 180
     assert report.steps["step"].dtype == "Int64" and report.steps["loss"].dtype == "float64"
     assert report.steps["compression_error"].isna().any(), "not measured on each step"
     for directory in report.runs["directory"]:
-        written = rows_of(Path(directory) / rundir.EPOCHS)
+        written = rows_of(Path(directory) / run_directory.EPOCHS)
         read = report.epochs[report.epochs["run"] == Path(directory).name]
         assert list(read["test_accuracy"]) == pytest.approx([float(row["test_accuracy"]) for row in written], rel=1e-14)
 
 
 def test_a_run_without_result_is_measured_by_its_rows(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
-    directory = fabricate.run(sweep, fabricate.config("qsgd", 4), rundir.FAILED, "rank 1 was killed")
+    directory = fabricate.run(sweep, fabricate.config("qsgd", 4), run_directory.FAILED, "rank 1 was killed")
     report = reports.load(sweep)
     (run,) = report.runs.to_dict("records")
-    epochs, steps = rows_of(directory / rundir.EPOCHS), rows_of(directory / rundir.STEPS)
+    epochs, steps = rows_of(directory / run_directory.EPOCHS), rows_of(directory / run_directory.STEPS)
     assert (run["status"], run["reason"]) == ("failed", "rank 1 was killed") and not report.left_out
     assert (run["epochs_done"], run["steps_done"]) == (5, 60) == (len(epochs), len(steps))
     assert run["accuracy"] == pytest.approx(float(epochs[-1]["test_accuracy"]), rel=1e-14)
@@ -97,25 +96,25 @@ def test_a_run_without_result_is_measured_by_its_rows(tmp_path: Path) -> None:
 def test_warm_up_is_what_the_config_says_and_nothing_in_a_shorter_run(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     for warmup in (30, 60):
-        fabricate.run(sweep, fabricate.config(warmup_steps=warmup), rundir.FAILED)
+        fabricate.run(sweep, fabricate.config(warmup_steps=warmup), run_directory.FAILED)
     for run in reports.load(sweep).runs.to_dict("records"):
-        steps = rows_of(Path(run["directory"]) / rundir.STEPS)
+        steps = rows_of(Path(run["directory"]) / run_directory.STEPS)
         late = steps[30:] if run["warmup_steps"] == 30 else steps
         assert run["iterations_per_second"] == pytest.approx(1 / mean(late, "step_s"))
 
 
 def test_ranks_that_finished_unnoticed_are_done(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
-    (directory,) = (sweep / rundir.RUNS).iterdir()
+    (directory,) = (sweep / run_directory.RUNS).iterdir()
     for content in ('{"format": 1, "status": "running", "attempts": []}', "{", ""):
-        (directory / rundir.STATE).write_text(content)
+        (directory / run_directory.STATE).write_text(content)
         assert list(reports.load(sweep).runs["status"]) == ["done"]
 
 
 def test_a_torn_last_line_is_dropped_without_a_word(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
-    (directory,) = (sweep / rundir.RUNS).iterdir()
-    with (directory / rundir.EPOCHS).open("a") as file:
+    (directory,) = (sweep / run_directory.RUNS).iterdir()
+    with (directory / run_directory.EPOCHS).open("a") as file:
         file.write("16,192,0.9,0.0")
     report = reports.load(sweep)
     assert list(report.epochs["epoch"]) == list(range(1, 16)) and not report.left_out
@@ -123,13 +122,13 @@ def test_a_torn_last_line_is_dropped_without_a_word(tmp_path: Path) -> None:
 
 def test_damaged_lines_are_counted_and_the_others_used(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config(workers=2), fabricate.config(workers=4)])
-    damaged, whole = sorted((sweep / rundir.RUNS).iterdir())
-    lines = (damaged / rundir.EPOCHS).read_text().splitlines()
+    damaged, whole = sorted((sweep / run_directory.RUNS).iterdir())
+    lines = (damaged / run_directory.EPOCHS).read_text().splitlines()
     lines[3] = "\x00\x01\xff" + '"' + lines[3]
     lines[5] += ",1,2,3,4,5,6,7"
     lines[7] = ""
     lines[9] = lines[9].replace(",", ",inf,", 1).rpartition(",")[0]
-    (damaged / rundir.EPOCHS).write_text("\n".join(lines) + "\n")
+    (damaged / run_directory.EPOCHS).write_text("\n".join(lines) + "\n")
     report = reports.load(sweep)
     found = report.epochs[report.epochs["run"] == damaged.name]
     assert set(found["epoch"]) == set(range(1, 16)) - {3, 5, 7}
@@ -140,9 +139,9 @@ def test_damaged_lines_are_counted_and_the_others_used(tmp_path: Path) -> None:
 
 def test_what_was_written_twice_counts_as_written_last(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
-    (directory,) = (sweep / rundir.RUNS).iterdir()
-    again = {name: "0" for name in rundir.EPOCH_COLUMNS} | {"epoch": "7", "test_accuracy": "0.125"}
-    rundir.append_rows(directory / rundir.EPOCHS, rundir.EPOCH_COLUMNS, [again])
+    (directory,) = (sweep / run_directory.RUNS).iterdir()
+    again = {name: "0" for name in csv_columns.EPOCH_COLUMNS} | {"epoch": "7", "test_accuracy": "0.125"}
+    files.append_rows(directory / run_directory.EPOCHS, csv_columns.EPOCH_COLUMNS, [again])
     epochs = reports.load(sweep).epochs
     assert list(epochs["epoch"]) == list(range(1, 16))
     assert epochs["test_accuracy"][6] == 0.125
@@ -151,7 +150,7 @@ def test_what_was_written_twice_counts_as_written_last(tmp_path: Path) -> None:
 def test_columns_may_lack_or_be_more_or_elsewhere(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     old = fabricate.run(sweep, fabricate.config(seed=0))
-    (old / rundir.EPOCHS).write_text("consensus,test_accuracy,epoch\n0.5,0.25,1\n0.5,0.75,2\n")
+    (old / run_directory.EPOCHS).write_text("consensus,test_accuracy,epoch\n0.5,0.25,1\n0.5,0.75,2\n")
     new = fabricate.run(sweep, fabricate.config(seed=1))
     report = reports.load(sweep)
     assert list(report.epochs.groupby("run", observed=True).size()[[old.name, new.name]]) == [2, 15]
@@ -184,11 +183,11 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 SILENT = {  # what is not worth a word: JSON is YAML, and what has not begun yet has no file
-    rundir.CONFIG: {"wrong types"},
-    rundir.STATE: {"wrong types", "missing"},
-    rundir.RESULT: {"wrong types"},
-    rundir.EPOCHS: set(),
-    rundir.STEPS: set(),
+    run_directory.CONFIG: {"wrong types"},
+    run_directory.STATE: {"wrong types", "missing"},
+    run_directory.RESULT: {"wrong types"},
+    run_directory.EPOCHS: set(),
+    run_directory.STEPS: set(),
 }
 
 
@@ -198,7 +197,7 @@ def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
     broken = {damage: fabricate.run(sweep, fabricate.config(seed=seed)) for seed, damage in enumerate(DAMAGE, 1)}
     for damage, directory in broken.items():
         DAMAGE[damage](directory / name)
-    report = build(sweep, pictures=["png"] if name == rundir.EPOCHS else []).report
+    report = build(sweep, pictures=["png"] if name == run_directory.EPOCHS else []).report
     assert "qsgd" in set(report.runs["compressor"])
     assert len(report.epochs) >= 15 and len(report.steps) >= 180
     told = {entry.path for entry in report.left_out}
@@ -206,7 +205,7 @@ def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
         is_told = not told.isdisjoint({directory, directory / name})
         if damage != "hostile":  # whether YAML may hold a surrogate depends on its parser
             assert is_told == (damage not in SILENT[name]), damage
-        if name == rundir.CONFIG:
+        if name == run_directory.CONFIG:
             assert (directory.name in set(report.runs["run"])) != is_told, damage
 
 
@@ -214,9 +213,11 @@ def test_rows_that_a_result_knows_of_are_missed(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     for seed, data in enumerate((b"", b"\x00\xff", None, b"epoch,step\n")):
         directory = fabricate.run(sweep, fabricate.config(seed=seed), name=str(seed))
-        (directory / rundir.EPOCHS).unlink() if data is None else (directory / rundir.EPOCHS).write_bytes(data)
-    for status in (rundir.RUNNING, rundir.FAILED):
-        (fabricate.run(sweep, fabricate.config(), status, name=status) / rundir.EPOCHS).unlink()
+        (directory / run_directory.EPOCHS).unlink() if data is None else (directory / run_directory.EPOCHS).write_bytes(
+            data
+        )
+    for status in (run_directory.RUNNING, run_directory.FAILED):
+        (fabricate.run(sweep, fabricate.config(), status, name=status) / run_directory.EPOCHS).unlink()
     report = reports.load(sweep)
     assert set(report.epochs["run"]) == set()
     told = {entry.path.parent.name: entry.reason for entry in report.left_out}
@@ -236,7 +237,7 @@ def test_a_run_that_is_recorded_and_has_no_directory_is_left_out(tmp_path: Path)
 def test_a_config_that_contains_itself_is_left_out(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
     broken = fabricate.run(sweep, fabricate.config(seed=1))
-    (broken / rundir.CONFIG).write_text("&a\nmodel: *a\n")
+    (broken / run_directory.CONFIG).write_text("&a\nmodel: *a\n")
     report = reports.load(sweep)
     assert len(report.runs) == 1 and reasons(report) == {
         "config.yaml": "has an alias (*a), which no file of Gradsweep has"
@@ -248,8 +249,8 @@ def test_odd_names_are_told_apart_and_made_printable(tmp_path: Path) -> None:
     names = ["a b", "a=b,c", 'x="><script>alert(1)<|script>', "ünïcode-é", "line\nbreak", "\x1b[31m", "$\\frac{"]
     for seed, name in enumerate(names):
         fabricate.run(sweep, fabricate.config(seed=seed), name=name)
-    (sweep / rundir.RUNS / "not-utf8-\udcff").mkdir()
-    (sweep / rundir.RUNS / ".hidden").mkdir()
+    (sweep / run_directory.RUNS / "not-utf8-\udcff").mkdir()
+    (sweep / run_directory.RUNS / ".hidden").mkdir()
     report = reports.load(sweep)
     assert len(report.runs) == len(report.epochs.groupby("run", observed=True)) == len(names)
     assert all(name.isprintable() for name in report.runs["run"])
@@ -273,7 +274,7 @@ def test_a_place_without_runs_is_named_with_what_was_expected(kind: str, tmp_pat
         path.mkdir()
     elif kind == "file":
         path.write_text("")
-    with pytest.raises(rundir.UsageError, match=f"^{path}: no runs here; expected .*runs/.*output/<date>"):
+    with pytest.raises(errors.UsageError, match=f"^{path}: no runs here; expected .*runs/.*output/<date>"):
         reports.load(path)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports import plots
 from reports.__main__ import main
 from reports.building.sweep_report import Built
@@ -84,11 +84,11 @@ def contents(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Command) -> None:
-    before = contents(sweep / rundir.RUNS)
+    before = contents(sweep / run_directory.RUNS)
     done = command("output/2026-11-20/14-03-22")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[-1] == "output/2026-11-20/14-03-22/report.html"
-    assert contents(sweep / rundir.RUNS) == before
+    assert contents(sweep / run_directory.RUNS) == before
     names = {"throughput", "throughput_samples", "accuracy", "accuracy_best", "speedup", "payload", "sent"}
     names |= {"compression_ratio", "phases", "runs"}
     assert names <= {path.stem for path in (sweep / "tables").iterdir()}
@@ -115,11 +115,11 @@ def test_the_summaries_list_every_run(sweep: Path, command: Command) -> None:
     with (sweep / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9 and {row["sweep"] for row in rows} == {"2026-11-20/14-03-22"}
-    assert all((sweep / row["directory"] / rundir.CONFIG).is_file() for row in rows)
+    assert all((sweep / row["directory"] / run_directory.CONFIG).is_file() for row in rows)
     with (sweep.parent / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["sweep"] for row in rows] == ["2026-11-20/14-03-22"] * 9 + ["2026-11-20/15-00-00"] * 2
-    assert all((sweep.parent / row["directory"] / rundir.CONFIG).is_file() for row in rows)
+    assert all((sweep.parent / row["directory"] / run_directory.CONFIG).is_file() for row in rows)
     assert rows[-1]["compressor.rank"] == "3" and rows[-1]["started"].startswith("2026-11-20T14:03:25")
     assert not (other / "summary.csv").exists(), "only what was asked for"
 
@@ -169,7 +169,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     sweep = fabricate.sweep(tmp_path_factory.mktemp("wide") / "sweep", grid)
     reason = "rank 3 was killed by signal 9 (SIGKILL), and a story follows that is longer than any terminal is wide"
-    fabricate.run(sweep, fabricate.config("svd", 2, optimizer__lr=0.1), rundir.FAILED, reason)
+    fabricate.run(sweep, fabricate.config("svd", 2, optimizer__lr=0.1), run_directory.FAILED, reason)
     return sweep
 
 
@@ -212,7 +212,7 @@ def test_of_very_many_keys_the_first_are_shown(tmp_path: Path, command: Command)
 @pytest.mark.parametrize("width", [80, 30])
 def test_cells_of_several_seeds_are_not_cut(width: int, tmp_path: Path, command: Command) -> None:
     sweep = fabricate.sweep(tmp_path / "seeds", [fabricate.config("svd", w, seed=s) for w in (2, 4) for s in range(3)])
-    for seed, status in ((3, rundir.FAILED), (4, rundir.DIVERGED), (5, rundir.TIMEOUT)):
+    for seed, status in ((3, run_directory.FAILED), (4, run_directory.DIVERGED), (5, run_directory.TIMEOUT)):
         fabricate.run(sweep, fabricate.config("svd", 2, seed=seed), status)
     command.patch.setenv("COLUMNS", str(width))
     done = command(sweep, "--no-plots")

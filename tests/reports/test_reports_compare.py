@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.__main__ import main
 from reports.analysis.compare import FEW, NEITHER, NEW, SAME, UNKNOWN, Comparison, compare
 from reports.analysis.measures import ACCURACY, THROUGHPUT
@@ -51,13 +51,13 @@ def later(baseline: Path) -> Path:
 
 def edit(sweep: Path, compressor: str, change: Edit) -> None:
     """Change the results of all runs of a compressor, which are told their seed."""
-    for run in rundir.runs_of(sweep):
+    for run in run_directory.runs_of(sweep):
         if f"compressor={compressor}," in run.name:
-            seed = re.search(r"^seed: (\d+)$", run.path(rundir.CONFIG).read_text(), re.MULTILINE)
+            seed = re.search(r"^seed: (\d+)$", run.path(run_directory.CONFIG).read_text(), re.MULTILINE)
             assert seed
             result = run.result() or {}
             change(result, int(seed[1]))
-            rundir.write_json(run.path(rundir.RESULT), result)
+            files.write_json(run.path(run_directory.RESULT), result)
 
 
 def scaled(factor: float) -> Edit:
@@ -170,9 +170,9 @@ def test_equal_values_are_no_difference_and_an_equal_shift_is_one(baseline: Path
 def test_runs_that_are_not_done(baseline: Path) -> None:
     later = fabricate.sweep(Path("b"), grid("svd"))
     for config in grid("none"):
-        fabricate.run(later, config, rundir.FAILED, "boom")
+        fabricate.run(later, config, run_directory.FAILED, "boom")
     for number, config in enumerate(grid("qsgd")):
-        fabricate.run(later, config, rundir.FAILED if number == 0 else rundir.DONE)
+        fabricate.run(later, config, run_directory.FAILED if number == 0 else run_directory.DONE)
     found = compared(baseline, later)
     assert verdicts(found)["throughput"] == {"none": "failed", "qsgd": SAME, "svd": SAME}
     assert verdicts(compared(later, baseline))["throughput"]["none"] == NEW
@@ -272,7 +272,7 @@ def test_several_sweeps_make_one_report(baseline: Path, capsys: pytest.CaptureFi
     assert main(["a", "b", "--no-plots", "--quiet", "--into", "x/y"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "x/y/report.html"
     again = pd.read_csv("x/y/summary.csv")
-    assert all((Path("x/y") / place / rundir.CONFIG).is_file() for place in again["directory"])
+    assert all((Path("x/y") / place / run_directory.CONFIG).is_file() for place in again["directory"])
 
 
 def test_many_long_names_are_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, files, run_directory
 from reports.__main__ import main
 from reports.exports import PACKAGES, runs
 from tests.reports import fabricate
@@ -27,10 +27,10 @@ ENDED_S = pd.Timestamp("2026-11-20T14:05:01.123Z").timestamp()
 def sweep(tmp_path: Path) -> Path:
     """One run that is done, one that failed, one that diverged, one that goes on, one that has not begun."""
     made = fabricate.sweep(tmp_path / "output" / "2026-11-20" / "14-03-22", [fabricate.config("qsgd")])
-    fabricate.run(made, fabricate.config("none"), rundir.FAILED, "out of memory")
-    fabricate.run(made, fabricate.config("svd"), rundir.DIVERGED, "loss is nan")
-    fabricate.run(made, fabricate.config("none", 4), rundir.RUNNING)
-    fabricate.run(made, fabricate.config("none", 8), rundir.PENDING)
+    fabricate.run(made, fabricate.config("none"), run_directory.FAILED, "out of memory")
+    fabricate.run(made, fabricate.config("svd"), run_directory.DIVERGED, "loss is nan")
+    fabricate.run(made, fabricate.config("none", 4), run_directory.RUNNING)
+    fabricate.run(made, fabricate.config("none", 8), run_directory.PENDING)
     return made
 
 
@@ -111,13 +111,13 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     resolved = test_trackers.composed(compressor="qsgd")
     sweep = fabricate.sweep(tmp_path / "2026-11-20" / "14-03-22", [])
     run = fabricate.run(sweep, resolved)
-    full = dict.fromkeys(rundir.STEP_COLUMNS, 0.5) | {"step": 1, "epoch": 1, "samples": 8}
-    (run / rundir.STEPS).unlink()
-    rundir.append_rows(run / rundir.STEPS, rundir.STEP_COLUMNS, [full])
+    full = dict.fromkeys(csv_columns.STEP_COLUMNS, 0.5) | {"step": 1, "epoch": 1, "samples": 8}
+    (run / run_directory.STEPS).unlink()
+    files.append_rows(run / run_directory.STEPS, csv_columns.STEP_COLUMNS, [full])
     live = Trackers(run_config.parse(resolved), tmp_path)
     monkeypatch.setattr(live, "_running", [("told", Told())])
     live.steps([full])
-    live.epoch(dict.fromkeys(rundir.EPOCH_COLUMNS, 1.0))
+    live.epoch(dict.fromkeys(csv_columns.EPOCH_COLUMNS, 1.0))
     (exported,) = runs.ended(reports.load(sweep))
     assert {name for point in exported.read() for name in point.values} == Told.names and len(Told.names) > 25
     said = options_of(run_config.parse(resolved))
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_one_line(
     given: list[str], message: str, sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboardX")
-    run = next((sweep / rundir.RUNS).iterdir())
+    run = next((sweep / run_directory.RUNS).iterdir())
     before = contents(sweep)
     assert main(["export", "tensorboard", str(sweep), *(word.replace("RUN", str(run)) for word in given)]) == 2
     error = capsys.readouterr().err
@@ -229,11 +229,11 @@ def mlflow_runs(store: Path) -> tuple[Any, list[Any]]:
 
 def test_mlflow_has_a_run_for_each_signature(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mlflow")
-    before = contents(sweep / rundir.RUNS)
+    before = contents(sweep / run_directory.RUNS)
     for said in ("3 runs exported\n", "0 runs exported, 3 there already\n"):
         assert main(["export", "mlflow", str(sweep), "--every", "0"]) == 0
         assert capsys.readouterr().out.startswith(said)
-    assert contents(sweep / rundir.RUNS) == before
+    assert contents(sweep / run_directory.RUNS) == before
     client, found = mlflow_runs(sweep / "mlflow")
     by_status = {run.data.tags["status"]: run for run in found}
     assert len(found) == 3 and set(by_status) == {"done", "failed", "diverged"}
@@ -262,9 +262,9 @@ def test_a_run_that_has_gone_on_takes_its_place_in_mlflow(
         patched.setattr(mlflow, "VERSION", "never")
         assert main(command) == 0
     assert main(command) == 0 and "3 runs exported" in capsys.readouterr().out
-    (directory,) = (sweep / rundir.RUNS).glob("compressor=none,workers=2*")
-    state = rundir.read_json(directory / rundir.STATE) or {}
-    rundir.write_json(directory / rundir.STATE, {**state, "status": "timeout"})
+    (directory,) = (sweep / run_directory.RUNS).glob("compressor=none,workers=2*")
+    state = files.read_json(directory / run_directory.STATE) or {}
+    files.write_json(directory / run_directory.STATE, {**state, "status": "timeout"})
     assert main(command) == 0 and "1 run exported, 2 there already\n" in capsys.readouterr().out
     _, found = mlflow_runs(tmp_path / "with space")
     assert sorted(run.data.tags["status"] for run in found) == ["diverged", "done", "timeout"]
@@ -272,12 +272,12 @@ def test_a_run_that_has_gone_on_takes_its_place_in_mlflow(
 
 def test_two_runs_with_one_signature_are_one_in_mlflow(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mlflow")
-    (directory,) = (sweep / rundir.RUNS).glob("compressor=qsgd*")
+    (directory,) = (sweep / run_directory.RUNS).glob("compressor=qsgd*")
     again = fabricate.sweep(sweep.parent / "15-00-00", [])
     copy = fabricate.run(again, fabricate.config("qsgd"), name=directory.name)
-    state = rundir.read_json(copy / rundir.STATE) or {}
+    state = files.read_json(copy / run_directory.STATE) or {}
     state["attempts"][0]["ended"] = "2026-11-20T16:10:00.000+01:00"
-    rundir.write_json(copy / rundir.STATE, state)
+    files.write_json(copy / run_directory.STATE, state)
     assert main(["export", "mlflow", str(sweep.parent), "--into", str(sweep.parent / "all")]) == 0
     _, found = mlflow_runs(sweep.parent / "all")
     assert [run.data.tags["sweep"] for run in found if run.data.params["compressor"] == "qsgd"] == [

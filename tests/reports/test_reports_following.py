@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.__main__ import main
 from reports.commands import follow
 from reports.commands.follow import Followed, stamp
@@ -46,7 +46,7 @@ def once_per_nap(monkeypatch: pytest.MonkeyPatch, *events: object) -> None:
 def test_a_sweep_has_changed_when_a_file_of_a_run_has(name: str, sweep: Path) -> None:
     before = stamp(sweep)
     assert stamp(sweep) == before
-    (run,) = rundir.runs_of(sweep)
+    (run,) = run_directory.runs_of(sweep)
     with run.path(name).open("a") as file:
         file.write("\n")
     assert stamp(sweep) != before
@@ -56,7 +56,7 @@ def test_a_sweep_has_changed_when_a_run_is_new(sweep: Path) -> None:
     before = stamp(sweep)
     (sweep / "report.html").write_text("ours")
     assert stamp(sweep) == before
-    fabricate.run(sweep, fabricate.config("qsgd", 2), rundir.PENDING)
+    fabricate.run(sweep, fabricate.config("qsgd", 2), run_directory.PENDING)
     assert stamp(sweep) != before
 
 
@@ -70,7 +70,7 @@ def test_what_is_written_until_the_end_is_seen(sweep: Path, held: Sweep, monkeyp
 
     once_per_nap(monkeypatch, lambda: more("qsgd"), lambda: None, last)
     followed = Followed(lambda: [sweep])
-    seen = [len(rundir.runs_of(sweep)) for changed in followed.changes(1.0) if changed == [sweep]]
+    seen = [len(run_directory.runs_of(sweep)) for changed in followed.changes(1.0) if changed == [sweep]]
     assert seen == [1, 2, 3] and not followed.is_active
 
 
@@ -124,14 +124,14 @@ def test_watch_prints_lines_where_there_is_no_terminal(
 
 
 def test_watch_says_by_its_status_whether_all_is_done(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate.run(sweep, fabricate.config("qsgd", 2), rundir.FAILED, "boom")
+    fabricate.run(sweep, fabricate.config("qsgd", 2), run_directory.FAILED, "boom")
     assert main(["watch", str(sweep)]) == 1
     assert "boom" in capsys.readouterr().out
     assert main(["watch", str(sweep / "nowhere")]) == 2
 
 
 def test_watch_shows_tables_and_runs_on_a_terminal(sweep: Path, held: Sweep) -> None:
-    fabricate.run(sweep, fabricate.config("qsgd", 4), rundir.RUNNING)
+    fabricate.run(sweep, fabricate.config("qsgd", 4), run_directory.RUNNING)
     above, below = pty.openpty()
     os.set_blocking(above, False)
     command = [sys.executable, "-m", "reports", "watch", str(sweep), "--interval", "0.1"]

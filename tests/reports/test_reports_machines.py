@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.analysis.grid import lay_out
 from reports.building.sweep_report import build
 from reports.reading.machines import remarks
@@ -31,8 +31,8 @@ def sweep_of(folder: Path, **by_compressor: Any) -> Path:
     """The main job; what the first attempts at each compressor's runs have recorded."""
     sweep = fabricate.nine(folder / "2026-11-20" / "14-03-22")
     for name, record in by_compressor.items():
-        for run in (sweep / rundir.RUNS).glob(f"compressor={name},*"):
-            rundir.write_json(run / "attempt-1" / rundir.PROVENANCE, record)
+        for run in (sweep / run_directory.RUNS).glob(f"compressor={name},*"):
+            files.write_json(run / "attempt-1" / run_directory.PROVENANCE, record)
     return sweep
 
 
@@ -61,7 +61,7 @@ def test_every_table_and_the_page_name_the_machines(tmp_path: Path) -> None:
         assert table.notes[0] == expected and expected in to_markdown(table).decode(), table.name
     built = build(sweep, pictures=())
     assert "Intel Xeon with H200" in built.page.read_text(encoding="utf-8")
-    assert "Intel Xeon" in (sweep / rundir.SUMMARY).read_text(encoding="utf-8")
+    assert "Intel Xeon" in (sweep / run_directory.SUMMARY).read_text(encoding="utf-8")
 
 
 def test_so_they_say_that_a_machine_was_not_equally_fast(tmp_path: Path) -> None:
@@ -76,21 +76,21 @@ def test_what_is_not_done_has_no_figures_to_compare(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, qsgd=EPYC, svd={**EPYC, "cpu": {"model": "other"}, "calibration": SLOWER}, none=EPYC)
     runs = reports.load(sweep).runs
     assert len(remarks(runs)) == 2
-    assert remarks(runs.assign(status=runs["status"].where(runs["compressor"] != "svd", rundir.FAILED))) == []
+    assert remarks(runs.assign(status=runs["status"].where(runs["compressor"] != "svd", run_directory.FAILED))) == []
 
 
 def test_a_run_that_went_on_elsewhere_was_made_on_both(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, qsgd=EPYC, svd=EPYC, none=EPYC)
-    run = next((sweep / rundir.RUNS).glob("compressor=svd,workers=2*"))
+    run = next((sweep / run_directory.RUNS).glob("compressor=svd,workers=2*"))
     (run / "attempt-2").mkdir()
-    rundir.write_json(run / "attempt-2" / rundir.PROVENANCE, {**EPYC, "cpu": {"model": "other"}})
-    state = json.loads((run / rundir.STATE).read_text())
-    rundir.write_json(
-        run / rundir.STATE, {**state, "attempts": [*state["attempts"], {**state["attempts"][0], "number": 2}]}
+    files.write_json(run / "attempt-2" / run_directory.PROVENANCE, {**EPYC, "cpu": {"model": "other"}})
+    state = json.loads((run / run_directory.STATE).read_text())
+    files.write_json(
+        run / run_directory.STATE, {**state, "attempts": [*state["attempts"], {**state["attempts"][0], "number": 2}]}
     )
     assert "other (1 run)" in said(sweep)[0], "begun anew: only the last attempt counts"
-    result = json.loads((run / rundir.RESULT).read_text())
-    rundir.write_json(run / rundir.RESULT, {**result, "resumed_after": [7]})
+    result = json.loads((run / run_directory.RESULT).read_text())
+    files.write_json(run / run_directory.RESULT, {**result, "resumed_after": [7]})
     assert "AMD EPYC; other (1 run)" in said(sweep)[0]
 
 
@@ -124,7 +124,9 @@ def test_a_record_of_any_kind_is_no_reason_to_fail(tmp_path: Path, record: dict[
 
 def test_a_record_that_cannot_be_read_is_left_out_by_name(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, qsgd=EPYC)
-    torn = next((sweep / rundir.RUNS).glob("compressor=qsgd,workers=2*")) / "attempt-1" / rundir.PROVENANCE
+    torn = (
+        next((sweep / run_directory.RUNS).glob("compressor=qsgd,workers=2*")) / "attempt-1" / run_directory.PROVENANCE
+    )
     torn.write_text('{"cpu"')
     report = reports.load(sweep)
     assert [entry.path for entry in report.left_out] == [torn] and isinstance(report.runs, pd.DataFrame)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, lay_out
 from reports.building.sweep_report import read
 from reports.exports import runs as exports
@@ -149,7 +149,7 @@ def test_tables_of_local_models_are_there_where_some_run_has_them(sweep: Path, g
     assert names <= set(found) and not names & {table.name for table in tables(lay_out(reports.load(nine).runs))}
     sgd, choco, *_ = found["accuracy_local"].rows
     assert [cell.text for cell in sgd[3:]] == ["one model", "one model"]
-    with (Path(grid.runs["directory"].iloc[2]) / rundir.EPOCHS).open() as file:
+    with (Path(grid.runs["directory"].iloc[2]) / run_directory.EPOCHS).open() as file:
         last = float(list(csv.DictReader(file))[-1]["local_test_accuracy"])
     assert choco[3].value == pytest.approx(last)
     titles = [column.name for column in found["runs"].columns]
@@ -160,9 +160,9 @@ def test_tables_of_local_models_are_there_where_some_run_has_them(sweep: Path, g
 
 def test_a_run_without_result_is_known_by_its_epochs(tmp_path: Path) -> None:
     directory = fabricate.sweep(tmp_path / "sweep", [fabricate.of_method("choco", "ring", "topk", 4)])
-    (run,) = (directory / rundir.RUNS).iterdir()
+    (run,) = (directory / run_directory.RUNS).iterdir()
     whole = reports.load(directory).runs.iloc[0]
-    (run / rundir.RESULT).unlink()
+    (run / run_directory.RESULT).unlink()
     again = reports.load(directory).runs.iloc[0]
     for name in ("local_accuracy", "local_accuracy_least", "consensus_distance"):
         assert again[name] == whole[name] > 0
@@ -188,7 +188,7 @@ def test_own_models_are_beside_the_averaged_one(sweep: Path, grid: Grid) -> None
     bands = [artist for artist in ring.collections if isinstance(artist, PolyCollection)]
     assert len(full_lines(ring)) == 6 and len(dashed) == len(bands) == 4, "the centralised ones have one model"
     runs = grid.runs[(grid.runs["topology"] == "ring") & (grid.runs["workers"] == 4)]
-    with (Path(runs["directory"].iloc[0]) / rundir.EPOCHS).open() as file:
+    with (Path(runs["directory"].iloc[0]) / run_directory.EPOCHS).open() as file:
         rows = list(csv.DictReader(file))
     expected = [100 * float(row["local_test_accuracy"]) for row in rows]
     assert any(np.allclose(line.get_segments()[0][:, 1], expected) for line in dashed)
@@ -251,10 +251,10 @@ def test_exports_have_the_columns(sweep: Path, nine: Path) -> None:
         return {name for point in run.read() for name in point.values}, set(run.results)
 
     points, results = names(sweep)
-    assert {f"epoch/{name}" for name in rundir.LOCAL_EPOCH_COLUMNS} <= points
+    assert {f"epoch/{name}" for name in csv_columns.LOCAL_EPOCH_COLUMNS} <= points
     assert {
         f"result/{name}" for name in ("local_accuracy", "consensus_distance", "spectral_gap", "messages_per_step")
     } <= results
     points, results = names(nine)
-    assert not {f"epoch/{name}" for name in rundir.LOCAL_EPOCH_COLUMNS} & points
+    assert not {f"epoch/{name}" for name in csv_columns.LOCAL_EPOCH_COLUMNS} & points
     assert "result/consensus_distance" not in results

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.collections import LineCollection
 
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.__main__ import main
 from reports.plots import network
 from reports.tables import probe_tables
@@ -76,9 +76,9 @@ def directory(tmp_path: Path) -> Path:
     """Of a command that has probed twice."""
     found = tmp_path / "output/2026-11-20/14-03-22-probe"
     for workers in (2, 4):
-        place = found / rundir.PROBES / f"workers={workers}-3f9a2c1e"
+        place = found / run_directory.PROBES / f"workers={workers}-3f9a2c1e"
         place.mkdir(parents=True)
-        rundir.write_json(place / rundir.NETWORK, {**PROBE, "workers": workers})
+        files.write_json(place / run_directory.NETWORK, {**PROBE, "workers": workers})
     return found
 
 
@@ -89,7 +89,7 @@ def test_tables_and_picture_of_all_that_was_probed(
     said = capsys.readouterr().out
     for workers in (2, 4):
         assert f"network=ethernet_1g (1gbit, 200us, 1 % loss), {workers} workers on 2 hosts" in said
-        picture = directory / rundir.PROBES / f"workers={workers}-3f9a2c1e/network.png"
+        picture = directory / run_directory.PROBES / f"workers={workers}-3f9a2c1e/network.png"
         assert picture.read_bytes().startswith(b"\x89PNG")
     lines = [line.split() for line in said.splitlines()]
     assert ["latency,", "one", "way", "300us", "200us"] in lines
@@ -159,10 +159,10 @@ def test_a_collective_that_was_not_measured_at_all_leaves_its_panel_empty() -> N
 def test_what_is_no_probe_is_told_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, line: str
 ) -> None:
-    (tmp_path / rundir.NETWORK).write_text(text)
+    (tmp_path / run_directory.NETWORK).write_text(text)
     assert main(["network", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"reports: {tmp_path / rundir.NETWORK}: {line}") and said.count("\n") == 1
+    assert said.startswith(f"reports: {tmp_path / run_directory.NETWORK}: {line}") and said.count("\n") == 1
 
 
 def test_where_no_probe_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

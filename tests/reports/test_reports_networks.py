@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.__main__ import main as command
 from reports.analysis.grid import lay_out
 from reports.analysis.table import MARKS
@@ -36,11 +36,11 @@ def config(network: dict[str, Any], compressor: str = "none", workers: int = 2) 
 
 def tell(sweep: Path, of: Callable[[dict[str, Any]], bool], **said: Any) -> None:
     """Change what those runs say of their network for whose network `of` is true."""
-    for run in rundir.runs_of(sweep):
+    for run in run_directory.runs_of(sweep):
         result = run.result() or {}
         if of(result.get("network", {}).get("network", {})):
             one = {"network": result["network"]["network"], "workers": result["network"]["hosts"]}
-            rundir.write_json(run.path(rundir.RESULT), {**result, "network": fabricate.network(one, **said)})
+            files.write_json(run.path(run_directory.RESULT), {**result, "network": fabricate.network(one, **said)})
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def test_runs_say_what_was_measured(sweep: Path) -> None:
 )
 def test_what_is_damaged_is_not_known(damaged: Any, tmp_path: Path) -> None:
     made = fabricate.sweep(tmp_path / "s", [config(GIGABIT)])
-    (run,) = rundir.runs_of(made)
-    rundir.write_json(run.path(rundir.RESULT), {**(run.result() or {}), "network": damaged})
+    (run,) = run_directory.runs_of(made)
+    files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "network": damaged})
     (found,) = reports.load(made).runs.to_dict("records")
     assert pd.isna(found["network_latency_s"]) and pd.isna(found["network_problems"]) and found["accuracy"] > 0
 
@@ -167,7 +167,8 @@ def test_a_table_by_network_can_be_asked_for(sweep: Path, capsys: pytest.Capture
 
 def test_a_run_and_two_runs_show_what_was_measured(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_network = {
-        (run.result() or {}).get("network", {}).get("network", {}).get("name"): run for run in rundir.runs_of(sweep)
+        (run.result() or {}).get("network", {}).get("network", {}).get("name"): run
+        for run in run_directory.runs_of(sweep)
     }
     pair = [str(by_network[name].directory) for name in ("ethernet_1g", "wan_100m")]
     assert command(["show", pair[0]]) == 0
@@ -186,9 +187,11 @@ def test_figures_for_people() -> None:
 def test_every_mark_is_printed(tmp_path: Path) -> None:
     made = fabricate.sweep(tmp_path / "s", [config(GIGABIT, workers=4)])
     tell(made, lambda one: True, marks=["bandwidth", "cpu"])
-    (run,) = rundir.runs_of(made)
-    rundir.write_json(run.path(rundir.STATE), {**json.loads(run.path(rundir.STATE).read_text()), "shared_cores": True})
-    rundir.write_json(run.path(rundir.RESULT), {**(run.result() or {}), "timed_steps": 5})
+    (run,) = run_directory.runs_of(made)
+    files.write_json(
+        run.path(run_directory.STATE), {**json.loads(run.path(run_directory.STATE).read_text()), "shared_cores": True}
+    )
+    files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "timed_steps": 5})
     (table,) = (table for table in build(made, pictures=()).tables if table.name == "throughput")
     assert table.rows[0][-1].text.endswith("".join(MARKS.values()))
 

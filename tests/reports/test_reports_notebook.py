@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.reading.report import RUN_COLUMNS
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -29,7 +29,7 @@ def test_it_holds_no_outputs_and_no_paths() -> None:
 def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     seeds = [fabricate.config(name, 2, seed=seed) for name in ("none", "qsgd") for seed in range(3)]
     made = fabricate.sweep(tmp_path / "2026-11-20" / "14-03-22", seeds if request.param == "seeds" else seeds[:1])
-    fabricate.run(made, fabricate.config("svd"), rundir.FAILED, "out of memory")
+    fabricate.run(made, fabricate.config("svd"), run_directory.FAILED, "out of memory")
     return made
 
 
@@ -38,7 +38,7 @@ def test_it_runs(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(sweep.parent / "ipython"))  # else in the user's home
-    before = {path: path.read_bytes() for path in (sweep / rundir.RUNS).rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in (sweep / run_directory.RUNS).rglob("*") if path.is_file()}
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     parameters.source = f"where = [{str(sweep)!r}]"
@@ -47,9 +47,9 @@ def test_it_runs(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
     assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"]
-    count = len(list((sweep / rundir.RUNS).iterdir()))
+    count = len(list((sweep / run_directory.RUNS).iterdir()))
     assert f"{count} runs of 1 sweeps: {{'done': {count - 1}, 'failed': 1}}" in str(outputs[0])
-    assert {path: path.read_bytes() for path in (sweep / rundir.RUNS).rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in (sweep / run_directory.RUNS).rglob("*") if path.is_file()} == before
 
 
 def test_columns_and_dtypes_are_those_of_the_page(sweep: Path) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.analysis.grid import lay_out
 from reports.building.sweep_report import Built, build, read, render
 from reports.page import assets, cells
@@ -195,8 +195,8 @@ def test_long_curves_keep_their_ends() -> None:
 
 def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1)])
-    fabricate.run(sweep, fabricate.config("qsgd", seed=2), rundir.FAILED, "it broke")
-    fabricate.run(sweep, fabricate.config("none", seed=0), rundir.FAILED, "it broke")
+    fabricate.run(sweep, fabricate.config("qsgd", seed=2), run_directory.FAILED, "it broke")
+    fabricate.run(sweep, fabricate.config("none", seed=0), run_directory.FAILED, "it broke")
     report = Report([sweep])
     grid = lay_out(report.runs)
     none, qsgd = cells.cells(grid, report.epochs, report.profile)
@@ -232,7 +232,7 @@ def test_scaling_efficiency_is_that_of_the_tables(tmp_path: Path) -> None:
 
 def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1, 2)])
-    fabricate.run(sweep, fabricate.config("svd"), rundir.FAILED, "it broke")
+    fabricate.run(sweep, fabricate.config("svd"), run_directory.FAILED, "it broke")
     report = Report([sweep])
     grid = lay_out(report.runs)
     monkeypatch.setattr(cells, "_ROOM", 2 * 7 * 60)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.__main__ import main
 from reports.analysis.table import MEANINGS, STAR
 from tests.reports import fabricate
@@ -165,7 +165,7 @@ def test_no_table_of_an_earlier_report_is_left_as_it_was(tmp_path: Path) -> None
     assert main([*report, "csv,md", "--target", "0.2"]) == 0
     assert main([str(sweep), "--quiet", "--format", "csv", "--value", "time_to_20"]) == 0
     (sweep / "tables" / "mine.csv").touch()
-    shutil.rmtree(next((sweep / rundir.RUNS).glob("*none*")))
+    shutil.rmtree(next((sweep / run_directory.RUNS).glob("*none*")))
     assert main([*report, "csv", "--target", "0.3"]) == 0
     names = {path.name for path in (sweep / "tables").iterdir()}
     assert not {"time_to_20.csv", "bytes_to_20.md", "speedup.csv"} & names
@@ -181,8 +181,8 @@ def test_no_table_of_an_earlier_report_is_left_as_it_was(tmp_path: Path) -> None
 
 def test_runs_that_did_not_end_well_are_counted(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(seed=seed) for seed in (1, 2)])
-    fabricate.run(sweep, fabricate.config(seed=3), rundir.FAILED)
-    fabricate.run(sweep, fabricate.config("qsgd", seed=1), rundir.DIVERGED)
+    fabricate.run(sweep, fabricate.config(seed=3), run_directory.FAILED)
+    fabricate.run(sweep, fabricate.config("qsgd", seed=1), run_directory.DIVERGED)
     assert main([str(sweep), "--quiet"] + ["--rows", "compressor"]) == 0
     none, qsgd = records(sweep, "accuracy_by_compressor_workers.csv")
     assert [none[column] for column in ("n", "failed", "diverged", "missing")] == ["2", "1", "0", "0"]

@@ -27,7 +27,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import lay_out
 from reports.analysis.statistics import summarize
 from reports.building.sweep_report import Built
@@ -158,7 +158,7 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
             assert [bar.x0 for bar in bars] == pytest.approx([0, *(bar.x1 for bar in bars[:-1])])
             (run,) = runs[(runs["compressor"] == name) & (runs["workers"] == workers)].to_dict("records")
             assert [bar.width for bar in bars][:-1] == pytest.approx(
-                [run[f"{phase}_s"] * 1e3 for phase in rundir.PHASES]
+                [run[f"{phase}_s"] * 1e3 for phase in csv_columns.PHASES]
             )
             assert sum(bar.width for bar in bars) == pytest.approx(run["step_s"] * 1e3)
             assert axis.get_xlim()[1] > bars[-1].x1
@@ -232,7 +232,7 @@ def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for levels in (7, 127):
         changes = {"compressor__levels": levels, "compressor__bucket_size": 8 * levels}
         fabricate.run(sweep, fabricate.config("qsgd", 2, epochs=3, **changes), name=f"qsgd-{levels}")
-    fabricate.run(sweep, fabricate.config("svd", 2, epochs=3), rundir.PENDING)
+    fabricate.run(sweep, fabricate.config("svd", 2, epochs=3), run_directory.PENDING)
     return sweep, workers
 
 
@@ -345,13 +345,13 @@ def test_pictures_of_many_grow_in_height_alone(crowd_plots: dict[str, Plot], nin
 
 def test_infinite_and_lost_numbers_are_not_drawn(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config()])
-    (directory,) = (sweep / rundir.RUNS).iterdir()
-    lines = (directory / rundir.EPOCHS).read_text().splitlines()
-    place = rundir.EPOCH_COLUMNS.index("test_accuracy")
+    (directory,) = (sweep / run_directory.RUNS).iterdir()
+    lines = (directory / run_directory.EPOCHS).read_text().splitlines()
+    place = csv_columns.EPOCH_COLUMNS.index("test_accuracy")
     for line, value in ((3, "nan"), (4, "inf"), (5, ""), (6, "-inf")):
         cells = lines[line].split(",")
         lines[line] = ",".join([*cells[:place], value, *cells[place + 1 :]])
-    (directory / rundir.EPOCHS).write_text("\n".join(lines) + "\n")
+    (directory / run_directory.EPOCHS).write_text("\n".join(lines) + "\n")
     for name in CURVES[:3]:
         (axis,) = drawn(sweep, name)[name].figure.axes
         (lines_drawn,) = mean_lines(axis)
@@ -394,7 +394,7 @@ def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
     assert together == alone
     assert len({look.colour for name, look in alone.items() if name != "of-my-own"}) == 4
     assert alone["qsgd"].colour == style.BLUE and alone["none"].colour == style.BLACK
-    assert set(style.PHASES) == {*rundir.PHASES, "other"} and len(set(style.PHASES.values())) == 8
+    assert set(style.PHASES) == {*csv_columns.PHASES, "other"} and len(set(style.PHASES.values())) == 8
 
 
 def test_the_compressors_that_are_known_are_told_apart() -> None:

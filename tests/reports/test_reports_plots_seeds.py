@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.analysis.grid import lay_out
 from reports.analysis.statistics import band, summarize
 from reports.plots import Plot, curves, makers, style
@@ -32,7 +32,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two compressors, two numbers of workers, three seeds; one run failed."""
     grid = [fabricate.config(c, w, seed=s, epochs=4) for c in ("none", "svd") for w in (2, 4) for s in range(SEEDS)]
     sweep = fabricate.sweep(tmp_path_factory.mktemp("seeds") / "s", grid[:-1])
-    fabricate.run(sweep, grid[-1], rundir.FAILED)
+    fabricate.run(sweep, grid[-1], run_directory.FAILED)
     return sweep
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_is_not_done_is_a_line_of_its_own(seeds: Path) -> None:
 
 
 def test_times_are_interpolated_where_all_seeds_have_been() -> None:
-    runs = pd.DataFrame({"sweep": "s", "run": ["a", "b"], "label": "l", "cell": 0, "status": rundir.DONE})
+    runs = pd.DataFrame({"sweep": "s", "run": ["a", "b"], "label": "l", "cell": 0, "status": run_directory.DONE})
     points = {("s", "a"): np.array([[1.0, 10], [2, 20], [3, 30]]), ("s", "b"): np.array([[2.0, 0], [4, 20]])}
     (line,) = lines_of(runs, points)["l"]
     assert line.x.tolist() == [2, 3] and line.y.tolist() == [10, 20]
@@ -71,7 +71,7 @@ def test_times_are_interpolated_where_all_seeds_have_been() -> None:
 def test_many_lines_and_long_ones_are_summed_up() -> None:
     count = MAX_LINES + 61
     names, cells = [str(n) for n in range(count)], range(count)
-    runs = pd.DataFrame({"sweep": "s", "run": names, "label": "l", "cell": cells, "status": rundir.DONE})
+    runs = pd.DataFrame({"sweep": "s", "run": names, "label": "l", "cell": cells, "status": run_directory.DONE})
     x = np.arange(1.0, 100_001)
     points = {("s", str(n)): np.column_stack([x, np.full(len(x), float(n))]) for n in range(count)}
     (line,) = lines_of(runs, points)["l"]
@@ -110,7 +110,7 @@ def test_error_bars_are_the_intervals(seeds: Path) -> None:
     figure = drawn(seeds, "throughput")["throughput"].figure
     (axis,) = figure.axes
     runs = reports.load(seeds).runs
-    none = runs[(runs["compressor"] == "none") & (runs["status"] == rundir.DONE)]
+    none = runs[(runs["compressor"] == "none") & (runs["status"] == run_directory.DONE)]
     _, bars, *_ = (artist for artist in axis.collections if isinstance(artist, LineCollection))
     for workers, segment in zip((2, 4), bars.get_segments(), strict=True):
         cell = summarize(none[none["workers"] == workers]["iterations_per_second"])
@@ -155,7 +155,7 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     sweep = fabricate.sweep(tmp_path_factory.mktemp("rates") / "s", grid[:-2])
     for config in grid[-2:]:
-        fabricate.run(sweep, config, rundir.FAILED)
+        fabricate.run(sweep, config, run_directory.FAILED)
     return sweep
 
 
@@ -190,7 +190,9 @@ def test_parallel_coordinates_have_a_line_for_each_cell(rates: Path) -> None:
     (lines,) = (artist for artist in axis.collections if isinstance(artist, LineCollection))
     assert [len(segment) for segment in lines.get_segments()] == [4] * 5
     runs = reports.load(rates).runs
-    accuracy = runs[runs["status"] == rundir.DONE].groupby(["batch.size", "optimizer.lr"])["accuracy"].mean() * 100
+    accuracy = (
+        runs[runs["status"] == run_directory.DONE].groupby(["batch.size", "optimizer.lr"])["accuracy"].mean() * 100
+    )
     assert sorted(np.asarray(lines.get_array())) == pytest.approx(sorted(accuracy))
     words = [text.get_text() for text in axis.texts]
     assert {"batch.size", "optimizer.lr", "accuracy [%]", "64", "128", "0.01", "0.1", "1"} <= set(words)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, files, run_directory
 from reports.reading.step_profile import BINS
 from tests.reports import fabricate
 
@@ -30,10 +30,10 @@ def test_bins_are_means_of_consecutive_steps_and_end_where_their_last_step_does(
 
 def test_what_was_measured_on_some_steps_only_is_the_mean_of_these(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
-    (directory,) = (sweep / rundir.RUNS).iterdir()
-    (directory / rundir.STEPS).unlink()
+    (directory,) = (sweep / run_directory.RUNS).iterdir()
+    (directory / run_directory.STEPS).unlink()
     rows = [{"step": step, "compression_error": 0.5 if step % 7 == 0 else ""} for step in range(1, 1001)]
-    rundir.append_rows(directory / rundir.STEPS, rundir.STEP_COLUMNS, rows)
+    files.append_rows(directory / run_directory.STEPS, csv_columns.STEP_COLUMNS, rows)
     found = reports.load(sweep).profile
     assert list(found["step"]) == list(range(10, 1001, 10))
     assert set(found["compression_error"].dropna()) == {0.5} and found["memory_norm"].isna().all()
@@ -43,7 +43,7 @@ def test_what_was_measured_on_some_steps_only_is_the_mean_of_these(tmp_path: Pat
 
 def test_short_runs_are_shown_as_they_are_and_runs_without_steps_have_no_rows(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config(epochs=3)])
-    fabricate.run(sweep, fabricate.config(seed=1), rundir.PENDING)
+    fabricate.run(sweep, fabricate.config(seed=1), run_directory.PENDING)
     report = reports.load(sweep)
     assert len(report.profile) == 36
     assert report.profile.equals(report.steps.astype({"samples": "float64"}))

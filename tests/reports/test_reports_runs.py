@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.__main__ import main
 from sweep.directory.sweep_directory import Sweep
 from tests.conftest import ROOT
@@ -28,10 +28,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """output/ with two sweeps: 14-03-22 with two runs, of which one failed, and later 15-00-00 with one."""
     root = tmp_path_factory.mktemp("made") / "output"
     first = fabricate.sweep(root / "2026-11-20/14-03-22", [fabricate.config("none", 4)])
-    failed = fabricate.run(first, fabricate.config("qsgd", 2), rundir.FAILED, f"rank 1 {STEERING} died: {HOSTILE}")
-    (failed / "attempt-1" / rundir.STDERR).write_bytes(b"Traceback\xff\n" + STEERING.encode() + b"boom\n")
+    failed = fabricate.run(
+        first, fabricate.config("qsgd", 2), run_directory.FAILED, f"rank 1 {STEERING} died: {HOSTILE}"
+    )
+    (failed / "attempt-1" / run_directory.STDERR).write_bytes(b"Traceback\xff\n" + STEERING.encode() + b"boom\n")
     fabricate.sweep(root / "2026-11-20/15-00-00", [fabricate.config("svd", 2)], created="2026-11-20T15:00:00+00:00")
-    os.utime(first / rundir.SWEEP, (1, 1))
+    os.utime(first / run_directory.SWEEP, (1, 1))
     return root
 
 
@@ -57,14 +59,14 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0
 
 
 def run_of(sweep: Path, compressor: str) -> Path:
-    (found,) = (sweep / rundir.RUNS).glob(f"compressor={compressor},*")
+    (found,) = (sweep / run_directory.RUNS).glob(f"compressor={compressor},*")
     return found
 
 
 def test_list_shows_every_sweep(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = told(capsys, "list").splitlines()[1:]
     words = first.split()
-    best = rundir.read_json(run_of(output / "2026-11-20/14-03-22", "none") / rundir.RESULT) or {}
+    best = files.read_json(run_of(output / "2026-11-20/14-03-22", "none") / run_directory.RESULT) or {}
     assert words[:6] == ["output/2026-11-20/14-03-22", "2026-11-20", "14:03", "2", "1", "1"]
     assert words[6] == f"{best['accuracy']:.4f}" and words[7].startswith("compressor=none,workers=4-")
     assert second.split()[:6] == ["output/2026-11-20/15-00-00", "2026-11-20", "15:00", "1", "1", "0"]
@@ -76,8 +78,8 @@ def test_list_shows_every_sweep(output: Path, capsys: pytest.CaptureFixture[str]
 
 def test_list_bears_with_what_is_damaged(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = output / "2026-11-20/14-03-22"
-    (sweep / rundir.SWEEP).write_bytes(b"\xff\x00created: no\n")
-    (run_of(sweep, "none") / rundir.STATE).write_text("{")
+    (sweep / run_directory.SWEEP).write_bytes(b"\xff\x00created: no\n")
+    (run_of(sweep, "none") / run_directory.STATE).write_text("{")
     strange = output / f"2026-11-20/{HOSTILE.replace('/', '|')}{STEERING}"
     fabricate.sweep(strange, [fabricate.config("none", 2)])
     assert len(told(capsys, "list").splitlines()) == 4
@@ -89,7 +91,7 @@ def test_list_bears_with_what_is_damaged(output: Path, capsys: pytest.CaptureFix
 def test_show_tells_all_of_a_run(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done, failed = (run_of(first, name) for name in ("none", "qsgd"))
     text = told(capsys, "show", f"{first}/compressor=none")
-    result = rundir.read_json(done / rundir.RESULT) or {}
+    result = files.read_json(done / run_directory.RESULT) or {}
     assert text.splitlines()[0] == f"{done.name}: done"
     assert re.search(r"^  optimizer\.lr +0\.1$", text, re.MULTILINE) and re.search(
         r"^  workers +4$", text, re.MULTILINE
@@ -111,7 +113,7 @@ def test_a_run_is_found_as_sweep_does(output: Path, first: Path, capsys: pytest.
     assert told(capsys, "show", "compressor=svd").startswith("compressor=svd,workers=2-"), "of the last sweep"
     assert told(capsys, "show", first, status=2) == "reports: RUN: 2 runs; valid is one of them\n"
     assert "no such run" in told(capsys, "show", "compressor=qsgd", status=2)
-    (run / rundir.CONFIG).write_text("a: [1\n")
+    (run / run_directory.CONFIG).write_text("a: [1\n")
     assert "no config can be read" in told(capsys, "show", run, status=2)
 
 
@@ -134,22 +136,22 @@ def test_diff_puts_two_runs_side_by_side(first: Path, capsys: pytest.CaptureFixt
 
 def test_throughputs_of_few_steps_are_marked(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(first, "none")
-    result = rundir.read_json(run / rundir.RESULT) or {}
+    result = files.read_json(run / run_directory.RESULT) or {}
     rate = f"{result['iterations_per_second']:.6g}"
     for timed, words in ((1, "of 1 timed step"), (29, "of 29 timed steps"), (0, "warm-up included"), (30, "")):
-        rundir.write_json(run / rundir.RESULT, {**result, "timed_steps": timed})
+        files.write_json(run / run_directory.RESULT, {**result, "timed_steps": timed})
         shown = f"{rate} {words}".rstrip()
         assert re.search(rf"^  iterations_per_second +{shown}$", told(capsys, "show", run), re.MULTILINE)
         text = told(capsys, "diff", run, "compressor=svd")
         ending = "" if words else r" +\d+\.\d+"
         assert re.search(rf"^iterations_per_second +{shown} +\d[\d.]*{ending}$", text, re.MULTILINE)
-    rundir.write_json(run / rundir.RESULT, {**result, "steps": 15})  # of an earlier version
+    files.write_json(run / run_directory.RESULT, {**result, "steps": 15})  # of an earlier version
     assert f"{rate} of 5 timed steps" in told(capsys, "show", run)
 
 
 def test_logs_are_those_of_sweep(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(first, "qsgd")
-    (run / "attempt-1" / rundir.STDERR).write_text("one\ntwo\n")
+    (run / "attempt-1" / run_directory.STDERR).write_text("one\ntwo\n")
     assert told(capsys, "logs", run, "--stderr", "--lines", 1) == "two\n"
     assert told(capsys, "logs", run, "-f", "--stderr") == "one\ntwo\n"
 
@@ -172,20 +174,20 @@ def test_a_mistyped_command_is_answered_in_one_line(output: Path, capsys: pytest
 
 
 def with_checkpoint(run: Path) -> Path:
-    step = run / rundir.CHECKPOINT / "step-00000120"
+    step = run / run_directory.CHECKPOINT / "step-00000120"
     step.mkdir(parents=True)
     (step / "shared.pt").write_bytes(b"x" * 1000)
-    return run / rundir.CHECKPOINT
+    return run / run_directory.CHECKPOINT
 
 
 def with_attempts(run: Path, *statuses: str) -> None:
     """More attempts than the one that it has, which becomes the first."""
-    state = rundir.read_json(run / rundir.STATE) or {}
+    state = files.read_json(run / run_directory.STATE) or {}
     state["attempts"] = [{**state["attempts"][0], "number": n, "status": s} for n, s in enumerate(statuses, 1)]
-    rundir.write_json(run / rundir.STATE, state)
+    files.write_json(run / run_directory.STATE, state)
     for number in range(1, len(statuses) + 1):
         (run / f"attempt-{number}").mkdir(exist_ok=True)
-        (run / f"attempt-{number}" / rundir.STDOUT).write_text("12345")
+        (run / f"attempt-{number}" / run_directory.STDOUT).write_text("12345")
 
 
 def test_prune_shows_what_would_go_and_deletes_it_when_told(first: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +197,7 @@ def test_prune_shows_what_would_go_and_deletes_it_when_told(first: Path, capsys:
     out = told(capsys, "prune", first, "--checkpoints", "--yes").splitlines()
     assert out[0] == f"{first}: 2 directories, 2 kB" and not done.exists() and not failed.exists()
     assert "1 kB" in out[1] and "a resume computes it from the beginning" in out[2]
-    assert (done.parent / rundir.RESULT).exists() and (failed.parent / "attempt-1").exists()
+    assert (done.parent / run_directory.RESULT).exists() and (failed.parent / "attempt-1").exists()
     assert told(capsys, "prune", first, "--checkpoints", "--yes") == "nothing to delete\n"
     assert "valid is --checkpoints, --failed-attempts or both" in told(capsys, "prune", first, status=2)
 
@@ -221,9 +223,9 @@ def test_failed_attempts_go_but_those_that_a_result_or_a_reason_needs(
     done, failed = (run_of(first, name) for name in ("none", "qsgd"))
     with_attempts(done, "failed", "preempted", "timeout", "done")
     with_attempts(failed, "failed", "failed")
-    result = rundir.read_json(done / rundir.RESULT) or {}
-    rundir.write_json(done / rundir.RESULT, {**result, "resumed_after": [60]})
-    (done / "attempt-2" / rundir.PROVENANCE).write_text("{}")
+    result = files.read_json(done / run_directory.RESULT) or {}
+    files.write_json(done / run_directory.RESULT, {**result, "resumed_after": [60]})
+    (done / "attempt-2" / run_directory.PROVENANCE).write_text("{}")
     out = told(capsys, "prune", first, "--failed-attempts", "--yes")
     left = {run: sorted(path.name for path in run.glob("attempt-*")) for run in (done, failed)}
     assert left == {done: ["attempt-2", "attempt-4"], failed: ["attempt-2"]}
@@ -242,8 +244,8 @@ def test_prune_leaves_alone_what_is_running(first: Path, capsys: pytest.CaptureF
         assert failed.exists() and not done.exists()
     finally:
         opened.close()
-    state = rundir.read_json(failed.parent / rundir.STATE) or {}
-    rundir.write_json(failed.parent / rundir.STATE, {**state, "status": rundir.RUNNING})
+    state = files.read_json(failed.parent / run_directory.STATE) or {}
+    files.write_json(failed.parent / run_directory.STATE, {**state, "status": run_directory.RUNNING})
     assert told(capsys, "prune", first, "--checkpoints", "--yes").endswith("nothing to delete\n") and failed.exists()
 
 
@@ -264,8 +266,8 @@ def test_prune_never_follows_a_symbolic_link(first: Path, tmp_path: Path, capsys
     precious = tmp_path / "precious"
     shutil.copytree(run_of(first, "none"), precious / "run-1")
     kept = with_checkpoint(precious / "run-1")
-    (first / rundir.RUNS / "linked-11111111").symlink_to(precious / "run-1")
-    (run_of(first, "none") / rundir.CHECKPOINT).symlink_to(kept)
+    (first / run_directory.RUNS / "linked-11111111").symlink_to(precious / "run-1")
+    (run_of(first, "none") / run_directory.CHECKPOINT).symlink_to(kept)
     inner = with_checkpoint(run_of(first, "qsgd"))
     (inner / "away").symlink_to(precious)
     out = told(capsys, "prune", first, "--checkpoints", "--yes")

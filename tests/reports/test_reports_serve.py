@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.__main__ import main
 from reports.serving.rendering import Page, Renderer
 from reports.serving.server import Server
@@ -73,13 +73,13 @@ def sweep(tmp_path: Path) -> Path:
     """A sweep with a secret beside it, and in it ways that lead there."""
     (tmp_path / "secret").write_bytes(SECRET)
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config("none", 2)])
-    (run,) = (sweep / rundir.RUNS).iterdir()
-    (run / "attempt-1" / rundir.STDOUT).write_bytes(b"<script>alert(1)</script> \xff\n")
+    (run,) = (sweep / run_directory.RUNS).iterdir()
+    (run / "attempt-1" / run_directory.STDOUT).write_bytes(b"<script>alert(1)</script> \xff\n")
     (run / HOSTILE).write_text("odd")
     (run / ".hidden").write_bytes(SECRET)
     (run / "link").symlink_to(tmp_path / "secret")
     (run / "up").symlink_to(tmp_path)
-    (sweep / rundir.RUNS / "linked").symlink_to(tmp_path)
+    (sweep / run_directory.RUNS / "linked").symlink_to(tmp_path)
     (sweep / "tables").mkdir()
     (sweep / "tables/accuracy.csv").write_text("a,b\n")
     (sweep / "plots").symlink_to(tmp_path)
@@ -112,7 +112,7 @@ def client(sweep: Path, renderer: Renderer) -> Iterator[Client]:
 @pytest.fixture
 def run(sweep: Path) -> str:
     """The target of the run's directory."""
-    (name,) = (path.name for path in (sweep / rundir.RUNS).iterdir() if not path.is_symlink())
+    (name,) = (path.name for path in (sweep / run_directory.RUNS).iterdir() if not path.is_symlink())
     return f"/runs/{urllib.parse.quote(name)}/"
 
 
@@ -413,7 +413,7 @@ def test_a_browser_follows_and_keeps_what_its_reader_chose(
         report.locator("table.runs button.open", has_text="none").focus()
         frame = next(frame for frame in page.frames if frame.url.endswith("/report.html"))
         frame.evaluate("scrollTo(0, 200)")
-        fabricate.run(sweep, fabricate.config("topk", 2), rundir.FAILED, "boom")
+        fabricate.run(sweep, fabricate.config("topk", 2), run_directory.FAILED, "boom")
         fabricate.run(sweep, fabricate.config("svd", 4))
         report.get_by_text(re.compile("^2 of 4 runs")).wait_for()
         assert report.locator("#filter-text").input_value() == "workers=2"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import reports
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, files, run_directory
 from reports.analysis.grid import lay_out
 from reports.analysis.table import Table
 from reports.building.sweep_report import Built, build
@@ -74,7 +74,7 @@ def test_throughput_agrees_with_the_steps(nine: Path) -> None:
     found = means(made(nine)["throughput"])
     for directory in nine.glob("runs/*"):
         name, workers = (part.split("=")[1] for part in directory.name.split("-")[0].split(","))
-        with (directory / rundir.STEPS).open() as file:
+        with (directory / run_directory.STEPS).open() as file:
             steps = [float(row["step_s"]) for row in csv.DictReader(file)][10:]
         assert float(found[name, int(workers)]) == pytest.approx(len(steps) / sum(steps))
 
@@ -91,7 +91,7 @@ def test_speed_up_is_against_none_at_equal_workers(nine: Path) -> None:
 def test_speed_up_compares_runs_of_the_same_seed(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(c, 2, seed=s) for c in ("none", "qsgd") for s in (0, 1)])
     fabricate.run(sweep, fabricate.config("qsgd", 2, seed=2))
-    fabricate.run(sweep, fabricate.config("none", 2, seed=2), rundir.FAILED)
+    fabricate.run(sweep, fabricate.config("none", 2, seed=2), run_directory.FAILED)
     runs = {(run["compressor"], run["seed"]): run for run in reports.load(sweep).runs.to_dict("records")}
     table = made(sweep)["speedup"]
     speeds = [[runs[c, seed]["iterations_per_second"] for c in ("qsgd", "none")] for seed in (0, 1)]
@@ -111,7 +111,8 @@ def test_phases_are_shares_of_the_step(nine: Path) -> None:
         step_s = 1 / result["iterations_per_second"]
         assert float(rows[compressor, workers, "step"]["mean"]) == pytest.approx(step_s)
         shares = {
-            phase: float(rows[compressor, workers, f"share_{phase}"]["mean"]) for phase in (*rundir.PHASES, "other")
+            phase: float(rows[compressor, workers, f"share_{phase}"]["mean"])
+            for phase in (*csv_columns.PHASES, "other")
         }
         assert shares["encode"] == pytest.approx(result["phases_s"]["encode"] / step_s)
         assert sum(shares.values()) == pytest.approx(1)
@@ -146,8 +147,8 @@ def test_oversubscribed_runs_are_marked_in_every_table(nine: Path) -> None:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The main job, whose runs of qsgd shared their cores."""
     sweep = fabricate.nine(tmp_path_factory.mktemp("output") / "2026-11-20" / "shared")
-    for path in (sweep / rundir.RUNS).glob("compressor=qsgd*/state.json"):
-        rundir.write_json(path, {**json.loads(path.read_text()), "shared_cores": True})
+    for path in (sweep / run_directory.RUNS).glob("compressor=qsgd*/state.json"):
+        files.write_json(path, {**json.loads(path.read_text()), "shared_cores": True})
     return sweep
 
 
@@ -169,9 +170,9 @@ def test_runs_that_shared_cores_are_marked_in_every_table(shared: Path) -> None:
 
 def shorten(sweep: Path, pattern: str, steps: int, timed: int | None, left_out: int = 10) -> None:
     """Runs that have ended after so few steps; of an earlier version without `timed`."""
-    for path in (sweep / rundir.RUNS).glob(f"{pattern}/result.json"):
+    for path in (sweep / run_directory.RUNS).glob(f"{pattern}/result.json"):
         result = {**json.loads(path.read_text()), "steps": steps, "warmup_steps": left_out}
-        rundir.write_json(path, result if timed is None else {**result, "timed_steps": timed})
+        files.write_json(path, result if timed is None else {**result, "timed_steps": timed})
 
 
 @pytest.fixture(scope="module")
@@ -226,14 +227,14 @@ def test_a_mixed_cell_is_tested_by_its_long_runs(short: Path, tmp_path: Path) ->
     sweep = tmp_path / "mixed"
     shutil.copytree(short, sweep)
     for seed in (0, 1):
-        (run,) = (run for run in rundir.runs_of(sweep) if is_run(run, "topk", seed))
-        rundir.write_json(run.path(rundir.RESULT), {**(run.result() or {}), "timed_steps": 3})
+        (run,) = (run for run in run_directory.runs_of(sweep) if is_run(run, "topk", seed))
+        files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "timed_steps": 3})
     (row,) = (row for row in parsed(made(sweep)["throughput"]) if row["compressor"] == "topk")
     assert (row["n"], row["pairs"], row["few_steps"]) == ("5", "3", "2")
 
 
-def is_run(run: rundir.Run, compressor: str, seed: int) -> bool:
-    config = run.path(rundir.CONFIG).read_text()
+def is_run(run: run_directory.Run, compressor: str, seed: int) -> bool:
+    config = run.path(run_directory.CONFIG).read_text()
     return f"name: {compressor}\n" in config and f"\nseed: {seed}\n" in config
 
 
@@ -241,7 +242,10 @@ def test_a_run_without_a_result_counts_its_rows(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [])
     for steps, (epochs, warmup) in {12: (3, 12), 24: (6, 4), 60: (15, 10)}.items():
         config = {**fabricate.config(epochs=epochs), "warmup_steps": warmup}
-        assert len((fabricate.run(sweep, config, rundir.FAILED) / rundir.STEPS).read_text().splitlines()) == steps + 1
+        assert (
+            len((fabricate.run(sweep, config, run_directory.FAILED) / run_directory.STEPS).read_text().splitlines())
+            == steps + 1
+        )
     runs = reports.load(sweep).runs.set_index("steps_done")
     assert runs["timed_steps"].to_dict() == {12: 0, 24: 20, 60: 50}
     assert runs["few_steps"].to_dict() == {12: True, 24: True, 60: False}
@@ -352,7 +356,7 @@ def test_the_headline_counts_and_names_the_best(nine: Path, troubled: Built) -> 
 
 def test_the_headline_says_null_as_tables_do(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(max_steps=None)])
-    fabricate.run(sweep, fabricate.config(max_steps=9), rundir.FAILED)
+    fabricate.run(sweep, fabricate.config(max_steps=9), run_directory.FAILED)
     assert headline(lay_out(reports.load(sweep).runs)).count("(none, 2 workers, max_steps=null)") == 2
 
 

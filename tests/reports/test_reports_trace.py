@@ -20,17 +20,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gradsweep import run_directory as rundir
+from gradsweep import csv_columns, files, run_directory
 from reports.building.sweep_report import build
 from tests.reports import fabricate
 
 COMPRESSORS, WORKERS, SEEDS = ("none", "qsgd", "svd"), (2, 4), (0, 1, 2, 3, 4)
 ENDED = {  # not done, besides qsgd with 4 workers and seed 3, which is missing
-    ("svd", 2, 1): rundir.FAILED,
-    ("svd", 2, 4): rundir.DIVERGED,
-    ("none", 4, 0): rundir.FAILED,
-    ("qsgd", 2, 2): rundir.RUNNING,
-    **{("svd", 4, seed): rundir.FAILED for seed in (0, 1, 2, 3)},
+    ("svd", 2, 1): run_directory.FAILED,
+    ("svd", 2, 4): run_directory.DIVERGED,
+    ("none", 4, 0): run_directory.FAILED,
+    ("qsgd", 2, 2): run_directory.RUNNING,
+    **{("svd", 4, seed): run_directory.FAILED for seed in (0, 1, 2, 3)},
 }
 TARGETS = ("0.5", "0.9", "0.985")
 Place = tuple[str, int, int]
@@ -44,9 +44,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (compressor, workers, seed) == ("qsgd", 4, 3):
             continue
         config = fabricate.config(compressor, workers, seed=seed, epochs=12 if compressor == "svd" else 15)
-        status = ENDED.get((compressor, workers, seed), rundir.DONE)
+        status = ENDED.get((compressor, workers, seed), run_directory.DONE)
         path = fabricate.run(sweep, config, status, name=f"{compressor}_{workers}_{seed}-00")
-        if status == rundir.DONE:
+        if status == run_directory.DONE:
             measure_errors(path, draw)
     build(sweep, pictures=(), targets=[float(target) for target in TARGETS])
     return sweep
@@ -54,15 +54,15 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def measure_errors(path: Path, draw: random.Random) -> None:
     """Give every fourth step a compression error, and the result their mean, as a trainer does."""
-    rows = rows_of(path / rundir.STEPS)
+    rows = rows_of(path / run_directory.STEPS)
     for row in rows[::4]:
         row["compression_error"] = repr(draw.uniform(0.1, 0.9))
-    with (path / rundir.STEPS).open("w", newline="") as file:
-        writer = csv.DictWriter(file, rundir.STEP_COLUMNS)
+    with (path / run_directory.STEPS).open("w", newline="") as file:
+        writer = csv.DictWriter(file, csv_columns.STEP_COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
-    result = json.loads((path / rundir.RESULT).read_text())
-    rundir.write_json(path / rundir.RESULT, {**result, "compression_error": mean(rows, "compression_error")})
+    result = json.loads((path / run_directory.RESULT).read_text())
+    files.write_json(path / run_directory.RESULT, {**result, "compression_error": mean(rows, "compression_error")})
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -79,7 +79,7 @@ class Run:
     """The CSVs of a run that is done."""
 
     def __init__(self, path: Path) -> None:
-        self.steps, self.epochs = rows_of(path / rundir.STEPS), rows_of(path / rundir.EPOCHS)
+        self.steps, self.epochs = rows_of(path / run_directory.STEPS), rows_of(path / run_directory.EPOCHS)
 
     def mean(self, column: str) -> float:
         """After warm-up."""

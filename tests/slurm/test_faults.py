@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
@@ -403,7 +403,7 @@ def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm,
     program = night.begin(
         *training, f"data.root={digits}", "hydra.launcher.nodes=2", "mpi=openmpi", "mpi.command=" + MPIRUN
     )
-    eventually(lambda: night.runs and run_directory.last_row(night.runs[0].path(run_directory.STEPS)), WAIT_S)
+    eventually(lambda: night.runs and files.last_row(night.runs[0].path(run_directory.STEPS)), WAIT_S)
     (run,) = night.runs
     slurm.ask("scancel", "--batch", "--signal=USR2", night.job(run))
     code, out, err = program.end(WAIT_S)

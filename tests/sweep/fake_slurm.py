@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradsweep import run_directory
-from gradsweep.run_directory import write_json
+from gradsweep.files import write_json
 from sweep.attempts.run_task import RunTask
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from tests.conftest import eventually

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gradsweep import planned_runs, run_directory
+from gradsweep import csv_columns, files, planned_runs, run_directory
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from sweep.directory import restore_runs, run_layout
@@ -47,7 +47,7 @@ def lay_out(directory: Path, scripts: Sequence[str], **sweep: Any) -> list[Run]:
     opened = Sweep(directory, fresh=False)
     try:
         points = [Point(config(i, script, **sweep), {"seed": str(i)}) for i, script in enumerate(scripts)]
-        run_directory.write_text(
+        files.write_text(
             directory / run_directory.SWEEP, yaml.safe_dump({"format": run_directory.FORMAT, "swept": ["seed"]})
         )
         places = run_layout.locate_runs(directory, points)
@@ -68,13 +68,13 @@ def write_run(
     if result is not None:
         run.path(run_directory.RESULT).write_text(json.dumps(result))
     if steps:
-        header, per_epoch = ",".join(run_directory.STEP_COLUMNS), 10
+        header, per_epoch = ",".join(csv_columns.STEP_COLUMNS), 10
         rows = [f"{i},{1 + (i - 1) // per_epoch},{i / 20}" for i in range(1, steps + 1)]
         run.path(run_directory.STEPS).write_text("\n".join([header, *rows]) + "\n77,9")  # the last one is torn
         if steps >= per_epoch:
-            run_directory.append_rows(
+            files.append_rows(
                 run.path(run_directory.EPOCHS),
-                run_directory.EPOCH_COLUMNS,
+                csv_columns.EPOCH_COLUMNS,
                 [{"epoch": 1, "step": per_epoch, "test_accuracy": 0.75}],
             )
     return run

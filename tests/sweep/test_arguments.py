@@ -7,7 +7,7 @@ import re
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config import arguments, schema
 
 

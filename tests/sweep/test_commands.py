@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from gradsweep import planned_runs, run_directory
-from gradsweep.run_directory import Run, UsageError, runs_of
+from gradsweep import files, planned_runs, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run, runs_of
 from gradsweep.sweep_lock import LOCK, holder
 from sweep.__main__ import main
 from sweep.console import flags
@@ -456,9 +457,9 @@ def test_a_damaged_record_is_as_none(
 ) -> None:
     runs = lay_out(tmp_path / "sweep", [SUCCEED] * 2)
     shutil.rmtree(runs[1].directory)
-    known = run_directory.read_json(tmp_path / "sweep" / planned_runs.FILE)
+    known = files.read_json(tmp_path / "sweep" / planned_runs.FILE)
     damage(known)
-    run_directory.write_json(tmp_path / "sweep" / planned_runs.FILE, known)
+    files.write_json(tmp_path / "sweep" / planned_runs.FILE, known)
     assert main(["status", str(tmp_path / "sweep")]) == 0
     assert resume(tmp_path / "sweep") in (0, 1) and runs[0].status() == run_directory.DONE
     assert not runs[1].directory.exists() and [path.name for path in tmp_path.iterdir()] == ["sweep"]
@@ -486,8 +487,8 @@ def test_runs_of_a_scheduler(
     monkeypatch.setattr(Scheduler, "ended", [])
     queued, gone, unreachable = runs = lay_out(tmp_path, [SUCCEED] * 3)
     for run, job in zip(runs, ("8", "7", "9"), strict=True):
-        run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
-        run_directory.write_json(run.path(run_directory.STATE), {**run.state(), "status": run_directory.RUNNING})
+        files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
+        files.write_json(run.path(run_directory.STATE), {**run.state(), "status": run_directory.RUNNING})
     assert resume(tmp_path, "--failed", "seed=0", "seed=1") == 1  # what has a job is not lost
     assert statuses(runs) == [run_directory.RUNNING, run_directory.DONE, run_directory.RUNNING]
     assert main(["cancel", str(tmp_path)]) == 2
@@ -504,9 +505,9 @@ def test_a_run_whose_job_was_queued_again_is_cancelled_too(
     monkeypatch.setattr(Scheduler, "ended", [])
     runs = lay_out(tmp_path, [SUCCEED] * 2)
     for run, job in zip(runs, ("8", "7"), strict=True):
-        run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
+        files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": job})
         state = {"status": run_directory.CANCELLED, "reason": "SLURM ended it", "attempts": [{"number": 1, "job": job}]}
-        run_directory.write_json(run.path(run_directory.STATE), {**run.state(), **state})
+        files.write_json(run.path(run_directory.STATE), {**run.state(), **state})
     assert main(["cancel", str(tmp_path)]) == 0
     assert Scheduler.ended == [["8"]] and "1 run of 2 cancelled" in capsys.readouterr().out
     assert [str(run.state()["reason"]).split()[0] for run in runs] == ["cancelled", "SLURM"]
@@ -754,7 +755,7 @@ def test_a_finished_run_whose_files_are_damaged_is_named(
     damaged, cut, whole = runs = lay_out(tmp_path, [SUCCEED] * 3)
     assert resume(tmp_path) == 0
     damaged.path(run_directory.CONFIG).write_text("workers: 2\n")
-    run_directory.write_json(cut.path(run_directory.RESULT), {**(cut.result() or {}), "steps": 3})
+    files.write_json(cut.path(run_directory.RESULT), {**(cut.result() or {}), "steps": 3})
     capsys.readouterr()
     assert resume(tmp_path) == 1
     err = capsys.readouterr().err

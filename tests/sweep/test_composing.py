@@ -18,7 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config import schema
 from sweep.config.cached_repository import CachedRepository, cache_config_files
 from sweep.config.composer import Composer, plain

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.directory import run_identity, run_layout
 from sweep.launch import execute
 from sweep.planning import invalid_points

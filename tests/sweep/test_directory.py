@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from gradsweep import planned_runs, run_directory
-from gradsweep.run_directory import Run, UsageError, runs_of
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run, runs_of
 from sweep.__main__ import main
 from sweep.console.console import Output
 from sweep.console.messages import report_interrupted, show_failures

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gradsweep import run_directory, yaml_files
+from gradsweep import files, run_directory, yaml_files
 from gradsweep.run_directory import Run
 from sweep.directory import run_identity, run_layout
 from sweep.directory.run_state import write_state
@@ -67,11 +67,11 @@ def finish(run: Run, of: dict[str, Any], seconds: float = 8.0, overhead: float =
         "time_s": seconds - 1,
         "evaluate_s": 1,
     }
-    run_directory.append_rows(run.path(run_directory.STEPS), ("step",), ({"step": step} for step in range(1, 101)))
-    run_directory.append_rows(
+    files.append_rows(run.path(run_directory.STEPS), ("step",), ({"step": step} for step in range(1, 101)))
+    files.append_rows(
         run.path(run_directory.EPOCHS), ("epoch",), ({"epoch": epoch + 1} for epoch in range(of["epochs"]))
     )
-    run_directory.write_json(run.path(run_directory.RESULT), result)
+    files.write_json(run.path(run_directory.RESULT), result)
 
 
 def finished(root: Path, sweep: str, of: dict[str, Any], seconds: float = 8.0, overhead: float = 2.0) -> Run:
@@ -169,7 +169,7 @@ def test_without_a_gpu_auto_is_the_cpu_and_workers_share_its_cores(tmp_path: Pat
     estimator = Estimator(tmp_path / "2026-11-21" / "new")
     found = estimator.estimate(config(device="auto", workers=64))
     assert found is not None and found.seconds == 8 + 2 * 32  # 32 ranks a core begin one after the other
-    run_directory.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "device": "cuda:0"})
+    files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "device": "cuda:0"})
     found = Estimator(tmp_path / "2026-11-21" / "new").estimate(config(device="auto", workers=64))
     assert found is not None and found.seconds == 8 / 32 + 2 and not found.least
 

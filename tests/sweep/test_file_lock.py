@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import file_lock, run_directory, soft_lock
-from gradsweep.run_directory import UsageError
+from gradsweep import file_lock, files, run_directory, soft_lock
+from gradsweep.errors import UsageError
 from gradsweep.sweep_lock import holder, unheld
 from gradsweep.text import who
 from sweep.directory.sweep_directory import LOCK, Sweep
@@ -148,8 +148,8 @@ def test_an_owner_is_known_by_boot_and_start_and_one_that_cannot_be_seen_is_neve
     tmp_path: Path, changed: dict[str, object], is_gone: bool
 ) -> None:
     path, soft = tmp_path / LOCK, tmp_path / f".soft-{LOCK}"
-    run_directory.write_json(path, {"host": "x", "pid": 1})
-    run_directory.write_json(soft, {**soft_lock.this_process(), **changed})
+    files.write_json(path, {"host": "x", "pid": 1})
+    files.write_json(soft, {**soft_lock.this_process(), **changed})
     if is_gone:
         assert holder(tmp_path) is None
         Sweep(tmp_path, fresh=False).close()
@@ -202,8 +202,8 @@ def test_who_takes_over_and_is_killed_over_it_stands_in_nobodys_way(tmp_path: Pa
     """It has left the lock that it took to take over."""
     path, soft = tmp_path / "file", tmp_path / ".soft-file"
     gone = {**soft_lock.this_process(), "started": 1}
-    run_directory.write_json(soft, gone)
-    run_directory.write_json(tmp_path / f".soft-file-{gone['token']}", {**soft_lock.this_process(), "started": 2})
+    files.write_json(soft, gone)
+    files.write_json(tmp_path / f".soft-file-{gone['token']}", {**soft_lock.this_process(), "started": 2})
     file_lock.take(path).close()
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import files, run_directory, yaml_files
+from gradsweep import files, regular_files, run_directory, yaml_files
 
 
 def make_socket(path: Path) -> None:
@@ -23,7 +23,7 @@ def make_socket(path: Path) -> None:
 
 def make_sparse(path: Path) -> None:
     path.touch()
-    os.truncate(path, files.MOST_BYTES + 1)
+    os.truncate(path, regular_files.MOST_BYTES + 1)
 
 
 STANDING: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -42,29 +42,29 @@ def test_what_is_no_file_is_not_read(what: str, tmp_path: Path) -> None:
     make, why = STANDING[what]
     path = tmp_path / "state.json"
     make(path)
-    with pytest.raises(files.NotRegular, match=why) as raised:
-        files.read_bytes(path)
+    with pytest.raises(regular_files.NotRegular, match=why) as raised:
+        regular_files.read_bytes(path)
     assert raised.value.filename == str(path)
-    assert run_directory.read_json(path) is None and not run_directory.tail(tmp_path / "none")
+    assert files.read_json(path) is None and not files.tail(tmp_path / "none")
     if what != "sparse":
-        assert run_directory.complete_text(path) == "" and run_directory.tail(path) == []
+        assert files.complete_text(path) == "" and files.tail(path) == []
         with pytest.raises(OSError, match=why if what != "directory" else "directory"):
-            run_directory.append_json(path, {})
-    assert not files.is_regular(path) or what == "sparse"
+            files.append_json(path, {})
+    assert not regular_files.is_regular(path) or what == "sparse"
 
 
 def test_a_device_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(files.NotRegular, match="a device"):
-        files.read_bytes("/dev/zero")
+    with pytest.raises(regular_files.NotRegular, match="a device"):
+        regular_files.read_bytes("/dev/zero")
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * 100)
-    assert files.read_bytes(path, 100) == b"x" * 100 and files.read_text(path) == "x" * 100
-    with pytest.raises(files.NotRegular, match="larger than 0 MiB"):
-        files.read_bytes(path, 99)
-    assert files.read_bytes("/proc/self/stat")  # says that it has no bytes, and has some
+    assert regular_files.read_bytes(path, 100) == b"x" * 100 and regular_files.read_text(path) == "x" * 100
+    with pytest.raises(regular_files.NotRegular, match="larger than 0 MiB"):
+        regular_files.read_bytes(path, 99)
+    assert regular_files.read_bytes("/proc/self/stat")  # says that it has no bytes, and has some
 
 
 def test_runs_are_directories_and_no_links_to_any(tmp_path: Path) -> None:

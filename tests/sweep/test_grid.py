@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config import grid
 from sweep.planning.conditions import Choice, Condition
 from sweep.planning.points import check

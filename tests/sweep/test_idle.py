@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config import idle_options as idling
 from sweep.directory import run_layout
 from sweep.launch import execute as launch

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from gradsweep import failure_causes, run_directory
-from gradsweep.run_directory import Run, write_json
+from gradsweep import failure_causes, files, run_directory
+from gradsweep.files import write_json
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.commands.resume import is_wanted
 from sweep.executors.slurm_job import preemption
@@ -289,7 +290,7 @@ def test_a_job_whose_run_was_submitted_anew_does_nothing(job: Job) -> None:
     process = job.start(SUCCEED)
     job.end(process)
     job.run.path(run_directory.RESULT).unlink()
-    known = run_directory.read_json(job.run.path("job.json")) or {}
+    known = files.read_json(job.run.path("job.json")) or {}
     write_json(job.run.path("job.json"), {**known, "batch": "batch-0002"})
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SLURM_ARRAY_TASK_ID": "0", "SLURM_JOB_ID": "1"}
     command = [sys.executable, "-m", "sweep.executors.slurm_job.single_run", str(job.batch)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.settings.launcher import LocalOptions, options_of
 from sweep.system import cgroups, cores, gpus
 

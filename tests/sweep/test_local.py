@@ -18,8 +18,9 @@ import pytest
 from submitit import AutoExecutor
 from submitit.core.utils import FailedJobError
 
-from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep import files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.failures import explain
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
@@ -455,9 +456,7 @@ def test_reasons_from_exit_codes(tmp_path: Path, code: int, reason: str) -> None
 
 def test_the_first_rank_that_raised_gives_the_reason(tmp_path: Path) -> None:
     for rank, when in ((0, "2026-01-01T00:00:02"), (3, "2026-01-01T00:00:01")):
-        run_directory.write_json(
-            tmp_path / f"failure-{rank}.json", {"rank": rank, "reason": f"rank {rank} fell", "time": when}
-        )
+        files.write_json(tmp_path / f"failure-{rank}.json", {"rank": rank, "reason": f"rank {rank} fell", "time": when})
     assert explain(tmp_path, 1)[0] == "rank 3 fell"
 
 

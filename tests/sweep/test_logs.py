@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import harmless
 from sweep.__main__ import main
@@ -90,7 +90,7 @@ def test_following_goes_on_with_later_attempts(run: Run, tmp_path: Path) -> None
         write(run, 2, "and the rest\n")
         assert following.stdout.readline() == "more, and the rest\n"
         write(run, 3, "again\n" * 30)
-        run_directory.write_json(run.path(run_directory.STATE), {"status": "done", "attempts": []})
+        files.write_json(run.path(run_directory.STATE), {"status": "done", "attempts": []})
         out, err = following.communicate(timeout=120)
         assert out == "\n==> attempt-3/stdout.log <==\n" + "again\n" * 30 and err == ""  # all of it
         assert following.returncode == 0
@@ -107,8 +107,8 @@ def test_following_ends_when_nobody_runs_the_sweep(
 
 def test_following_a_failed_run_ends_where_no_scheduler_answers(run: Run, tmp_path: Path) -> None:
     """What has failed is not believed to run, as what says so is."""
-    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
-    run_directory.write_json(run.path(run_directory.STATE), {**run.state(), "status": run_directory.FAILED})
+    files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
+    files.write_json(run.path(run_directory.STATE), {**run.state(), "status": run_directory.FAILED})
     command = [sys.executable, "-m", "sweep", "logs", "-f", str(tmp_path), "a=1", "--stderr"]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": "/nowhere"}, capture_output=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, b"err 2\n")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gradsweep.run_directory import EVENTS, Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import EVENTS, Run
 from sweep.console import on_end
 from sweep.directory.run_state import write_state
 from sweep.launch.session import Closing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory, sweep_locations
+from gradsweep import files, run_directory, sweep_locations
 from gradsweep.run_directory import Run
 from gradsweep.sweep_locations import last_sweep
 from sweep.directory import run_layout
@@ -54,9 +54,9 @@ def make(sweep: str, version: str | None = None) -> Run:
     if version is not None:
         finish(run, config())
         run.attempt(1).mkdir()
-        run_directory.write_json(run.attempt(1) / run_directory.PROVENANCE, {})
+        files.write_json(run.attempt(1) / run_directory.PROVENANCE, {})
         state = run.state()
-        run_directory.write_json(
+        files.write_json(
             run.path(run_directory.STATE), {**state, "attempts": [{**state["attempts"][0], "code_version": "v"}]}
         )
     return run

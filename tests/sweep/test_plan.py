@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from sweep.directory import completion, run_identity, run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.run_state import write_state
@@ -88,7 +88,7 @@ def test_directories_are_laid_out_once(tmp_path: Path) -> None:
     assert yaml.safe_load(runs[1].path(run_directory.CONFIG).read_text()) == point(4).config
     assert runs[0].state()["status"] == run_directory.PENDING
     write_state(runs[0], status=run_directory.DONE)
-    run_directory.write_json(runs[0].path(run_directory.RESULT), {"status": run_directory.DONE})
+    files.write_json(runs[0].path(run_directory.RESULT), {"status": run_directory.DONE})
     assert (
         run_layout.lay_out(tmp_path, [point(2), point(8)])[0].status() == run_directory.DONE
     )  # found again, not overwritten
@@ -124,7 +124,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
     ):
         write_state(run, status=status)
         if status in run_directory.COMPLETE:
-            run_directory.write_json(run.path(run_directory.RESULT), {"status": status})
+            files.write_json(run.path(run_directory.RESULT), {"status": status})
     assert completion.list_missing([*runs, *runs]) == runs[2:]
 
 
@@ -132,7 +132,7 @@ def test_a_run_whose_launcher_died(tmp_path: Path) -> None:
     finished, cut_off = run_layout.lay_out(tmp_path, [point(2), point(4)])
     for run in (finished, cut_off):
         write_state(run, status=run_directory.RUNNING, attempts=[{"number": 1, "status": run_directory.RUNNING}])
-    run_directory.write_json(finished.path(run_directory.RESULT), {"status": run_directory.DONE})
+    files.write_json(finished.path(run_directory.RESULT), {"status": run_directory.DONE})
     assert completion.list_missing([finished, cut_off]) == [cut_off]
     assert finished.status() == run_directory.DONE
     assert cut_off.state()["attempts"][0]["reason"] == "the launcher was killed"
@@ -144,7 +144,7 @@ def test_a_result_that_is_gone_is_computed_again(tmp_path: Path) -> None:
     for content in ("", "[]"):
         run.path(run_directory.RESULT).write_text(content)
         assert completion.list_missing([run]) == [run]
-    run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
+    files.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
     assert completion.list_missing([run]) == []
 
 
@@ -153,7 +153,7 @@ def test_a_result_counts_whatever_became_of_the_state(tmp_path: Path, state: str
     (run,) = run_layout.lay_out(tmp_path, [point(2)])
     run.attempt(1).mkdir()
     run.path(run_directory.STATE).write_text(state)
-    run_directory.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
+    files.write_json(run.path(run_directory.RESULT), {"status": run_directory.DONE})
     assert completion.list_missing(run_layout.lay_out(tmp_path, [point(2)])) == []
     assert run.status() == run_directory.DONE and run.state()["signature"] == run_layout.signature(point(2).config)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep import run_directory
+from gradsweep import csv_columns, files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.mpi
 
 Make = Callable[..., RunTask]
 ENDLESS = {"epochs": 1000000, "checkpoint": {"every_steps": 20}}
-MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in run_directory.PHASES))
+MEASURED = ("time_s", "step_s", "evaluate_s", *(f"{phase}_s" for phase in csv_columns.PHASES))
 """Columns that no two runs have alike."""
 
 
@@ -91,7 +91,7 @@ def ended(*jobs: SlotJob) -> Callable[[], bool]:
 
 
 def steps(job: SlotJob) -> int:
-    row = run_directory.last_row(job.task.run.path(run_directory.STEPS))
+    row = files.last_row(job.task.run.path(run_directory.STEPS))
     return int(row["step"]) if row else 0
 
 
@@ -206,10 +206,7 @@ def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
     assert "Traceback" in read_log(bad.task.run, run_directory.STDERR)
     until(executor, lambda: attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING])
     assert beside.task.run.state()["attempts"][0]["reason"].startswith("a run beside it failed")
-    assert (
-        "SIGUSR1: saved"
-        in (run_directory.read_json(beside.task.run.attempt(1) / run_directory.STOPPED) or {})["reason"]
-    )
+    assert "SIGUSR1: saved" in (files.read_json(beside.task.run.attempt(1) / run_directory.STOPPED) or {})["reason"]
 
 
 def test_what_all_ranks_refuse_costs_no_world(executor: PackedExecutor, make: Make) -> None:
@@ -330,9 +327,7 @@ def test_a_killed_launcher_leaves_no_process_and_resume_continues(
 def test_an_interrupted_sweep_leaves_no_process(start: Callable[..., Program], tmp_path: Path, digits: Path) -> None:
     grid = ("-m", "hydra.sweep.dir=sweep", "sweep.pack=true", "experiment=quick", "epochs=1000000", "seed=1,2")
     program = start(*grid, "workers=2", f"data.root={digits}", without=PLAYED)
-    eventually(
-        lambda: any(run_directory.last_row(run.path(run_directory.STEPS)) for run in runs_of(tmp_path / "sweep"))
-    )
+    eventually(lambda: any(files.last_row(run.path(run_directory.STEPS)) for run in runs_of(tmp_path / "sweep")))
     program.process.send_signal(signal.SIGINT)
     code, out, err = program.end()
     assert code == 128 + signal.SIGINT and "Traceback" not in err

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.system.processes import processes_of
 from tests.conftest import ROOT, eventually
@@ -76,7 +76,7 @@ def probes(tmp_path: Path) -> list[Run]:
 
 
 def found(run: Run) -> dict[str, Any]:
-    network = run_directory.read_json(run.path(run_directory.NETWORK))
+    network = files.read_json(run.path(run_directory.NETWORK))
     assert network is not None
     return network
 
@@ -97,7 +97,7 @@ def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
     assert (
         "network=none, 2 workers on 1 host" in out and str(run.path(run_directory.NETWORK).relative_to(tmp_path)) in out
     )
-    record = run_directory.read_json(run.attempt(1) / run_directory.PROVENANCE)
+    record = files.read_json(run.attempt(1) / run_directory.PROVENANCE)
     assert record is not None and record["git"] is not None and record["overrides"] == ["workers=2"]
 
 

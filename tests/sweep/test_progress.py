@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from gradsweep import run_directory
+from gradsweep import csv_columns, files, run_directory
 from gradsweep.run_directory import Run
 from gradsweep.text import duration
 from sweep.attempts.run_task import RunTask
@@ -38,15 +38,15 @@ NASTY = "rank 1: [bold]no[/bold] \x1b[2J\nsecond line " + "long " * 20
 
 def write(run: Run, steps: int, per_epoch: int, epochs: int = 1) -> None:
     run.directory.mkdir(exist_ok=True)
-    run_directory.append_rows(
+    files.append_rows(
         run.path(run_directory.STEPS),
-        run_directory.STEP_COLUMNS,
+        csv_columns.STEP_COLUMNS,
         [{"step": steps, "epoch": 1 + steps // per_epoch, "loss": 0.25, "time_s": steps / 20}],
     )
     if epochs:
-        run_directory.append_rows(
+        files.append_rows(
             run.path(run_directory.EPOCHS),
-            run_directory.EPOCH_COLUMNS,
+            csv_columns.EPOCH_COLUMNS,
             [{"epoch": epochs, "step": per_epoch * epochs, "test_accuracy": 0.5, "evaluate_s": 0.5}],
         )
 
@@ -67,7 +67,7 @@ def test_a_row_reads_how_far_a_run_is(tmp_path: Path) -> None:
     row.read()
     assert row.share == 0.5
     row.ended = 1.0
-    run_directory.write_json(row.run.path(run_directory.RESULT), {"iterations_per_second": 22.0})
+    files.write_json(row.run.path(run_directory.RESULT), {"iterations_per_second": 22.0})
     row.read()
     assert row.iterations_per_second == 22  # as in the report: without the warm-up
     assert row.timed_steps is None
@@ -110,7 +110,7 @@ def test_a_throughput_of_few_steps_is_told_as_one(timed: int, words: str, make: 
     with Progress([job], [CONFIG], 0, Console(file=out, width=40)) as progress:
         write(job.task.run, 25, 10)
         result = {"iterations_per_second": 22.0, "steps": timed + 10, "warmup_steps": 10}
-        run_directory.write_json(job.task.run.path(run_directory.RESULT), result)
+        files.write_json(job.task.run.path(run_directory.RESULT), result)
         progress.refresh()
         job.status = run_directory.DONE
         progress.refresh()

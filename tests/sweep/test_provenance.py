@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.provenance import code_snapshot, git_state
 from sweep.provenance import record as provenance
@@ -53,7 +53,7 @@ def load(sweep: Path) -> dict[str, Any]:
 
 
 def record(run: Run, number: int = 1) -> dict[str, Any]:
-    return run_directory.read_json(run.attempt(number) / run_directory.PROVENANCE) or {}
+    return files.read_json(run.attempt(number) / run_directory.PROVENANCE) or {}
 
 
 @pytest.mark.parametrize("packed", [False, True])

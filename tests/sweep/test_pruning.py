@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import reports
-from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep import csv_columns, files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory import completion, run_layout
 from sweep.directory.run_identity import Point
@@ -37,17 +38,15 @@ echo '{"status": "done", "accuracy": 0.5}' > "$4/result.json"
 def test_the_value_that_counts(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert math.isnan(metrics.value_of(run, "accuracy"))
-    run_directory.append_rows(
-        run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)]
+    files.append_rows(
+        run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, [{"epoch": e, "test_loss": 9 - e} for e in (1, 2)]
     )
-    run_directory.append_rows(
-        run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}]
-    )
+    files.append_rows(run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, [{"epoch": 3, "test_loss": "nan"}])
     assert math.isnan(metrics.value_of(run, "loss"))
-    run_directory.write_json(run.path(run_directory.STATE), {"status": run_directory.PRUNED})
+    files.write_json(run.path(run_directory.STATE), {"status": run_directory.PRUNED})
     assert metrics.value_of(run, "loss") == 7 and math.isnan(metrics.value_of(run, "accuracy"))
-    run_directory.write_json(run.path(run_directory.STATE), {"status": run_directory.DONE})
-    run_directory.write_json(run.path(run_directory.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
+    files.write_json(run.path(run_directory.STATE), {"status": run_directory.DONE})
+    files.write_json(run.path(run_directory.RESULT), {"loss": 5, "accuracy": None, "best_accuracy": True})
     assert metrics.value_of(run, "loss") == 5.0
     assert math.isnan(metrics.value_of(run, "accuracy")) and math.isnan(metrics.value_of(run, "best_accuracy"))
 

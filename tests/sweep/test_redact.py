@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
-from gradsweep.run_directory import UsageError, runs_of
+from gradsweep import files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import runs_of
 from sweep.directory import run_identity
 from sweep.provenance import secrets
 from sweep.settings.mpi import MpiSettings
@@ -135,11 +136,11 @@ def test_a_secret_of_the_environment_gets_to_the_ranks_and_into_no_file(multirun
     code, out, err = multirun(*typed, f"+hydra.job.env_set.Y_TOKEN={SECRET}2", without=["data"], X_TOKEN=f"{SECRET}1")
     assert code == 0, out + err
     (run,) = runs_of(tmp_path / "s")
-    command = run_directory.read_json(run.attempt(1) / run_directory.PROVENANCE)["command"]  # type: ignore[index]
+    command = files.read_json(run.attempt(1) / run_directory.PROVENANCE)["command"]  # type: ignore[index]
     assert "Y_TOKEN=***" in command and str(ROOT / "multirun.py") in command
-    files = [path for path in (tmp_path / "s").rglob("*") if path.is_file() and ".code" not in path.parts]
-    assert run.path(run_directory.STATE) in files and tmp_path / "s" / run_directory.SWEEP in files
-    held = [path for path in files if SECRET.encode() in _without_the_diff(path)]
+    written = [path for path in (tmp_path / "s").rglob("*") if path.is_file() and ".code" not in path.parts]
+    assert run.path(run_directory.STATE) in written and tmp_path / "s" / run_directory.SWEEP in written
+    held = [path for path in written if SECRET.encode() in _without_the_diff(path)]
     assert not held
 
 

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, write_json
+from gradsweep.files import write_json
+from gradsweep.run_directory import Run
 from sweep.directory import run_layout
 from sweep.directory.run_identity import Point
 from sweep.directory.run_state import write_state

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from gradsweep import failure_causes, run_directory
-from gradsweep.run_directory import Run, read_json, write_json
+from gradsweep.files import read_json, write_json
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory import scheduler_job
 from sweep.directory.run_state import write_state

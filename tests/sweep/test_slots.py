@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.executors import slots as module
 from sweep.executors.lock_directory import VARIABLE, LockDirectory, usual_place
 from sweep.executors.slots import Slots

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import failure_causes, run_directory
-from gradsweep.run_directory import Run, UsageError, runs_of, write_json
+from gradsweep import failure_causes, files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.files import write_json
+from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.run_task import RunTask, load_task
 from sweep.directory import completion, run_identity, run_layout
 from sweep.directory.run_state import write_state
@@ -297,10 +299,8 @@ def test_what_an_earlier_sweep_has_finished_is_not_submitted(
     task = json.loads(run.path("job.json").read_text())["task"]
     version = task["code_version"]
     run.attempt(1).mkdir()
-    run_directory.write_json(run.attempt(1) / run_directory.PROVENANCE, record.of_attempt(task["origin"], {}))
-    run_directory.write_json(
-        run.path(run_directory.RESULT), {"format": 1, "status": run_directory.DONE, "accuracy": 0.5}
-    )
+    files.write_json(run.attempt(1) / run_directory.PROVENANCE, record.of_attempt(task["origin"], {}))
+    files.write_json(run.path(run_directory.RESULT), {"format": 1, "status": run_directory.DONE, "accuracy": 0.5})
     write_state(
         run, status=run_directory.DONE, attempts=[{"number": 1, "status": run_directory.DONE, "code_version": version}]
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory
-from gradsweep.run_directory import UsageError, write_json
+from gradsweep import csv_columns, files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.files import write_json
 from sweep.__main__ import main
 from sweep.attempts.run_task import RunTask
 from sweep.directory import completion, requests
@@ -149,7 +150,7 @@ def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
 
     def epochs(task: RunTask, accuracy: float, most: int) -> None:
         rows = [{"epoch": epoch, "test_accuracy": accuracy} for epoch in range(1, most + 1)]
-        run_directory.append_rows(task.run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, rows)
+        files.append_rows(task.run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, rows)
 
     def poll() -> None:
         """What SLURM does next, when it has been seen what it did."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.config.arguments import refuse_misread
 from sweep.executors.slurm.executor import SlurmRunExecutor
 from sweep.settings.launcher import options_of

@@ -7,8 +7,9 @@ import os
 
 import pytest
 
-from gradsweep import failure_causes, run_directory
-from gradsweep.run_directory import UsageError, write_json
+from gradsweep import failure_causes, files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.files import write_json
 from sweep.console.events import Events
 from sweep.directory import completion
 from sweep.directory.sweep_directory import Sweep
@@ -171,9 +172,7 @@ def test_other_shells_are_told_what_waits_for_slurm(executor: SlurmRunExecutor, 
     asked = len(fake.asked("squeue"))
     assert seen() == {"a": ("100_0", "pending: Resources"), "b": ("100_1", "configuring")}
     assert len(fake.asked("squeue")) == asked
-    run_directory.write_json(
-        executor.folder / "waiting.json", {"pid": 1, "runs": {"a": ["7_1", "of an earlier launcher"]}}
-    )
+    files.write_json(executor.folder / "waiting.json", {"pid": 1, "runs": {"a": ["7_1", "of an earlier launcher"]}})
     assert seen() == {"a": (None, None), "b": (None, None)}
     executor.leave()
     sweep.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.provenance import code_snapshot, file_owners, snapshot_integrity
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.__main__ import main
 from sweep.directory import scheduler_job
@@ -68,17 +68,17 @@ def test_a_line_for_each_run(sweep: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_what_is_held_is_running(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held = Sweep(sweep, fresh=False)
     run = Run(sweep / "runs/a=2-22222222")
-    run_directory.write_json(
-        run.path(run_directory.STATE), {"status": "running", "attempts": [{**ATTEMPT, "started": run_directory.now()}]}
+    files.write_json(
+        run.path(run_directory.STATE), {"status": "running", "attempts": [{**ATTEMPT, "started": files.now()}]}
     )
     lines = shown(capsys, sweep)
     assert lines[1].startswith(f"run by pid {os.getpid()} on {socket.gethostname()} since 20")
     # a quarter of 10 epochs of 10 steps; epoch 3 has begun; 20 steps a second; accuracy of the first epoch
     assert lines[5].split()[:7] == ["a=2-22222222", "running", "1", "25%", "3/10", "0.7500", "20.0"]
-    run_directory.write_json(run.path(run_directory.STATE), {"status": "running", "attempts": [ATTEMPT]})
+    files.write_json(run.path(run_directory.STATE), {"status": "running", "attempts": [ATTEMPT]})
     assert views(sweep)[run.name].status == LOST  # left by an earlier launcher, of a host that the holder is not
     mine = {**ATTEMPT, "host": socket.gethostname(), "pid": os.getpid()}
-    run_directory.write_json(run.path(run_directory.STATE), {"status": "running", "attempts": [mine]})
+    files.write_json(run.path(run_directory.STATE), {"status": "running", "attempts": [mine]})
     assert views(sweep)[run.name].status == run_directory.RUNNING  # its clock was put back, but the process is there
     held.close()
     assert views(sweep)[run.name].status == LOST
@@ -106,7 +106,7 @@ def test_a_scheduler_is_asked_once_and_for_what_it_alone_knows(sweep: Path, monk
     monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(Scheduler, "asked", [])
     for name, job in (("a=2-22222222", "7_1"), ("a=4-44444444", "7_3"), ("a=1-11111111", "7_0")):
-        run_directory.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
+        files.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
     monkeypatch.setattr(Scheduler, "alive", {"7_1": None})
     overview = Overview(sweep)
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_run_that_was_sent_away_is_shown_as_queued_where_it_is(
     """A job that somebody has queued again was ended like one that was cancelled."""
     monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     run = write_run(tmp_path, "a=1-11111111", {"status": status, "reason": "saved", "attempts": [ENDED]})
-    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
+    files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     waits = {"7_1": "pending: BeginTime"}
     again = "saved; queued again; job 7_1 (pending: BeginTime)"
     for alive, line, active in ((waits, again, True), ({}, "saved", False)):
@@ -147,7 +147,7 @@ def test_a_scheduler_is_asked_again_soon_about_a_job_that_it_ends(
     monkeypatch.setattr(overview, "ASK_SOON_S", 0.0)
     monkeypatch.setattr(Scheduler, "alive", {"7_1": scheduler_job.COMPLETING})
     run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "reason": "ended", "attempts": [ENDED]})
-    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
+    files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     assert shown(capsys, tmp_path)[-1].endswith("ended; job 7_1 (completing)")
     seen = Overview(tmp_path)
     seen.refresh()
@@ -161,7 +161,7 @@ def test_a_run_that_was_cancelled_by_its_name_is_nobody_s(tmp_path: Path, monkey
     monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(Scheduler, "asked", [])
     run = write_run(tmp_path, "a=1-11111111", {"status": "cancelled", "left_out": True, "attempts": [ENDED]})
-    run_directory.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
+    files.write_json(run.path(run_directory.JOB), {"cluster": "slurm", "id": "7_1"})
     assert views(tmp_path)[run.name].ended and Scheduler.asked == []
 
 
@@ -171,7 +171,7 @@ def test_what_a_job_waits_for_is_shown(
     monkeypatch.setitem(launcher.LAUNCHERS, "slurm", Scheduler)
     monkeypatch.setattr(Scheduler, "alive", {"7_1": None, "7_3": "pending: DependencyNeverSatisfied"})
     for name, job in (("a=2-22222222", "7_1"), ("a=4-44444444", "7_3")):
-        run_directory.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
+        files.write_json(sweep / "runs" / name / run_directory.JOB, {"cluster": "slurm", "id": job})
     lines = {line.split()[0]: line for line in shown(capsys, sweep) if line.startswith("a=")}
     assert lines["a=2-22222222"].endswith("job 7_1")
     assert lines["a=4-44444444"].endswith("job 7_3 (pending: DependencyNeverSatisfied)")
@@ -289,9 +289,7 @@ def test_an_ended_run_is_read_once_and_a_changed_one_again(sweep: Path, monkeypa
     overview.refresh()
     assert looked.count("a=1-11111111") == looked.count("a=4-44444444") == 1
     assert looked.count("a=2-22222222") == 2
-    run_directory.write_json(
-        sweep / "runs/a=4-44444444" / run_directory.STATE, {"status": "cancelled", "left_out": True}
-    )
+    files.write_json(sweep / "runs/a=4-44444444" / run_directory.STATE, {"status": "cancelled", "left_out": True})
     overview.refresh()
     assert overview.views["a=4-44444444"].left_out
 

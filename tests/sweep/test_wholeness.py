@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep import failure_causes, planned_runs, run_directory
+from gradsweep import csv_columns, failure_causes, files, planned_runs, run_directory
 from gradsweep.run_directory import Run
 from sweep.directory import completion, run_layout
 from sweep.directory.result_check import judge_result
@@ -28,17 +28,17 @@ def run(tmp_path: Path) -> Run:
     known = {**config(1), "evaluate_every": EVERY, "workers": WORKERS}
     (run,) = run_layout.lay_out(tmp_path / "sweep", [Point(known, {"seed": "1"})])
     run.attempt(1).mkdir()
-    run_directory.write_json(run.attempt(1) / run_directory.PROVENANCE, {})
-    run_directory.append_rows(
-        run.path(run_directory.STEPS), run_directory.STEP_COLUMNS, [{"step": step} for step in range(1, STEPS + 1)]
+    files.write_json(run.attempt(1) / run_directory.PROVENANCE, {})
+    files.append_rows(
+        run.path(run_directory.STEPS), csv_columns.STEP_COLUMNS, [{"step": step} for step in range(1, STEPS + 1)]
     )
-    run_directory.append_rows(
-        run.path(run_directory.EPOCHS), run_directory.EPOCH_COLUMNS, [{"epoch": epoch} for epoch in (2, 4, 5)]
+    files.append_rows(
+        run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, [{"epoch": epoch} for epoch in (2, 4, 5)]
     )
     local = [{"epoch": epoch, "worker": worker} for epoch in (2, 4, 5) for worker in range(WORKERS)]
-    run_directory.append_rows(run.path(run_directory.LOCAL_MODELS), run_directory.LOCAL_MODEL_COLUMNS, local)
+    files.append_rows(run.path(run_directory.LOCAL_MODELS), csv_columns.LOCAL_MODEL_COLUMNS, local)
     result = {"status": run_directory.DONE, "steps": STEPS, "epochs": 5, "consensus_distance": 0.1}
-    run_directory.write_json(run.path(run_directory.RESULT), result)
+    files.write_json(run.path(run_directory.RESULT), result)
     (run.path(run_directory.CHECKPOINT) / "step-1").mkdir(parents=True)
     write_state(run, status=run_directory.RUNNING, attempts=[{"number": 1, "status": run_directory.RUNNING}])
     return run
@@ -50,7 +50,7 @@ def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 def test_a_whole_run_is_what_its_result_says(run: Run) -> None:
     assert judge_result(run, 1) == (run_directory.DONE, None, None)
-    run_directory.write_json(
+    files.write_json(
         run.path(run_directory.RESULT), {**(run.result() or {}), "status": run_directory.DIVERGED, "reason": "nan"}
     )
     assert judge_result(run, 1) == (run_directory.DIVERGED, "nan", None)

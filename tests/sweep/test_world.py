@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.attempts.run_task import RunTask
 from sweep.console.events import Events
 from sweep.driver.drive import Drive

@@ -23,8 +23,8 @@ import torch
 from mpi4py import MPI
 from torch import nn
 
-from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep import csv_columns, run_directory
+from gradsweep.errors import UsageError
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import main
 from tests.trainers.test_config import composed
@@ -56,8 +56,8 @@ ALIKE = {
         "test_accuracy",
         "sent_bytes",
     )
-    + run_directory.LOCAL_EPOCH_COLUMNS,
-    run_directory.LOCAL_MODELS: run_directory.LOCAL_MODEL_COLUMNS,
+    + csv_columns.LOCAL_EPOCH_COLUMNS,
+    run_directory.LOCAL_MODELS: csv_columns.LOCAL_MODEL_COLUMNS,
 }
 """Columns that do not tell of time; those of decentralised runs are not in others."""
 

@@ -74,7 +74,7 @@ def swapped_bytes() -> None:
 
 def unaddable() -> None:
     """What the backend cannot add is told in one line."""
-    from gradsweep.run_directory import UsageError
+    from gradsweep.errors import UsageError
     from trainers.devices.stopwatch import Stopwatch
     from trainers.exchange.torch_transport import TorchTransport
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradsweep import run_directory
+from gradsweep import csv_columns, run_directory
 from tests.trainers import ranks_checkpoint as checkpoints
 from tests.trainers.ranks import main
 from tests.trainers.ranks_checkpoint import ARRAYS, COMM, EPOCHS, EVENTS, PER_EPOCH, STEPS, Killed, raising
@@ -157,10 +157,9 @@ def whole_runs() -> None:
             table(folder / "whole" / run_directory.LOCAL_MODELS),
         )
         assert (
-            tuple(epochs[0]) == (*run_directory.EPOCH_COLUMNS, *run_directory.LOCAL_EPOCH_COLUMNS)
-            and len(epochs) == EPOCHS
+            tuple(epochs[0]) == (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS) and len(epochs) == EPOCHS
         )
-        assert tuple(models[0]) == run_directory.LOCAL_MODEL_COLUMNS
+        assert tuple(models[0]) == csv_columns.LOCAL_MODEL_COLUMNS
         places = [(int(row["epoch"]), int(row["worker"])) for row in models]
         assert places == [(epoch, worker) for epoch in (1, 2, 3) for worker in range(COMM.size)]
         for epoch in epochs:
@@ -183,7 +182,7 @@ def whole_runs() -> None:
         assert without["local_accuracy"] is None and without["consensus_distance"] == result["consensus_distance"]
         for rows in (table(folder / "without" / name) for name in (run_directory.EPOCHS, run_directory.LOCAL_MODELS)):
             empty = (
-                ["test_loss", "test_accuracy"] if "worker" in rows[0] else list(run_directory.LOCAL_EPOCH_COLUMNS[:-1])
+                ["test_loss", "test_accuracy"] if "worker" in rows[0] else list(csv_columns.LOCAL_EPOCH_COLUMNS[:-1])
             )
             assert {row[name] for row in rows for name in empty} == {""}
         assert [row["distance"] for row in rows] == [row["distance"] for row in models]
@@ -193,7 +192,7 @@ def whole_runs() -> None:
     with checkpoints.folder() as folder:
         result = checkpoints.train(folder, algorithm="sgd")
         assert not (folder / run_directory.LOCAL_MODELS).exists()
-        assert tuple(table(folder / run_directory.EPOCHS)[0]) == run_directory.EPOCH_COLUMNS
+        assert tuple(table(folder / run_directory.EPOCHS)[0]) == csv_columns.EPOCH_COLUMNS
         assert not {"local_accuracy", "local_accuracy_least", "consensus_distance"} & set(result)
 
 

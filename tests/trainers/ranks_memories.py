@@ -18,7 +18,7 @@ from compressors import memories
 from compressors.kernels.reference import sums
 from compressors.memories.base import Keeping, Memory
 from compressors.policy.policy import Policy, Selector
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.arrays import random_arrays
 from tests.trainers.ranks import SHAPES, exchange_for, main
 from tests.trainers.test_config import composed

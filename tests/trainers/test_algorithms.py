@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers.config import run_config as configs

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError
 from tests.trainers.arrays import random_arrays
 from trainers.data import augment, draws
 from trainers.data.arrays import Arrays, of_images

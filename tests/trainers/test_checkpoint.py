@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError, keep_rows, runs_of
+from gradsweep import files, run_directory
+from gradsweep.errors import UsageError
+from gradsweep.files import keep_rows
+from gradsweep.run_directory import Run, runs_of
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
@@ -46,7 +48,7 @@ def losses(run: Run) -> list[tuple[str, ...]]:
 
 
 def steps_of(run: Run) -> int:
-    row = run_directory.last_row(run.path(run_directory.STEPS))
+    row = files.last_row(run.path(run_directory.STEPS))
     return int(row["step"]) if row else 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.config import groups, run_config
 from trainers.options.networks import NoNetwork
 from trainers.rules.resolve import resolve

@@ -16,7 +16,7 @@ import torch
 from compressors import InvalidParameter
 from compressors.commands import method_specs
 from compressors.kernels import backend
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.consensus import __main__ as command
 from trainers.consensus import stepsize_tuning
 from trainers.consensus.simulate import SCHEMES, Channel, Course, Gossip, run, start_vectors

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.conftest import ROOT
 from tests.trainers.arrays import random_arrays
 from tests.trainers.test_config import composed

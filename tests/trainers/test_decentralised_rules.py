@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import compressors
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from trainers.options.algorithms import ALGORITHMS, Decentralised
 from trainers.rules.resolve import resolve

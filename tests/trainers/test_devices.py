@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.directory.run_layout import signature
 from tests.trainers.test_config import composed
 from trainers.config import run_config

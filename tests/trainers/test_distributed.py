@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers.devices import hardware

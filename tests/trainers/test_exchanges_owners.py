@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import NO_MOMENTUM, composed
 from tests.trainers.test_exchange import MONITORED, mpirun
 from trainers.gradients.flat import Flat

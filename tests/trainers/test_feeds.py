@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError
 from tests.trainers.arrays import random_arrays
 from trainers.data.batches import Shard
 from trainers.data.feeds import IGNORED

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from trainers import data
 from trainers.config import run_config

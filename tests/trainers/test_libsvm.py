@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from trainers import data
 from trainers.config import run_config

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.conftest import ROOT, written_presets
 from trainers import models
 from trainers.models.fitting import check_fits

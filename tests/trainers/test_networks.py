@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.directory import run_layout
 from tests.conftest import ROOT
 from tests.trainers.test_config import composed

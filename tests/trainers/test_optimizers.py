@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from trainers import optimizers
 from trainers.config.groups import name_of

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers import data, models

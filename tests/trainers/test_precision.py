@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_exchange import mpirun
 from trainers import models

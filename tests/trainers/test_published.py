@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers import data
 from trainers.data import published
 from trainers.models.torchvision_import import torchvision

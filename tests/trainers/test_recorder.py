@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradsweep import run_directory
+from gradsweep import csv_columns, run_directory
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Traffic
 from trainers.recording.local_models import LocalModels
@@ -112,13 +112,13 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
         models = LocalModels(np.array([loss, 1.5]), np.array([0.5, 0.75]), np.array([3.0, 4.0]))
         recorder.epoch(epoch, 1, 0.1, 0.7, 0.9, 2.0, models)
     first, second = rows(tmp_path / run_directory.EPOCHS)
-    assert tuple(first) == (*run_directory.EPOCH_COLUMNS, *run_directory.LOCAL_EPOCH_COLUMNS)
+    assert tuple(first) == (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS)
     assert (first["local_test_loss"], second["local_test_loss"]) == ("nan", "1.0")
-    written = [float(second[name]) for name in run_directory.LOCAL_EPOCH_COLUMNS[1:]]
+    written = [float(second[name]) for name in csv_columns.LOCAL_EPOCH_COLUMNS[1:]]
     assert written == [0.625, 0.5, 0.75, pytest.approx(math.sqrt(12.5))]
-    assert [told[-1][name] for name in run_directory.LOCAL_EPOCH_COLUMNS[1:]] == written, "trackers hear of it"
+    assert [told[-1][name] for name in csv_columns.LOCAL_EPOCH_COLUMNS[1:]] == written, "trackers hear of it"
     models_of = rows(tmp_path / run_directory.LOCAL_MODELS)
-    assert tuple(models_of[0]) == run_directory.LOCAL_MODEL_COLUMNS
+    assert tuple(models_of[0]) == csv_columns.LOCAL_MODEL_COLUMNS
     assert list(models_of[3].values()) == ["2", "1", "1.5", "0.75", "4.0"]
     figures = recorder.figures()
     assert (figures["accuracy"], figures["local_accuracy"], figures["local_accuracy_least"]) == (0.9, 0.625, 0.5)
@@ -129,7 +129,7 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
     recorder.combine()
     recorder.epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
     last = rows(tmp_path / run_directory.EPOCHS)[-1]
-    assert [last[name] for name in run_directory.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
+    assert [last[name] for name in csv_columns.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
     assert list(rows(tmp_path / run_directory.LOCAL_MODELS)[-1].values()) == ["3", "1", "", "", "0.0"]
     again = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
     again.load_state_dict(recorder.state_dict())

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError
 from tests.trainers.test_config import composed
 from trainers.config import groups
 from trainers.config import run_config as configs

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gradsweep import run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep import files, run_directory
+from gradsweep.errors import UsageError
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory import run_identity, run_layout
@@ -62,7 +62,7 @@ def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) ->
     first = MpirunAttempt(task, [0, 1])
 
     def steps() -> int:
-        row = run_directory.last_row(run.path(run_directory.STEPS))
+        row = files.last_row(run.path(run_directory.STEPS))
         return int(row["step"]) if row else 0
 
     eventually(lambda: steps() > 25)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from trainers.config import run_config
 from trainers.options.topologies import (

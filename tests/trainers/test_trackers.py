@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from tests.trainers.test_config import composed
 from tests.trainers.test_recorder import Twins, note
 from trainers import trackers

@@ -25,7 +25,7 @@ from typing import IO, Any, cast
 import torch
 
 from gradsweep import disk_errors
-from gradsweep.run_directory import read_json
+from gradsweep.files import read_json
 
 FORMAT = 1
 """Of meta.json and the parts; a newer one is refused."""

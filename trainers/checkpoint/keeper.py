@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradsweep.run_directory import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS, UsageError, keep_rows, now, write_json
+from gradsweep.errors import UsageError
+from gradsweep.files import keep_rows, now, write_json
+from gradsweep.run_directory import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS
 from trainers.checkpoint import files
 from trainers.checkpoint.files import META, SHARED, Damaged
 from trainers.checkpoint.state import Training, described, digest

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from compressors import unit_state
-from gradsweep.run_directory import ADDED, PLACES
+from gradsweep.signature import ADDED, NOT_IN_SIGNATURE
 from trainers.algorithms.base import Algorithm
 from trainers.config.groups import GROUPS, name_of
 from trainers.config.run_config import RunConfig
@@ -127,7 +127,7 @@ def described(config: RunConfig) -> dict[str, str]:
 
 
 def _flatten(prefix: str, value: Any, keys: dict[str, str]) -> None:
-    if prefix in PLACES:
+    if prefix in NOT_IN_SIGNATURE:
         return
     if isinstance(value, Mapping):
         for key, item in value.items():

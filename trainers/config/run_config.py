@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from compressors.policy.policy import Policy
+from gradsweep.errors import LISTED_BY, UsageError, bad_value
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.parameters import InvalidParameter, boolean, choice, from_mapping, integer, sequence
-from gradsweep.run_directory import ADDED, LISTED_BY, UsageError, bad_value
+from gradsweep.signature import ADDED
 from trainers.config.epochs import Epochs
 from trainers.config.groups import GROUPS
 from trainers.options.algorithms import Decentralised
@@ -156,7 +157,7 @@ def _build_section(prefix: str, cls: type, values: Any) -> Any:
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """The typed form of a resolved config; keys that no rank needs (`sweep`, `mpi`) are ignored.
 
-    A section that earlier versions had not may be missing (`gradsweep.run_directory.ADDED`).
+    A section that earlier versions had not may be missing (`gradsweep.signature.ADDED`).
 
     Raises:
         UsageError: one line with the key, its value and what is valid.

@@ -18,7 +18,7 @@ from gradsweep.cli import picture_files
 from gradsweep.cli.arguments import Parser
 from gradsweep.cli.exit_status import ended
 from gradsweep.cli.tables import show
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from trainers.consensus import tables
 from trainers.consensus.simulate import SCHEMES, Channel, Course, run, start_vectors
 from trainers.consensus.stepsize_tuning import tuned

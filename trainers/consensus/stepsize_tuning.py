@@ -18,8 +18,8 @@ import torch
 from compressors import Compressor
 from compressors.base import element_count
 from compressors.kernels import backend
+from gradsweep.errors import bad_value
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import bad_value
 from trainers.consensus.simulate import DIVERGED, SCHEMES, Channel, start_vectors
 from trainers.topology import Mixing
 

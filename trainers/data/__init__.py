@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradsweep import disk_errors
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.config.groups import name_of
 from trainers.config.run_config import RunConfig
 from trainers.data import arrays, store

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep.cli.arguments import Parser
+from gradsweep.errors import LISTED_BY, UsageError, bad_value
 from gradsweep.hints import did_you_mean, one_of
-from gradsweep.run_directory import LISTED_BY, UsageError, bad_value
 from trainers import models
 from trainers.config.groups import GROUPS, name_of
 from trainers.config.run_config import RunConfig, parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from trainers.data import draws
 from trainers.options.datasets import Images
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.data import draws
 from trainers.data.feeds import Batch, Feed
 from trainers.data.partitions import Plan, cut

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from trainers.data.arrays import Arrays, SparseRows
 from trainers.data.store import Prepared
 from trainers.options import datasets as options_of

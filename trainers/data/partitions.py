@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from trainers.data import draws
 from trainers.options.sections import Partition
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.data.arrays import of_images
 from trainers.data.store import Prepared
 from trainers.options import datasets as options_of

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gradsweep import disk_errors, file_lock
-from gradsweep.run_directory import read_json
+from gradsweep.files import read_json
 
 VERSION = 3
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from trainers.data.feeds import IGNORED, Batch, Feed
 from trainers.data.partitions import cut
 

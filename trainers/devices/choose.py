@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradsweep.run_directory import GPUS_VARIABLE, UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
+from gradsweep.run_directory import GPUS_VARIABLE
 from trainers.config.run_config import RunConfig
 from trainers.devices.stopwatch import Stopwatch
 from trainers.mpi import staging

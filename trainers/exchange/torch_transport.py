@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.transport import Transport
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue, Work

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 from trainers.devices.stopwatch import Stopwatch
 
 Work = Callable[[Any], None]

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
 

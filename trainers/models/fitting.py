@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from trainers.options.models import MODELS, ImageModel, Model
 
 

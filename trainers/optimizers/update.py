@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from compressors.policy.policy import Selector
+from gradsweep.errors import bad_value
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import bad_value
 from trainers import optimizers
 from trainers.config.run_config import RunConfig
 from trainers.gradients.clipping import Clipping

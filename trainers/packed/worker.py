@@ -176,7 +176,8 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
 
     `cleanly`: nothing of the run is on its way, so that a world whose ranks all say so can go on.
     """
-    from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE, UsageError
+    from gradsweep.errors import UsageError
+    from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE
     from trainers.config import run_config as configs
     from trainers.packed.isolation import forwarded_logs, own_environment, own_logs, tidy
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from gradsweep.run_directory import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
+from gradsweep.csv_columns import LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,17 +15,9 @@ import numpy as np
 import torch
 
 from gradsweep import timed_steps
-from gradsweep.run_directory import (
-    EPOCH_COLUMNS,
-    EPOCHS,
-    LOCAL_EPOCH_COLUMNS,
-    LOCAL_MODEL_COLUMNS,
-    LOCAL_MODELS,
-    PHASES,
-    STEP_COLUMNS,
-    STEPS,
-    append_rows,
-)
+from gradsweep.csv_columns import EPOCH_COLUMNS, LOCAL_EPOCH_COLUMNS, LOCAL_MODEL_COLUMNS, PHASES, STEP_COLUMNS
+from gradsweep.files import append_rows
+from gradsweep.run_directory import EPOCHS, LOCAL_MODELS, STEPS
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Traffic
 

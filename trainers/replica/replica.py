@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from compressors import unit_state
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers import models
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import IGNORED, Batch, Feed

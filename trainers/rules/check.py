@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.parameters import InvalidParameter
-from gradsweep.run_directory import UsageError, bad_value
 from trainers.config.groups import name_of
 from trainers.config.run_config import RunConfig
 from trainers.options.datasets import DATASETS

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import compressors
 from compressors import Compressor
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.config.groups import name_of
 from trainers.config.run_config import RunConfig
 from trainers.options.algorithms import ALGORITHMS, DCD, DPSGD, ECD, SGP, Choco, Decentralised, DeepSqueeze

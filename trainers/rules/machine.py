@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from trainers.devices.hardware import has_compiler, has_gpu_driver, torch_has_gpus
 from trainers.options.machine import TRACKERS
 from trainers.options.networks import Emulated

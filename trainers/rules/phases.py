@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.config.groups import name_of
 from trainers.config.run_config import RunConfig
 from trainers.options.models import ImageModel

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compressors.base import Cooperative
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.config.groups import name_of
 from trainers.config.run_config import RunConfig, build_member, parse
 from trainers.models.regimes import regime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.config.run_config import RunConfig
 from trainers.options.algorithms import LocalSGD
 from trainers.options.optimizers import OneBitAdam

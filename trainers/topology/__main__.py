@@ -16,7 +16,7 @@ from gradsweep.cli import markdown_sections, picture_files
 from gradsweep.cli.arguments import Parser
 from gradsweep.cli.exit_status import ended
 from gradsweep.cli.tables import markdown, show
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from trainers.options.topologies import TOPOLOGIES, Edges, NoTopology
 from trainers.topology import Mixing, build, check, tables
 from trainers.topology.arguments import NAMES, named, workers

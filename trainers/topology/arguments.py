@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from compressors.commands import method_specs
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import did_you_mean
 from gradsweep.parameters import InvalidParameter, from_mapping, shown
-from gradsweep.run_directory import UsageError, bad_value
 from trainers.options.topologies import TOPOLOGIES, NoTopology
 from trainers.topology.validity import MOST
 

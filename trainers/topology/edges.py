@@ -16,8 +16,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from gradsweep.errors import UsageError, bad_value
 from gradsweep.parameters import shown
-from gradsweep.run_directory import UsageError, bad_value
 from trainers.options.topologies import Edges
 
 Links = dict[tuple[int, int], float | None]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gradsweep.run_directory import UsageError, bad_value
+from gradsweep.errors import UsageError, bad_value
 from trainers.config.groups import name_of
 from trainers.options.topologies import (
     TOPOLOGIES,

@@ -9,8 +9,8 @@ import errno
 from collections.abc import Iterator
 
 from gradsweep import disk_errors
+from gradsweep.errors import UsageError
 from gradsweep.failure_causes import DISK, ERROR, INPUT, MEMORY
-from gradsweep.run_directory import UsageError
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
 

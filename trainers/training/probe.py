@@ -33,7 +33,8 @@ def probe(seconds: str, directory: Path) -> None:
 
     from mpi4py import MPI
 
-    from gradsweep.run_directory import DONE, EMULATION, FORMAT, NETWORK, RESULT, now, read_json, write_json
+    from gradsweep.files import now, read_json, write_json
+    from gradsweep.run_directory import DONE, EMULATION, FORMAT, NETWORK, RESULT
     from trainers.network import links
     from trainers.network.collective_times import Probe
 
@@ -55,7 +56,8 @@ def _about(directory: Path, hosts: list[str]) -> dict[str, Any]:
     """Where and with what network.json was measured."""
     from mpi4py import MPI
 
-    from gradsweep.run_directory import PROVENANCE, read_json
+    from gradsweep.files import read_json
+    from gradsweep.run_directory import PROVENANCE
     from trainers.mpi.message_sizes import SEGMENT_BYTES
 
     machine = read_json(attempt_directory(directory) / PROVENANCE) or {}

@@ -47,7 +47,9 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
     """
     from mpi4py import MPI
 
-    from gradsweep.run_directory import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run, UsageError, now, write_json
+    from gradsweep.errors import UsageError
+    from gradsweep.files import now, write_json
+    from gradsweep.run_directory import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run
 
     settle_in(config, comm, config.ranks)
 
@@ -87,7 +89,7 @@ def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
     """
     from mpi4py import MPI
 
-    from gradsweep.run_directory import UsageError
+    from gradsweep.errors import UsageError
 
     if comm.size != ranks:
         raise UsageError(
@@ -103,7 +105,8 @@ def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, An
     """What network.json of this attempt says, on rank 0; None on others, or where nothing is to be measured."""
     if not config.network.measured:
         return None
-    from gradsweep.run_directory import EMULATION, NETWORK, read_json, write_json
+    from gradsweep.files import read_json, write_json
+    from gradsweep.run_directory import EMULATION, NETWORK
     from trainers.network import links
 
     folder = attempt_directory(directory)
@@ -149,7 +152,9 @@ def rank_by_environment() -> int:
 
 def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     """Print what went wrong and leave the reason where the launcher looks for it."""
-    from gradsweep.run_directory import FAILURE, UsageError, now, write_json
+    from gradsweep.errors import UsageError
+    from gradsweep.files import now, write_json
+    from gradsweep.run_directory import FAILURE
     from trainers.training.failure_cause import cause_of
 
     if isinstance(error, UsageError):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import units
-from gradsweep.run_directory import UsageError, bad_value, read_json
+from gradsweep.errors import UsageError, bad_value
+from gradsweep.files import read_json
 from reports.reading.json_values import as_number
 
 PAYLOAD_SHARE = 1448 / 1514

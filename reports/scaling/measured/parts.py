@@ -16,8 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from gradsweep import run_directory as rundir
-from gradsweep import units
+from gradsweep import csv_columns, errors, run_directory, units
 from reports.analysis.grid import lay_out
 from reports.reading.text import setting
 from reports.scaling.measured import links as networks
@@ -101,15 +100,15 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
         command: what the sweep was started by, to say how more of it can be had.
 
     Raises:
-        gradsweep.run_directory.UsageError: no run has finished, or all have the same number of workers.
+        gradsweep.errors.UsageError: no run has finished, or all have the same number of workers.
     """
     counts = pd.to_numeric(runs["workers"], errors="coerce") if "workers" in runs else pd.Series(math.nan, runs.index)
-    done = runs[(runs["status"] == rundir.DONE) & runs["step_s"].notna() & (counts >= 1)]
+    done = runs[(runs["status"] == run_directory.DONE) & runs["step_s"].notna() & (counts >= 1)]
     if done.empty:
-        raise rundir.UsageError(f"scaling: none of {len(runs)} runs has finished with a measured step; nothing to fit")
+        raise errors.UsageError(f"scaling: none of {len(runs)} runs has finished with a measured step; nothing to fit")
     shared = done["shared_cores"].fillna(False).astype(bool) if "shared_cores" in done else pd.Series(False, done.index)
     if shared.all():
-        raise rundir.UsageError(
+        raise errors.UsageError(
             f"scaling: all {len(done)} finished runs shared their cores with other runs: their times tell nothing; run "
             "them once more with cores of their own"
         )
@@ -117,7 +116,7 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
     rows = named(grid.runs.to_dict("records"), grid.keys)
     there = sorted({int(row["workers"]) for row in rows})
     if sum(count > 1 for count in there) < 2:
-        raise rundir.UsageError(
+        raise errors.UsageError(
             f"scaling: all finished runs have workers={missing_runs.listed(there)}, but what more workers do is told "
             f"by two numbers above 1; run {missing_runs.with_others(command, there)} and give both directories"
         )
@@ -135,7 +134,7 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
             traffic[workload, method] = sent
     left_out = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
     if not traffic:
-        raise rundir.UsageError(f"scaling: no method is left with two numbers of workers: {'; '.join(left_out)}")
+        raise errors.UsageError(f"scaling: no method is left with two numbers of workers: {'; '.join(left_out)}")
     cells = [cell for cell in found.values() if (cell.workload, cell.method) in traffic]
     remarks = missing_runs.of_graphs(rows, traffic)
     if shared.any():
@@ -179,7 +178,7 @@ def _mean(group: Sequence[Row], column: str) -> float:
 
 def _cell(group: Sequence[Row]) -> Cell | None:
     """Nothing where no run has measured its phases."""
-    names = [f"{phase}_s" for phase in rundir.PHASES]
+    names = [f"{phase}_s" for phase in csv_columns.PHASES]
     group = [row for row in group if all(math.isfinite(row[name]) for name in names)]
     if not group:
         return None
@@ -225,7 +224,7 @@ class _OfRun:
 
 
 def _of_run(row: Row) -> _OfRun:
-    place = rundir.Run(Path(row["directory"]))
+    place = run_directory.Run(Path(row["directory"]))
     content = (place.result() or {}).get(NETWORK)
     content = content if isinstance(content, Mapping) else {}
     state = place.state()

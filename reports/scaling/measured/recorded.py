@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory as rundir
+from gradsweep import run_directory
 from reports.reading.text import setting
 from reports.scaling.measured.run_labels import Row
 from reports.scaling.measured.traffic import Gradient
@@ -16,7 +16,7 @@ from reports.scaling.measured.traffic import Gradient
 def calls(group: Sequence[Row]) -> tuple[dict[str, float] | None, dict[str, float]]:
     """How many calls a step has, by kind, and those that leave early: of the first run that has counted them."""
     for row in group:
-        result = rundir.Run(Path(row["directory"])).result() or {}
+        result = run_directory.Run(Path(row["directory"])).result() or {}
         if isinstance(found := result.get("collectives_per_step"), Mapping):
             early = result.get("early_collectives_per_step")
             return _numbers(found) or None, _numbers(early) if isinstance(early, Mapping) else {}

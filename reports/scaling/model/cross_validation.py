@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from reports.scaling.measured.cell import Cell
 from reports.scaling.measured.parts import Parts
 from reports.scaling.model.fit import Model, Step, fit

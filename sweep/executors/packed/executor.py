@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST, START
 from sweep.attempts.attempt import Attempt
 from sweep.attempts.failures import of_start
@@ -59,9 +59,7 @@ class PackedAttempt(Attempt):
         self._capture: Capture | None = None
         if self.status is not None:
             return
-        run_directory.write_json(
-            self.directory / run_directory.PROVENANCE, record.of_attempt(task.origin, world.environment)
-        )
+        files.write_json(self.directory / run_directory.PROVENANCE, record.of_attempt(task.origin, world.environment))
         nowhere = f"{tempfile.gettempdir()}/gradsweep-{secrets.token_hex(4)}"
         logs = (run_directory.STDOUT, run_directory.STDERR)
         self._capture = Capture(self.directory, logs, task.limits.log_bytes, nowhere, self.cores)
@@ -106,7 +104,7 @@ class PackedAttempt(Attempt):
 
     def ended(self, exit_code: int) -> None:
         asked = self._preempted or self._stopping is not None
-        saved = run_directory.read_json(self.directory / run_directory.STOPPED) is not None
+        saved = files.read_json(self.directory / run_directory.STOPPED) is not None
         if saved and not asked and self.run.result() is None:
             self._go_on("a run beside it failed and ended the MPI world; saved, it goes on in another")
         else:
@@ -138,7 +136,7 @@ class PackedAttempt(Attempt):
 
     def _show(self, world: PackedWorld) -> None:
         """Let the run's log end with what mpirun has said of the end of the world."""
-        said = run_directory.tail(world.directory / run_directory.STDERR, LOG_LINES)
+        said = files.tail(world.directory / run_directory.STDERR, LOG_LINES)
         with contextlib.suppress(OSError), (self.directory / run_directory.STDERR).open("a", encoding="utf-8") as log:
             log.writelines(f"{line}\n" for line in said)
 

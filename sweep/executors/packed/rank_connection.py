@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import AuthenticationError, connection
 from typing import Any
 
-from gradsweep.run_directory import bad_value
+from gradsweep.errors import bad_value
 
 CONTROL = "control.json"  # as in trainers/packed/worker.py
 MESSAGE_BYTES = 1 << 20

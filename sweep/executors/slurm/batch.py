@@ -21,7 +21,7 @@ from typing import Any
 
 from submitit.slurm.slurm import SlurmExecutor
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
@@ -62,7 +62,7 @@ class Batch:
     def write(self) -> None:
         runs = self.tasks if self.packed else [name for task in self.tasks for name in task]
         about = {"name": self.name, "id": self.id, "resources": self.resources, "folder": self.folder, "runs": runs}
-        run_directory.write_json(self.path, {"format": run_directory.FORMAT, **about})
+        files.write_json(self.path, {"format": run_directory.FORMAT, **about})
 
     def note_id(self, id: str) -> None:
         """Remember SLURM's id of the array, here and with each of its runs."""
@@ -71,14 +71,14 @@ class Batch:
         folder = self.path.parent.parent / self.folder
         for index, runs in enumerate(self.tasks):
             for name in runs:
-                known = run_directory.read_json(folder / name / JOB)
+                known = files.read_json(folder / name / JOB)
                 if known is not None and known.get("batch") == self.path.stem:
-                    run_directory.write_json(folder / name / JOB, {**known, "id": self.task_id(index)}, durable=False)
+                    files.write_json(folder / name / JOB, {**known, "id": self.task_id(index)}, durable=False)
 
 
 def read(path: Path) -> Batch | None:
     """The batch that a file tells of; None where there is none, or something else."""
-    known = run_directory.read_json(path) or {}
+    known = files.read_json(path) or {}
     id, name, runs = known.get("id"), known.get("name"), known.get("runs")
     if not isinstance(name, str) or not isinstance(runs, list):
         return None
@@ -90,7 +90,7 @@ def read(path: Path) -> Batch | None:
 
 def place_of(run: Run) -> tuple[Path, int] | None:
     """File of the batch that a run was last submitted in, and its index there; None where it never was."""
-    known = run_directory.read_json(run.path(JOB)) or {}
+    known = files.read_json(run.path(JOB)) or {}
     batch, index = known.get("batch"), known.get("index")
     if known.get("cluster") != "slurm" or not isinstance(index, int) or not re.fullmatch(r"batch-\d+", str(batch)):
         return None
@@ -143,16 +143,16 @@ def submit(sweep: Path, request: dict[str, Any], shares: Sequence[Sequence[RunTa
             "id": None,
             "batch": batch.path.stem,
             "index": index,
-            "submitted": run_directory.now(),
+            "submitted": files.now(),
         }
         absolute = dataclasses.replace(task, directory=str(task.run.directory.absolute()))
         # one that a power cut has taken is submitted anew, and the job that was meant finds that out
-        run_directory.write_json(task.run.path(JOB), {**job, "task": dataclasses.asdict(absolute)}, durable=False)
+        files.write_json(task.run.path(JOB), {**job, "task": dataclasses.asdict(absolute)}, durable=False)
         if task.run.status() != run_directory.PENDING:
             write_state(task.run, status=run_directory.PENDING, reason=None)
     script = batch.path.with_suffix(".sh")
     try:
-        run_directory.write_text(script, _script(batch, request, tasks[0].code))
+        files.write_text(script, _script(batch, request, tasks[0].code))
         answer = call("sbatch", str(script), timeout=120, asked={*request, *request["additional_parameters"]})
         batch.note_id(SlurmExecutor._get_job_id_from_submission_command(answer))
     except BaseException:

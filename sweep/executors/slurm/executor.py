@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsweep import run_directory
-from gradsweep.run_directory import Run, UsageError
+from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory import completion
 from sweep.directory.run_state import reconcile_abandoned

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 
 from gradsweep import failure_causes, run_directory
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from sweep.system.job_environment import inside_mpi
 
 ENDED = {

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
@@ -54,13 +54,13 @@ def belongs_to(run: Run, batch: Path, index: int) -> bool:
 
 def why_out(run: Run) -> str:
     """Why a run is not its job's any more."""
-    return str((run_directory.read_json(run.path(JOB)) or {}).get("out") or "submitted anew, or its files are gone")
+    return str((files.read_json(run.path(JOB)) or {}).get("out") or "submitted anew, or its files are gone")
 
 
 def take_out(run: Run, reason: str) -> None:
     """Have the allocation that a run was submitted to leave it alone, or end it if it trains it."""
-    known = run_directory.read_json(run.path(JOB)) or {}
-    run_directory.write_json(run.path(JOB), {**known, "id": None, "batch": None, "out": reason})
+    known = files.read_json(run.path(JOB)) or {}
+    files.write_json(run.path(JOB), {**known, "id": None, "batch": None, "out": reason})
     if run.status() in (run_directory.PENDING, run_directory.PREEMPTED):  # nobody else will write of it
         write_state(run, status=run_directory.CANCELLED, reason=reason)
 

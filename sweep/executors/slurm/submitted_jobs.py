@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory
+from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST, TIME
 from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
@@ -101,7 +101,7 @@ def settle_vanished(run: Run, listed: Listed | None, reason: str | None = None) 
     ):  # it has said why, and waited for another try
         write_state(run, status=last["status"], reason=last.get("reason"))
         return cause
-    stopped = run_directory.read_json(run.attempt(last["number"]) / run_directory.STOPPED) if running else None
+    stopped = files.read_json(run.attempt(last["number"]) / run_directory.STOPPED) if running else None
     saved = stopped or (last if began and last.get("status") == run_directory.PREEMPTED else None)
     if not began and status in (run_directory.FAILED, run_directory.TIMEOUT) and _has_served(run, listed):
         status, cause, why = run_directory.FAILED, LOST, f"{why}, and before its turn had come"
@@ -136,7 +136,7 @@ def _has_served(run: Run, listed: Listed | None) -> bool:
 def _last_words(run: Run, listed: Listed) -> str:
     """What a job has printed at last, or why it could not even begin."""
     folder = run.directory.parent.parent / FOLDER
-    lines = run_directory.tail(folder / f"{listed.id}.log", 1)
+    lines = files.tail(folder / f"{listed.id}.log", 1)
     if lines:
         return f"the last line of its output: {lines[0]}"
     if listed.reason == "JobLaunchFailure":

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradsweep import failure_causes, run_directory
+from gradsweep import failure_causes, files, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import load_task
@@ -75,9 +75,7 @@ class ShareInAllocation:
             print(elsewhere(self.folder / LOCK, "these runs"), file=sys.stderr)
             return 1
         with held:
-            tasks = [
-                load_task((run_directory.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._left()
-            ]
+            tasks = [load_task((files.read_json(run.path(run_directory.JOB)) or {})["task"]) for run in self._left()]
             if not tasks:
                 print("nothing is left to do")
                 return 0

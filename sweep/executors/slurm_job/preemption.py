@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gradsweep import failure_causes, file_lock, run_directory
+from gradsweep import failure_causes, file_lock, files, run_directory
 from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
@@ -112,7 +112,7 @@ def settle(run: Run, job: str) -> None:
     if finish_by_result(run):
         return
     if last.get("status") == run_directory.RUNNING:
-        stopped = run_directory.read_json(run.attempt(last["number"]) / run_directory.STOPPED)
+        stopped = files.read_json(run.attempt(last["number"]) / run_directory.STOPPED)
         if stopped is not None:
             finish_attempt(run, run_directory.PREEMPTED, stopped.get("reason"), None)
         elif last.get("job") == job:

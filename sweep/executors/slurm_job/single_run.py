@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from gradsweep import disk_errors, failure_causes, run_directory
+from gradsweep import disk_errors, failure_causes, files, run_directory
 from gradsweep.run_directory import Run
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask, load_task
@@ -177,7 +177,7 @@ def _main(arguments: list[str]) -> int:
         print(f"usage, in a job array of SLURM: {usage}", file=sys.stderr)
         return 2
     path = Path(arguments[0])
-    batch = run_directory.read_json(path)
+    batch = files.read_json(path)
     if batch is None:
         print(f"{path}: there is no such batch", file=sys.stderr)
         return 2
@@ -191,7 +191,7 @@ def _main(arguments: list[str]) -> int:
 
         return ShareInAllocation(path, index, mine, allocation, signals).compute()
     run = Run(path.parent.parent / batch.get("folder", run_directory.RUNS) / mine)
-    job = run_directory.read_json(run.path(run_directory.JOB))
+    job = files.read_json(run.path(run_directory.JOB))
     if job is None or job.get("batch") != path.stem:
         print(f"{run.name}: has been submitted anew, or is gone", file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from reports.__main__ import main
 from reports.scaling.model.predict import Predictor
 from reports.scaling.output import remarks
@@ -117,18 +117,18 @@ def test_published_model_stands_beside_ours(place: Path) -> None:
 
 def test_every_workload_has_its_own_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = truth.sweep(tmp_path / "2026-11-20" / "12-00-00", methods=["none", "qsgd"], networks=["ethernet_1g"])
-    for path in list((sweep / rundir.RUNS).iterdir()):
+    for path in list((sweep / run_directory.RUNS).iterdir()):
         copy = path.with_name(path.name.replace("compressor", "model=lenet,compressor"))
         shutil.copytree(path, copy)
-        config = json.loads((copy / rundir.CONFIG).read_text())
+        config = json.loads((copy / run_directory.CONFIG).read_text())
         config["model"] = {"name": "lenet"}
-        rundir.write_json(copy / rundir.CONFIG, config)
-        result = json.loads((copy / rundir.RESULT).read_text())
+        files.write_json(copy / run_directory.CONFIG, config)
+        result = json.loads((copy / run_directory.RESULT).read_text())
         result["phases_s"]["backward"] += 1.0
         seconds = sum(result["phases_s"].values())
         result["samples_per_second"] *= 1 / seconds / result["iterations_per_second"]
         result["iterations_per_second"] = 1 / seconds
-        rundir.write_json(copy / rundir.RESULT, result)
+        files.write_json(copy / run_directory.RESULT, result)
     told(capsys, sweep, "--network", "1gbit", "--workers", "16", "--quiet")
     found = {
         (row["workload"], row["compressor"]): float(row["compute_s"])
@@ -153,8 +153,8 @@ def test_a_single_number_of_workers_says_what_to_run(tmp_path: Path, capsys: pyt
 
 def test_no_finished_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = fabricate.sweep(tmp_path / "2026-11-20" / "14-00-00", [])
-    fabricate.run(sweep, fabricate.config("none", 2), rundir.FAILED, "exit status 1")
-    fabricate.run(sweep, fabricate.config("none", 4), rundir.PENDING)
+    fabricate.run(sweep, fabricate.config("none", 2), run_directory.FAILED, "exit status 1")
+    fabricate.run(sweep, fabricate.config("none", 4), run_directory.PENDING)
     assert "scaling: none of 2 runs has finished" in told(capsys, sweep, status=2)
 
 
@@ -200,7 +200,7 @@ def test_several_sweeps_are_one_model(tmp_path: Path, measured: Path, capsys: py
 
 def test_a_probe_is_one_more_network(tmp_path: Path, measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = {"latency_s": 2e-5, "bandwidth": 4e9, "ring_bandwidth": 4e9}
-    rundir.write_json(tmp_path / "network.json", {"kind": "probe", "network": {"name": "real"}, "measured": figures})
+    files.write_json(tmp_path / "network.json", {"kind": "probe", "network": {"name": "real"}, "measured": figures})
     told(
         capsys,
         measured,
@@ -231,13 +231,13 @@ def test_a_network_that_the_cpus_limited_is_what_it_is_by_name(
 ) -> None:
     names = ["ethernet_1g", "wan_100m"]
     sweep = truth.sweep(tmp_path / "2026-11-20" / "19-00-00", methods=["none", "sign"], networks=names)
-    for run in (sweep / rundir.RUNS).iterdir():
+    for run in (sweep / run_directory.RUNS).iterdir():
         if "network=ethernet_1g" in run.name:
-            result = json.loads((run / rundir.RESULT).read_text())
+            result = json.loads((run / run_directory.RESULT).read_text())
             result["network"]["expected"] = dict(result["network"]["measured"])
             result["network"]["measured"] |= {"bandwidth": 2e8, "ring_bandwidth": 2e8}
             result["network"]["marks"] = ["bandwidth", "cpu"]
-            rundir.write_json(run / rundir.RESULT, result)
+            files.write_json(run / run_directory.RESULT, result)
     out = told(capsys, sweep, "--network", "ethernet_1g", "--workers", "2,64", "--no-plots")
     assert "ethernet_1g: the CPUs were the limit in all its runs" in out and "its figures are nominal" in out
     assert "ethernet_1g: 956.4mbit of payload, 200us one way" in out

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gradsweep.run_directory import UsageError
+from gradsweep.errors import UsageError
 from reports.scaling.measured.links import Links, nominal
 from reports.scaling.measured.parts import Parts
 from reports.scaling.measured.traffic import Traffic

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradsweep import run_directory as rundir
-from gradsweep.run_directory import UsageError
+from gradsweep import files
+from gradsweep.errors import UsageError
 from gradsweep.units import bits_per_second, seconds
 from reports.scaling.measured import links as networks
 from reports.scaling.measured.links import asked, nominal, workers
@@ -46,7 +46,7 @@ def test_what_is_no_latency_is_told_in_one_line(latency: str) -> None:
 def test_each_network_is_there_once_and_a_probe_first(tmp_path: Path) -> None:
     path = tmp_path / "network.json"
     measured = {"latency_s": 4e-5, "bandwidth": 9e8, "ring_bandwidth": 8e8}
-    rundir.write_json(path, {"format": 1, "kind": "probe", "network": {"name": "real"}, "measured": measured})
+    files.write_json(path, {"format": 1, "kind": "probe", "network": {"name": "real"}, "measured": measured})
     found = asked("1gbit,10gbit,1gbit", "1ms", path)
     assert [one.name for one in found] == ["probe (real)", "1gbit", "10gbit"]
     assert found[0].alpha == 4e-5 and found[0].bandwidth == pytest.approx(8e8) and found[1].alpha == 1e-3
@@ -58,7 +58,7 @@ def test_each_network_is_there_once_and_a_probe_first(tmp_path: Path) -> None:
 )
 def test_a_probe_without_figures_is_refused(tmp_path: Path, content: dict[str, object]) -> None:
     path = tmp_path / "network.json"
-    rundir.write_json(path, content)
+    files.write_json(path, content)
     with pytest.raises(UsageError, match=r"--probe .*network.json: no latency and bandwidth in it"):
         asked("1gbit", None, path)
 

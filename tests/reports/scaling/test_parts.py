@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gradsweep import run_directory as rundir
-from gradsweep.run_directory import UsageError
+from gradsweep import files, run_directory
+from gradsweep.errors import UsageError
 from reports.reading.report import Report
 from reports.scaling.measured import links, parts
 from reports.scaling.measured.cell import Cell
@@ -31,11 +31,11 @@ def sweep(tmp_path: Path) -> Path:
 
 def change(sweep: Path, name: str, what: Change, only: str = "") -> None:
     """Change the content of this file of the runs that have `only` in their name."""
-    for directory in (sweep / rundir.RUNS).iterdir():
+    for directory in (sweep / run_directory.RUNS).iterdir():
         if only in directory.name:
             content = json.loads((directory / name).read_text())
             what(content)
-            rundir.write_json(directory / name, content)
+            files.write_json(directory / name, content)
 
 
 def read(sweep: Path) -> Parts:
@@ -65,17 +65,20 @@ def test_repetitions_are_one_cell_with_their_median(tmp_path: Path) -> None:
         result["phases_s"]["encode"] *= 50
 
     before = one(read(sweep), "none", 2).encode_s
-    change(sweep, rundir.RESULT, slower, only="workers=2,network=none,seed=1")
+    change(sweep, run_directory.RESULT, slower, only="workers=2,network=none,seed=1")
     found = read(sweep)
     assert len(found.cells) == 2 and one(found, "none", 2).encode_s == pytest.approx(before)
 
 
 def test_marks_and_threads_and_overlap_are_seen(sweep: Path) -> None:
     change(
-        sweep, rundir.RESULT, lambda result: result["network"].update(marks=["bandwidth", "cpu"]), only="qsgd,workers=4"
+        sweep,
+        run_directory.RESULT,
+        lambda result: result["network"].update(marks=["bandwidth", "cpu"]),
+        only="qsgd,workers=4",
     )
-    change(sweep, rundir.CONFIG, lambda config: config.update(threads_per_worker=2))
-    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none")
+    change(sweep, run_directory.CONFIG, lambda config: config.update(threads_per_worker=2))
+    change(sweep, run_directory.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none")
     found = read(sweep)
     ours, dense = one(found, "qsgd", 4), one(found, "none", 4)
     assert not ours.is_fair and not ours.overlaps
@@ -83,7 +86,7 @@ def test_marks_and_threads_and_overlap_are_seen(sweep: Path) -> None:
 
 
 def test_what_differs_between_runs_of_a_compressor_is_in_the_name_of_the_method(sweep: Path) -> None:
-    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none,workers=4")
+    change(sweep, run_directory.CONFIG, lambda config: config["exchange"].update(overlap=True), only="none,workers=4")
     found = read(sweep)
     assert found.compressors == {
         "none exchange.overlap=true": "none",
@@ -93,7 +96,7 @@ def test_what_differs_between_runs_of_a_compressor_is_in_the_name_of_the_method(
 
 
 def test_models_are_apart_even_if_each_compressor_has_its_own(sweep: Path) -> None:
-    change(sweep, rundir.CONFIG, lambda config: config["model"].update(name="lenet"), only="none")
+    change(sweep, run_directory.CONFIG, lambda config: config["model"].update(name="lenet"), only="none")
     assert {(cell.workload, cell.method) for cell in read(sweep).cells} == {
         ("model=lenet", "none"),
         ("model=wideresnet", "qsgd"),
@@ -101,41 +104,41 @@ def test_models_are_apart_even_if_each_compressor_has_its_own(sweep: Path) -> No
 
 
 def test_cores_that_a_worker_has_for_itself_are_no_crowd(sweep: Path) -> None:
-    change(sweep, rundir.STATE, lambda state: state.update(oversubscribed=False))
+    change(sweep, run_directory.STATE, lambda state: state.update(oversubscribed=False))
     assert {cell.load for cell in read(sweep).cells} == {1.0}
 
 
 def test_an_emulated_network_that_was_not_measured_is_what_it_was_asked_to_be(sweep: Path) -> None:
     own: Mapping[str, Any] = {"name": "emulated", "bandwidth": "100mbit", "latency": "3ms", "loss": 0.0}
-    change(sweep, rundir.CONFIG, lambda config: config.update(network=own))
-    change(sweep, rundir.RESULT, lambda result: result.pop("network"))
+    change(sweep, run_directory.CONFIG, lambda config: config.update(network=own))
+    change(sweep, run_directory.RESULT, lambda result: result.pop("network"))
     cell = one(read(sweep), "none", 4)
     assert cell.network == "emulated 100mbit 3ms"
     assert cell.links.alpha == pytest.approx(3e-3) and cell.links.bandwidth == pytest.approx(1e8 * 1448 / 1514)
 
 
 def test_runs_of_versions_without_networks_are_of_none(sweep: Path) -> None:
-    change(sweep, rundir.CONFIG, lambda config: config.pop("network"))
-    change(sweep, rundir.RESULT, lambda result: result.pop("network"))
+    change(sweep, run_directory.CONFIG, lambda config: config.pop("network"))
+    change(sweep, run_directory.RESULT, lambda result: result.pop("network"))
     found = read(sweep)
     assert {cell.network for cell in found.cells} == {"none"} and found.cells[0].links == links.MEMORY
     assert found.networks == []
 
 
 def test_what_has_no_model_is_left_out_with_its_reason(sweep: Path) -> None:
-    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(name="parameter_server"), only="qsgd")
+    change(sweep, run_directory.CONFIG, lambda config: config["exchange"].update(name="parameter_server"), only="qsgd")
     found = read(sweep)
     assert {cell.method for cell in found.cells} == {"none"}
     (reason,) = found.left_out
     assert reason.startswith("qsgd: exchange=parameter_server ") and "simulator" in reason
     assert {key[1] for key in found.traffic} == {"none"}
-    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(name="hierarchical"), only="none")
+    change(sweep, run_directory.CONFIG, lambda config: config["exchange"].update(name="hierarchical"), only="none")
     with pytest.raises(UsageError, match="no method is left with two numbers of workers: .*hierarchical"):
         read(sweep)
 
 
 def test_runs_without_phases_are_not_used(sweep: Path) -> None:
-    change(sweep, rundir.RESULT, lambda result: result.pop("phases_s"), only="compressor=qsgd,workers=4")
+    change(sweep, run_directory.RESULT, lambda result: result.pop("phases_s"), only="compressor=qsgd,workers=4")
     assert {(cell.method, cell.workers) for cell in read(sweep).cells} == {
         *(("none", workers) for workers in (2, 4, 8)),
         *(("qsgd", workers) for workers in (2, 8)),
@@ -143,10 +146,15 @@ def test_runs_without_phases_are_not_used(sweep: Path) -> None:
 
 
 def test_steps_between_two_exchanges_and_neighbours_are_seen(sweep: Path) -> None:
-    change(sweep, rundir.CONFIG, lambda config: config.update(algorithm={"name": "local_sgd", "steps": 8}), only="none")
+    change(
+        sweep,
+        run_directory.CONFIG,
+        lambda config: config.update(algorithm={"name": "local_sgd", "steps": 8}),
+        only="none",
+    )
     gossip = {"algorithm": {"name": "dpsgd"}, "topology": {"name": "ring"}}
-    change(sweep, rundir.CONFIG, lambda config: config.update(gossip), only="qsgd")
-    change(sweep, rundir.RESULT, lambda result: result.update(messages_per_step=2.0), only="qsgd")
+    change(sweep, run_directory.CONFIG, lambda config: config.update(gossip), only="qsgd")
+    change(sweep, run_directory.RESULT, lambda result: result.update(messages_per_step=2.0), only="qsgd")
     found = read(sweep)
     by_name = {method.partition(" ")[0]: traffic for (_, method), traffic in found.traffic.items()}
     assert by_name["none"].every == 8 and by_name["none"].summed == pytest.approx(8 * truth.DENSE_BYTES)
@@ -157,13 +165,13 @@ def test_steps_between_two_exchanges_and_neighbours_are_seen(sweep: Path) -> Non
 def gossip(sweep: Path, topology: str, *neighbours: float) -> Parts:
     """The parts where qsgd gossips over this graph: messages of a worker with 2, 4 and 8."""
     section = {"algorithm": {"name": "dpsgd"}, "topology": {"name": topology}}
-    change(sweep, rundir.CONFIG, lambda config: config.update(section), only="qsgd")
+    change(sweep, run_directory.CONFIG, lambda config: config.update(section), only="qsgd")
     for workers, count in zip((2, 4, 8), neighbours, strict=True):
 
         def sent(result: dict[str, Any], count: float = count) -> None:
             result["messages_per_step"] = count
 
-        change(sweep, rundir.RESULT, sent, only=f"qsgd,workers={workers},")
+        change(sweep, run_directory.RESULT, sent, only=f"qsgd,workers={workers},")
     return read(sweep)
 
 
@@ -189,7 +197,7 @@ def test_a_hub_is_not_modelled(sweep: Path) -> None:
 
 def test_a_method_with_one_number_of_workers_is_left_out_with_what_to_run(sweep: Path) -> None:
     for workers in (4, 8):
-        change(sweep, rundir.STATE, lambda state: state.update(status="failed"), only=f"qsgd,workers={workers},")
+        change(sweep, run_directory.STATE, lambda state: state.update(status="failed"), only=f"qsgd,workers={workers},")
     found = read(sweep)
     assert {cell.method for cell in found.cells} == {"none"} and list(found.traffic) == [("", "none")]
     assert found.left_out == ["qsgd: measured with workers=2 only; run it with workers=4,8 too"]
@@ -210,7 +218,7 @@ def marked(sweep: Path, only: str) -> Parts:
         network["measured"] |= {"bandwidth": 2e8, "ring_bandwidth": 2e8}
         network["marks"] = ["bandwidth", "cpu"]
 
-    change(sweep, rundir.RESULT, slower, only=only)
+    change(sweep, run_directory.RESULT, slower, only=only)
     return read(sweep)
 
 
@@ -238,11 +246,11 @@ def test_a_sweep_that_the_cpus_limited_says_so(sweep: Path) -> None:
 
 
 def test_runs_that_shared_their_cores_with_others_are_not_used(sweep: Path) -> None:
-    change(sweep, rundir.STATE, lambda state: state.update(shared_cores=True), only="qsgd,workers=8")
+    change(sweep, run_directory.STATE, lambda state: state.update(shared_cores=True), only="qsgd,workers=8")
     found = read(sweep)
     assert {cell.workers for cell in found.cells if cell.method == "qsgd"} == {2, 4}
     assert found.remarks == ["not used: 1 of 6 runs, which shared their cores with other runs"]
-    change(sweep, rundir.STATE, lambda state: state.update(shared_cores=True))
+    change(sweep, run_directory.STATE, lambda state: state.update(shared_cores=True))
     with pytest.raises(UsageError, match="all 6 finished runs shared their cores"):
         read(sweep)
 
@@ -250,13 +258,17 @@ def test_runs_that_shared_their_cores_with_others_are_not_used(sweep: Path) -> N
 def test_batches_are_cells_of_their_own(tmp_path: Path) -> None:
     """Half of the runs, by their seed, have 128 samples a worker instead of 32."""
     sweep = truth.sweep(tmp_path / "a" / "b", methods=["none"], networks=["none"], seeds=2, noise=0.0)
-    change(sweep, rundir.CONFIG, lambda config: config.update(batch={"size": 32, "per": "worker"}), only="seed=0")
-    change(sweep, rundir.CONFIG, lambda config: config.update(batch={"size": 128, "per": "worker"}), only="seed=1")
+    change(
+        sweep, run_directory.CONFIG, lambda config: config.update(batch={"size": 32, "per": "worker"}), only="seed=0"
+    )
+    change(
+        sweep, run_directory.CONFIG, lambda config: config.update(batch={"size": 128, "per": "worker"}), only="seed=1"
+    )
 
     def more(result: dict[str, Any]) -> None:
         result["samples_per_second"] *= 4
 
-    change(sweep, rundir.RESULT, more, only="seed=1")
+    change(sweep, run_directory.RESULT, more, only="seed=1")
     found = parts.read(Report([sweep]).merged().runs, (*SWEPT, "batch.size"))
     assert {(cell.workers, cell.batch, round(cell.samples)) for cell in found.cells} == {
         (workers, f"batch.size={samples}", samples) for workers in (2, 4, 8) for samples in (32, 128)
@@ -271,16 +283,16 @@ def test_calls_are_those_of_result_json_and_overlap_is_beside_backward(tmp_path:
     cell = one(found, "svd", 4)
     assert cell.beside_s == cell.backward_s
     gossip = {"algorithm": {"name": "dpsgd"}, "topology": {"name": "ring"}}
-    change(sweep, rundir.CONFIG, lambda config: config.update(gossip), only="svd")
+    change(sweep, run_directory.CONFIG, lambda config: config.update(gossip), only="svd")
     cell = next(cell for cell in read(sweep).cells if cell.method.startswith("svd") and cell.workers == 4)
     assert cell.beside_s == pytest.approx(cell.backward_s + truth.phases("svd", 4, None, 32.0)["forward"])
 
 
 @pytest.mark.parametrize(("granularity", "calls"), [("layer", 14), ("bucket", 11), ("model", 1)])
 def test_calls_of_earlier_runs_are_estimated_from_the_gradient(sweep: Path, granularity: str, calls: int) -> None:
-    change(sweep, rundir.RESULT, lambda result: result.pop("collectives_per_step"))
+    change(sweep, run_directory.RESULT, lambda result: result.pop("collectives_per_step"))
     exchange = {"granularity": granularity, "bucket_mib": 4.0}
-    change(sweep, rundir.CONFIG, lambda config: config["exchange"].update(exchange))
-    change(sweep, rundir.CONFIG, lambda config: config["compressor"].update(name="svd"), only="qsgd")
+    change(sweep, run_directory.CONFIG, lambda config: config["exchange"].update(exchange))
+    change(sweep, run_directory.CONFIG, lambda config: config["compressor"].update(name="svd"), only="qsgd")
     (svd,) = (traffic for (_, method), traffic in read(sweep).traffic.items() if "none" not in method)
     assert svd.gathers == svd.sizes == calls

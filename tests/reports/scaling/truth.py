@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradsweep import run_directory as rundir
+from gradsweep import files, run_directory
 from tests.reports import fabricate
 
 MIB = 2**20
@@ -132,8 +132,8 @@ def sweep(
 
     Without `counts` its runs are of a version that counted no calls.
     """
-    (directory / rundir.RUNS).mkdir(parents=True)
-    rundir.write_text(directory / rundir.SWEEP, "format: 1\nswept: [compressor, workers, network, seed]\n")
+    (directory / run_directory.RUNS).mkdir(parents=True)
+    files.write_text(directory / run_directory.SWEEP, "format: 1\nswept: [compressor, workers, network, seed]\n")
     draw = random.Random(7)
     for name in methods:
         for count in workers:
@@ -163,11 +163,11 @@ def _write(
     config["network"] = {"name": network}
     place = (
         sweep
-        / rundir.RUNS
+        / run_directory.RUNS
         / f"compressor={name},workers={workers},network={network},seed={seed}-{_hash(name, workers, network, seed)}"
     )
     place.mkdir()
-    rundir.write_json(place / rundir.CONFIG, config)  # JSON is YAML
+    files.write_json(place / run_directory.CONFIG, config)  # JSON is YAML
     attempt = {"number": 1, "status": "done", "cores": list(range(CORES)), "host": "node7"}
     state = {
         "format": 1,
@@ -176,7 +176,7 @@ def _write(
         "oversubscribed": workers > CORES,
         "attempts": [attempt],
     }
-    rundir.write_json(place / rundir.STATE, state)
+    files.write_json(place / run_directory.STATE, state)
     law = LAWS[name]
     sent = law.payload * (2 * (workers - 1) / workers if law.is_summed else workers - 1)
     step = sum(found.values())
@@ -194,7 +194,7 @@ def _write(
         result["collectives_per_step"] = {kind: law.calls, **({"sizes": law.calls} if law.is_sized else {})}
         if overlap:
             result["early_collectives_per_step"] = {kind: law.early} if law.early else {}
-    rundir.write_json(place / rundir.RESULT, result)
+    files.write_json(place / run_directory.RESULT, result)
 
 
 def _hash(*values: object) -> str:

@@ -1,0 +1,20 @@
+"""Errors that are the user's, told in one line."""
+
+from __future__ import annotations
+
+LISTED_BY = "python multirun.py --help"
+"""Lists the keys of a config, and the members of its groups."""
+
+
+class UsageError(Exception):
+    """What a user asked for cannot work; nothing was started. `str()` is the one line to print."""
+
+
+def bad_value(key: str, value: object, valid: str, meant: str = "") -> UsageError:
+    """A UsageError that names the key, its value and what is valid, in one line whatever the value is.
+
+    Args:
+        meant: a hint that stands before what is valid, by `gradsweep.hints.did_you_mean`.
+    """
+    shown = "null" if value is None else str(value)
+    return UsageError(f"{key}={shown if shown.isprintable() else repr(shown)}: {meant}valid is {valid}")
