@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import run_directory
-from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.description import read_description
@@ -60,19 +59,6 @@ class Tasks:
             gpus=options.gpus_of(config),
             network=emulated(config),
         )
-
-
-def check(run: Run, config: Mapping[str, Any]) -> None:
-    """See that a run that was laid out earlier can be started: how may have been edited, it is not in the signature.
-
-    Raises:
-        UsageError: with the path of the config.
-    """
-    try:
-        settings, _ = settings_of(config)
-        options_of(config["launcher"]).check_run(config, settings)
-    except UsageError as error:
-        raise UsageError(f"{run.path(run_directory.CONFIG)}: {error}") from error
 
 
 def weight(config: Mapping[str, Any]) -> tuple[float, ...]:

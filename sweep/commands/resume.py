@@ -122,13 +122,13 @@ def _run(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everyth
 
 def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace, everything: bool) -> int:
     """Compute runs of an open sweep; returns the exit status. What a scheduler still has is adopted, and waited for."""
-    from sweep.attempts.build_task import check
     from sweep.console.console import Verbosity, manner
     from sweep.console.messages import print_line
     from sweep.directory import completion, result_check, scheduler_job
     from sweep.directory.description import explain_torn
     from sweep.launch import execute
-    from sweep.settings.launcher import options_of
+    from sweep.launchers import schedulers
+    from sweep.launchers.launchers import check_laid_out
     from sweep.settings.sweep import settings_of
 
     try:
@@ -139,7 +139,7 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
             for each in runs
             if (job := scheduler_job.read_job(each)) is not None and not completion.is_complete(each)
         }
-        alive = scheduler_job.known(owned.values())
+        alive = schedulers.find_living_jobs(owned.values())
         wanted = [
             each for each in runs if is_wanted(each, everything, options.failed, lost=owned.get(each) not in alive)
         ]
@@ -162,7 +162,7 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
                 print(error, file=sys.stderr)
                 damaged = True
         for each, config in configs.items():
-            check(each, config)
+            check_laid_out(each, config)
         first = next(iter(configs.values()), None)
         how = Verbosity(options.quiet, options.json) if first is None else manner(settings_of(first)[0])
         _say_what_is_not(sweep.directory, runs, wanted, how)
@@ -170,11 +170,10 @@ def _take_to_end(sweep: Sweep, runs: Sequence[Run], options: argparse.Namespace,
             print_line(how.info(), f"{plural(len(again), 'run')} laid out again, of which the directory was not there")
         if first is not None:
             _, mpi = settings_of(first)
-            launcher = options_of(first["launcher"])
             execute.prepare_data(list(configs.values()))
             sweep.note_resumed(mpi.program())
             if not options.wait:
-                launcher.leave(sweep, list(configs))
+                execute.leave(sweep, list(configs), first)
                 return int(damaged)
             execute.take_to_end(sweep.directory, configs)
     finally:

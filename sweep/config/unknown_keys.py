@@ -13,7 +13,7 @@ from gradsweep.errors import LISTED_BY
 from gradsweep.hints import did_you_mean, nearest, one_of
 from gradsweep.source_tree import ROOT
 from sweep.config.schema import LAUNCHER, MEMBERS
-from sweep.settings.launcher import LAUNCHERS
+from sweep.settings.launcher import OPTIONS
 
 _LAUNCHER = LAUNCHER.replace("/", ".")
 _ELSEWHERE = {
@@ -82,13 +82,13 @@ def _whole(parent: Any) -> list[str]:
     names = [str(path) for path in paths({str(key): value for key, value in plain.items()})]
     for group, members in MEMBERS.items():
         names += [f"{group}.{field}" for cls in members.values() for field in _fields(cls)]
-    names += [f"{_LAUNCHER}.{field}" for cls in LAUNCHERS.values() for field in _fields(cls)]
+    names += [f"{_LAUNCHER}.{field}" for cls in OPTIONS.values() for field in _fields(cls)]
     return [name for name in dict.fromkeys(names) if not name.endswith(".name") or name == "sweep.name"]
 
 
 def _members(section: str) -> Mapping[str, type]:
     """What can be chosen for a section; empty where it is no group."""
-    return LAUNCHERS if section == _LAUNCHER else MEMBERS.get(section, {})
+    return OPTIONS if section == _LAUNCHER else MEMBERS.get(section, {})
 
 
 def _chosen(section: str, node: Any) -> str:

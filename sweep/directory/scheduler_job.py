@@ -1,10 +1,10 @@
-"""Jobs of a scheduler, by what runs have written of them: which are known to it still, and their end."""
+"""Files that tell of a scheduler's jobs: job.json of each run, waiting.json of the sweep."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from gradsweep import files, run_directory
 from gradsweep.run_directory import Run
 
 Job = tuple[str, str]
-"""The cluster, a key of launchers.LAUNCHERS, and the scheduler's id."""
+"""The cluster, a value of hydra.launcher.cluster, and the scheduler's id."""
 
 COMPLETING = "completing"
 """What a job waits for that has been ended, while its scheduler tidies up: it may then be gone, or queued again."""
@@ -55,63 +55,10 @@ def read_waiting(directory: Path, holder: Mapping[str, Any]) -> dict[str, tuple[
     return {name: (str(job), None if why is None else str(why)) for name, (job, why) in pairs.items()}
 
 
-def found(runs: Iterable[Run]) -> dict[Run, Job]:
-    """The latest jobs of runs, also where a launcher died before it could note which: then its scheduler is asked.
-
-    Raises:
-        UsageError: a scheduler does not answer.
-    """
-    from sweep.settings.launcher import LAUNCHERS
-
-    jobs: dict[Run, Job] = {}
-    unnoted: dict[str, list[Run]] = {}
-    for run in runs:
-        if (job := read_job(run)) is not None:
-            jobs[run] = job
-        elif (cluster := _given_to(run)) is not None:
-            unnoted.setdefault(cluster, []).append(run)
-    for cluster, some in unnoted.items():
-        if cluster in LAUNCHERS:
-            jobs |= {run: (cluster, id) for run, id in LAUNCHERS[cluster].unnoted_jobs(some).items()}
-    return jobs
-
-
-def _given_to(run: Run) -> str | None:
+def read_cluster(run: Run) -> str | None:
     """The cluster that a run was given to; None where it never was."""
     try:
         given = files.read_json(run.path(run_directory.JOB)) or {}
     except OSError:
         return None
     return given["cluster"] if isinstance(given.get("cluster"), str) else None
-
-
-def known(jobs: Iterable[Job], *, believed: bool = True) -> dict[Job, str | None]:
-    """Those of the jobs that wait or run, with why they wait. Where nobody can tell, they are `believed` to, or not."""
-    from sweep.settings.launcher import LAUNCHERS
-
-    alive: dict[Job, str | None] = {}
-    for cluster, ids in _by_cluster(jobs).items():
-        found = LAUNCHERS[cluster].known_jobs(ids) if cluster in LAUNCHERS else None
-        if found is None:
-            found = dict.fromkeys(ids) if believed else {}
-        alive |= {(cluster, id): waits_for for id, waits_for in found.items()}
-    return alive
-
-
-def cancel(jobs: Mapping[Run, Job], reason: str) -> None:
-    """End the jobs of runs; one that others need, too, goes on with these.
-
-    Raises:
-        UsageError: a scheduler does not answer or refuses.
-    """
-    from sweep.settings.launcher import LAUNCHERS
-
-    for cluster in {job[0] for job in jobs.values()} & LAUNCHERS.keys():
-        LAUNCHERS[cluster].cancel_jobs({run: job[1] for run, job in jobs.items() if job[0] == cluster}, reason)
-
-
-def _by_cluster(jobs: Iterable[Job]) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
-    for cluster, each in jobs:
-        grouped.setdefault(cluster, []).append(each)
-    return grouped

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run
-from sweep.directory import scheduler_job
 from sweep.directory.run_state import finish_attempt, reconcile_abandoned, write_state
+from sweep.launchers import schedulers
 
 
 def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
@@ -19,11 +19,11 @@ def cancel_unwatched(runs: Iterable[Run], reason: str) -> None:
     ended = (run_directory.PREEMPTED, run_directory.CANCELLED)
     wanted = (run_directory.PENDING, run_directory.RUNNING, *ended)
     left = {run: status for run in runs if (status := run.status()) in wanted}
-    given = scheduler_job.found(left)
+    given = schedulers.find_jobs(left)
     # a run whose job the scheduler has ended may wait for its turn again
-    queued = scheduler_job.known(given[run] for run in given if left[run] in ended)
+    queued = schedulers.find_living_jobs(given[run] for run in given if left[run] in ended)
     left = {run: status for run, status in left.items() if status not in ended or given.get(run) in queued}
-    scheduler_job.cancel({run: job for run, job in given.items() if run in left}, reason)
+    schedulers.cancel_jobs({run: job for run, job in given.items() if run in left}, reason)
     for run, before in left.items():
         reconcile_abandoned(run)
         if run.status() in (run_directory.FAILED, run_directory.CANCELLED) and run.state()["attempts"]:

@@ -44,7 +44,7 @@ class Drive:
 
     Args:
         directory: of the sweep, whose lock this process holds.
-        configs: of all runs that were asked for; those that are complete are left alone.
+        configs: of all runs that were asked for; those that are complete are left alone. `add` adds to it.
         task_of: makes what the executor is given.
         events: where what happens is told to machines.
     """
@@ -52,13 +52,13 @@ class Drive:
     def __init__(
         self,
         directory: Path,
-        configs: Mapping[Run, Mapping[str, Any]],
+        configs: dict[Run, Mapping[str, Any]],
         task_of: Callable[[Run, Mapping[str, Any]], RunTask],
         executor: RunExecutor,
         settings: SweepSettings,
         events: Events | None = None,
     ) -> None:
-        self.directory, self.configs, self.task_of = directory, dict(configs), task_of
+        self.directory, self.configs, self.task_of = directory, configs, task_of
         self.executor, self.settings = executor, settings
         self.manner, self.events = manner(settings), events
         self.console = self.manner.info()

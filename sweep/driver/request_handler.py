@@ -12,12 +12,12 @@ from rich.console import Console
 from gradsweep import disk_errors, run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
-from sweep.attempts import build_task
 from sweep.console.messages import print_line
 from sweep.directory import completion, restore_runs
 from sweep.directory.requests import CANCEL, Inbox, Request
 from sweep.directory.run_state import exclude, include
 from sweep.driver.cancel_unwatched import cancel_unwatched
+from sweep.launchers.launchers import check_laid_out
 
 if TYPE_CHECKING:
     from sweep.executors.base import Job, RunExecutor
@@ -117,7 +117,7 @@ class RequestHandler:
                 continue
             try:
                 config = completion.load_config(run)
-                build_task.check(run, config)
+                check_laid_out(run, config)
                 configs[run] = config
             except UsageError as error:
                 print_line(self.drive.console, str(error), "yellow")

@@ -7,17 +7,17 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradsweep import run_directory
-from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.system.processes import GRACE_S
 
-if TYPE_CHECKING:
-    from sweep.executors.slurm.submitted_jobs import Jobs
+Estimate = Callable[[RunTask], float | None]
+"""Returns how many seconds a run will take, None where nobody knows."""
+Weigh = Callable[[RunTask], tuple[float, ...]]
+"""Returns more for longer runs, as far as that can be told without an estimate."""
 
 POLL_S = 0.03  # between two looks at what has ended: of each second of a core, the looks take a thousandth
 
@@ -58,24 +58,19 @@ class RunExecutor(abc.ABC):
 
     Args:
         folder: of the sweep.
+        estimate: runs may be ordered by it.
+        weigh: likewise, where there is no estimate.
     """
 
-    estimate: Callable[[RunTask], float | None] | None = None
-    """How many seconds a run will take, None where nobody knows: where set, runs may be ordered by it."""
-    weigh: Callable[[RunTask], tuple[float, ...]] | None = None
-    """More for longer runs, as far as that can be told without an estimate."""
     can_leave = False
     """Whether jobs go on without this process, so that `leave` may be called and another process adopts them."""
 
-    cluster = "local"
-    """The value of hydra.launcher.cluster."""
-
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, estimate: Estimate | None = None, weigh: Weigh | None = None) -> None:
         self.folder = Path(folder).absolute()
+        self.estimate, self.weigh = estimate, weigh
         self.news: list[tuple[Job, int | None, str]] = []
         """Jobs whose attempt has ended and that will begin another by themselves (a scheduler has queued them again, or
         their MPI world has died), which attempt that was, and why; for who takes it."""
-        self._in_slurm: Jobs | None = None
 
     def reconcile(self, run: Run) -> None:
         """Bring the state of a run in line with what has become of it, before any is submitted.
@@ -83,15 +78,6 @@ class RunExecutor(abc.ABC):
         Raises:
             UsageError: this cannot be learned, or a job of SLURM computes it.
         """
-        if run.path("job.json").exists():
-            from sweep.executors.slurm.submitted_jobs import Jobs, elsewhere
-
-            self._in_slurm = self._in_slurm or Jobs()
-            if (job := elsewhere(run, self._in_slurm)) is not None:
-                raise UsageError(
-                    f"hydra.launcher.cluster={self.cluster}: SLURM still has runs of this sweep, such as "
-                    f"{run.name} (job {job}); valid is hydra/launcher=slurm, or to end them with scancel first"
-                )
         reconcile_abandoned(run)
 
     def leave(self) -> None:

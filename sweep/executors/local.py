@@ -13,12 +13,13 @@ from pathlib import Path
 
 from gradsweep import run_directory
 from gradsweep.errors import UsageError
+from gradsweep.run_directory import Run
 from sweep.attempts.attempt import Attempt
 from sweep.attempts.failures import of_start
 from sweep.attempts.mpirun import MpirunAttempt
 from sweep.attempts.run_task import RunTask
 from sweep.executors.backlog import UNLIMITED, Amounts, Backlog, Entry, places
-from sweep.executors.base import Job, RunExecutor, note
+from sweep.executors.base import Estimate, Job, RunExecutor, Weigh, note
 from sweep.executors.slots import Slots
 from sweep.system.lease import Lease
 from sweep.system.processes import GRACE_S
@@ -51,6 +52,7 @@ class SlotExecutor(RunExecutor):
         most: cores at the same time at most, whichever of `cores` are free; None: all.
         share_cores: runs may use all cores, and start whether these are free or not.
         slots: what to share out, where it is not the machine's that all sweeps share.
+        refuse: raises UsageError for a run that must not be computed here.
 
     Raises:
         UsageError: the directory of the slots cannot be used.
@@ -66,13 +68,17 @@ class SlotExecutor(RunExecutor):
         most: int | None = None,
         share_cores: bool = False,
         slots: Slots | None = None,
+        estimate: Estimate | None = None,
+        weigh: Weigh | None = None,
+        refuse: Callable[[Run], None] | None = None,
     ) -> None:
-        super().__init__(folder)
+        super().__init__(folder, estimate, weigh)
         if slots is None:
             slots = Slots(cores, most=most, share_cores=share_cores, sweep=str(Path(folder).absolute()))
         self.slots = slots
         self.max_parallel = max_parallel
         self.gpus = gpus
+        self._refuse = refuse
         self.backlog: Backlog[SlotJob] = Backlog()
         self.running: list[SlotJob] = []
         self._changes = 0
@@ -93,6 +99,11 @@ class SlotExecutor(RunExecutor):
         alone = task.alone
         cores = 0 if self.slots.share_cores else self.slots.total if alone else min(task.cores, self.slots.total)
         return (cores, task.gpus, self.places if alone and self.places != UNLIMITED else 1)
+
+    def reconcile(self, run: Run) -> None:
+        if self._refuse is not None:
+            self._refuse(run)
+        super().reconcile(run)
 
     def submit_runs(self, tasks: Sequence[RunTask]) -> list[Job]:
         if not self.slots.gpus and any(task.gpus for task in tasks):

@@ -27,12 +27,13 @@ from sweep.directory.sweep_directory import Sweep
 from sweep.driver import pruner
 from sweep.driver.drive import Drive
 from sweep.executors.packed import fork_server
+from sweep.launch import detach, submit_and_leave
 from sweep.launch.calibrate import calibrate
 from sweep.launch.session import Closing
+from sweep.launchers.launchers import build_launcher
 from sweep.planning import invalid_points, reuse
 from sweep.planning.estimate import Estimator
 from sweep.provenance.file_owners import refuse_strangers
-from sweep.settings.launcher import options_of
 from sweep.settings.sweep import settings_of
 from sweep.system.job_environment import python_environment
 from sweep.system.signals import Interrupted
@@ -189,7 +190,7 @@ def execute(
         if settings.wait or not completion.list_missing(wanted):
             take_to_end(sweep.directory, wanted)
         else:
-            options_of(points.configs[0]["launcher"]).leave(sweep, list(wanted))
+            leave(sweep, list(wanted), points.configs[0])
     except UsageError:
         if sweep.directory not in _executed:  # it was refused: by a scheduler, say
             sweep.forget()
@@ -234,6 +235,18 @@ def _incomplete(points: Points, directory: Path) -> list[dict[str, Any]]:
     return [each.point.config for each in places if not (each.is_laid_out and completion.is_complete(each.run))]
 
 
+def leave(sweep: Sweep, runs: Sequence[Run], config: Mapping[str, Any]) -> None:
+    """Have runs of an open sweep computed without this process (sweep.wait=false), and say how to follow them.
+
+    Args:
+        config: of one of them.
+    """
+    if config["launcher"]["cluster"] == "local":
+        detach.leave(sweep, runs)
+    else:
+        submit_and_leave.leave(sweep, runs)
+
+
 def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> None:
     """Compute what is missing of these runs of an open sweep, whose settings are those of its configs."""
     first = next(iter(configs.values()))
@@ -251,12 +264,15 @@ def take_to_end(directory: Path, configs: Mapping[Run, Mapping[str, Any]]) -> No
         include(run)
     if missing:
         add_to_description(directory, calibration=calibrate())
-    executor = options_of(first["launcher"]).executor(directory, settings)
-    drive = Drive(directory, configs, tasks, executor, settings, closing.events)
-    executor.weigh = lambda task: weight(drive.configs[task.run])
-    if len(missing) > 1:  # there is an order to choose
-        estimator = Estimator(directory)
-        executor.estimate = lambda task: estimator.seconds(drive.configs[task.run])
+    wanted = dict(configs)  # to which the drive adds what is asked for meanwhile
+    estimator = Estimator(directory)
+    executor = build_launcher(first["launcher"]).build_executor(
+        directory,
+        settings,
+        estimate=(lambda task: estimator.seconds(wanted[task.run])) if len(missing) > 1 else None,  # an order to choose
+        weigh=lambda task: weight(wanted[task.run]),
+    )
+    drive = Drive(directory, wanted, tasks, executor, settings, closing.events)
     began = True
     try:
         drive.run()

@@ -28,8 +28,8 @@ from sweep.console.messages import print_line
 from sweep.directory import run_identity, run_layout
 from sweep.directory.sweep_directory import Sweep
 from sweep.executors.base import POLL_S, RunExecutor
+from sweep.launchers.launchers import build_launcher
 from sweep.provenance import record
-from sweep.settings.launcher import options_of
 from sweep.system import signals
 from sweep.system.job_environment import python_environment
 
@@ -73,7 +73,7 @@ def execute(
         )
         wanted = dict(zip(runs, points.configs, strict=True))  # equal points are one
         tasks = Tasks(sweep.directory, keep_code=points.settings.snapshot, about=described)
-        executor = options_of(points.configs[0]["launcher"]).executor(sweep.directory, points.settings)
+        executor = build_launcher(points.configs[0]["launcher"]).build_executor(sweep.directory, points.settings)
         about = f"about {seconds:g} s" if len(wanted) == 1 else f"about {seconds:g} s each, one after the other"
         print_line(how.info(), f"{os.path.relpath(sweep.directory)}: {plural(len(wanted), 'probe')}, {about}")
         failed = 0

@@ -14,34 +14,37 @@ from sweep.directory import completion
 from sweep.directory.description import add_to_description
 from sweep.directory.run_state import include
 from sweep.launch.calibrate import calibrate
+from sweep.launchers.launchers import build_launcher
 from sweep.planning import reuse
 from sweep.planning.estimate import Estimator
 from sweep.settings.sweep import settings_of
 
 if TYPE_CHECKING:
     from sweep.directory.sweep_directory import Sweep
-    from sweep.settings.slurm_launcher import SlurmOptions
 
 
-def leave(options: SlurmOptions, sweep: Sweep, runs: Sequence[Run]) -> None:
+def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
     """Submit what is missing of the runs of an open sweep, where no job of theirs is left, and say how to follow it.
 
     Raises:
         UsageError: SLURM refuses or does not answer.
     """
     configs = {run: completion.load_config(run) for run in completion.list_unfinished(runs)}
-    settings, _ = settings_of(next(iter(configs.values())))
+    first = next(iter(configs.values()))
+    settings, _ = settings_of(first)
     tasks, how = Tasks(sweep.directory, keep_code=settings.snapshot), manner(settings)
     if settings.reuse:
         for run in reuse.take_and_tell(sweep.directory, configs, tasks.version, how.info()):
             del configs[run]
     if configs:
         add_to_description(sweep.directory, calibration=calibrate())
-    executor = options.executor(sweep.directory, settings)
-    executor.weigh = lambda task: weight(configs[task.run])
-    if len(configs) > 1:  # with sweep.pack they are shared out
-        estimator = Estimator(sweep.directory)
-        executor.estimate = lambda task: estimator.seconds(configs[task.run])
+    estimator = Estimator(sweep.directory)
+    executor = build_launcher(first["launcher"]).build_executor(
+        sweep.directory,
+        settings,
+        estimate=(lambda task: estimator.seconds(configs[task.run])) if len(configs) > 1 else None,  # to share them out
+        weigh=lambda task: weight(configs[task.run]),
+    )
     for run in configs:
         include(run)
     todo = completion.list_missing(configs, executor.reconcile)

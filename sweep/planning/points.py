@@ -12,10 +12,10 @@ from sweep.config import schema
 from sweep.config.interning import Sections
 from sweep.console.step_counter import counted
 from sweep.directory import run_identity
+from sweep.launchers.launchers import Launcher, build_launcher
 from sweep.planning import invalid_points
 from sweep.planning.conditions import Choice
 from sweep.planning.invalid_points import TakenOut
-from sweep.settings.launcher import Options, options_of
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.sweep import REFUSE, SweepSettings, settings_of
 
@@ -139,14 +139,14 @@ def _chosen(
 
 def _check_launcher(points: Points) -> None:
     """Raises UsageError for a point that the launcher cannot start as its options say."""
-    known: dict[int, Options] = {}  # by the section, of which equal ones are one object
+    launchers: dict[int, Launcher] = {}  # by the section, of which equal ones are one object
     for config in points.configs:
-        if id(config["launcher"]) not in known:
-            known[id(config["launcher"])] = options_of(config["launcher"])
-        options = known[id(config["launcher"])]
-        for option in options.ONE:
+        if id(config["launcher"]) not in launchers:
+            launchers[id(config["launcher"])] = build_launcher(config["launcher"])
+        launcher = launchers[id(config["launcher"])]
+        for option in launcher.options.ONE:
             if config["launcher"].get(option) != points.configs[0]["launcher"].get(option):
                 raise UsageError(
                     f"hydra.launcher.{option}: cannot be swept; valid is one value for all runs of a sweep"
                 )
-        options.check_run(config, points.settings)
+        launcher.check_run(config, points.settings)

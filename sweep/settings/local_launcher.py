@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import did_you_mean
-from sweep.emulation import emulated
-from sweep.settings.mpi import MpiSettings
 from sweep.system import cores, gpus
-
-if TYPE_CHECKING:
-    from gradsweep.run_directory import Run
-    from sweep.directory.sweep_directory import Sweep
-    from sweep.executors.base import RunExecutor
-    from sweep.executors.local import SlotExecutor
-    from sweep.settings.sweep import SweepSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,24 +49,6 @@ class LocalOptions:
                 valid += f", out of CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
             raise bad_value("hydra.launcher.gpus", self.gpus, valid)
 
-    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
-        """Hold the options against a run; one that is too large for this machine's cores is oversubscribed.
-
-        Raises:
-            UsageError: there are not so many GPUs, no place for what a packed sweep needs, or the network cannot be
-                emulated.
-        """
-        self.gpus_of(config)
-        if (network := emulated(config)) is not None:
-            from sweep.emulation.capability_check import check
-
-            most = cores.chosen(self.cores)[1]
-            check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).program(), most)
-        if settings.pack:
-            from sweep.executors.packed.rank_connection import check_place
-
-            check_place()
-
     def where(self) -> dict[str, Any]:
         """What says where a run is computed: here."""
         return {"cluster": "local"}
@@ -108,23 +79,6 @@ class LocalOptions:
             )
         return wanted
 
-    def executor(self, directory: Path, settings: SweepSettings) -> RunExecutor:
-        """What runs the points of a sweep."""
-        kind: type[SlotExecutor]
-        if settings.pack:
-            from sweep.executors.packed.executor import PackedExecutor as kind
-        else:
-            from sweep.executors.local import SlotExecutor as kind
-        which, most = cores.chosen(self.cores)
-        return kind(
-            directory,
-            which,
-            settings.max_parallel,
-            gpus=self.gpu_names,
-            most=most,
-            share_cores=settings.share_cores,
-        )
-
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> LocalOptions:
         """The options in a config's section `launcher`, without `cluster`.
@@ -138,27 +92,3 @@ class LocalOptions:
                 valid = f"one of the keys {', '.join(['cluster', *known])}"
                 raise bad_value(f"hydra.launcher.{key}", given[key], valid, did_you_mean(key, known))
         return cls(**given)
-
-    def leave(self, sweep: Sweep, runs: Sequence[Run]) -> None:
-        """Have these runs computed without this process (sweep.wait=false) and say how to follow them."""
-        from sweep.launch.detach import leave
-
-        leave(sweep, runs)
-
-    @classmethod
-    def known_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
-        """Which of these jobs (`id` of job.json) wait, for what, or run (None); None where it cannot be found out."""
-        return {}
-
-    @classmethod
-    def unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
-        """The jobs of those runs whose job.json has no `id`, as their launcher died too early, that got one."""
-        return {}
-
-    @classmethod
-    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
-        """End the jobs of runs; returns when they are gone, or nothing more can be done.
-
-        Raises:
-            UsageError: the scheduler does not answer or refuses.
-        """

@@ -5,21 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import one_of
-from sweep.emulation import emulated
 from sweep.provenance import secrets
 
 if TYPE_CHECKING:
-    from gradsweep.run_directory import Run
-    from sweep.directory.sweep_directory import Sweep
-    from sweep.executors.base import RunExecutor
     from sweep.settings.sweep import SweepSettings
 
 OURS = (
@@ -32,8 +25,6 @@ LISTED_BY = "python multirun.py hydra/launcher=slurm --help"
 
 PLACES = ("partition", "constraint", "nodelist", "nodes", "cpus", "gpus_per_node", "gres", "exclusive")
 """Options that say on what kind of nodes a run is computed, and how much of them it has."""
-
-CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
 
 SAME = {"cpus-per-task": "cpus"}
 """An option of sbatch that has a key of another name."""
@@ -164,16 +155,12 @@ class SlurmOptions:
         if isinstance(value, (list, dict)) or value is None or not _printable(value):
             raise _bad(key, value, "text, a number, true or false")
 
-    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
-        """Hold the options against a run and its sweep.
+    def check_sweep(self, settings: SweepSettings) -> None:
+        """Hold the options against the settings of the sweep.
 
         Raises:
             UsageError: they do not fit.
         """
-        if (network := emulated(config)) is not None:
-            valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
-            raise bad_value("network", network["name"], valid)
-        self.request(run_directory.ranks(config), config["threads_per_worker"])
         for key in ("allocations", "side_by_side"):
             if not settings.pack and getattr(self, key) != 1:
                 raise _bad(key, getattr(self, key), "1 without sweep.pack=true: a job is for one run")
@@ -195,12 +182,6 @@ class SlurmOptions:
                 )
                 raise bad_value(f"sweep.{key}", value, valid)
 
-    def executor(self, directory: Path, settings: SweepSettings) -> RunExecutor:
-        """What runs the points of a sweep."""
-        from sweep.executors.slurm.executor import SlurmRunExecutor
-
-        return SlurmRunExecutor(directory, self.poll_s, packed=settings.pack)
-
     def where(self) -> dict[str, Any]:
         """What says where a run is computed: `cluster`, and what is asked for of which nodes."""
         return {"cluster": "slurm", **{key: getattr(self, key) for key in PLACES}}
@@ -208,62 +189,6 @@ class SlurmOptions:
     def gpus_of(self, config: Mapping[str, Any]) -> int:
         """None for us to find: SLURM gives a job what gpus_per_node or gres ask for."""
         return 0
-
-    def leave(self, sweep: Sweep, runs: Sequence[Run]) -> None:
-        """Submit these runs of an open sweep and say how to follow them; no process stays behind."""
-        from sweep.launch.submit_and_leave import leave
-
-        leave(self, sweep, runs)
-
-    @classmethod
-    def known_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
-        """Which of these jobs (`id` of job.json) wait, for what, or run (None); None where SLURM does not answer."""
-        from sweep.directory.scheduler_job import COMPLETING
-        from sweep.executors.slurm import queue
-
-        try:
-            listed = queue.jobs()
-        except queue.SlurmSilent:
-            return None
-        alive = {id: listed[id] for id in jobs if id in listed and listed[id].alive}
-        return {id: COMPLETING if job.state == "COMPLETING" else job.waits_for for id, job in alive.items()}
-
-    @classmethod
-    def unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
-        """The jobs of those runs whose job.json has no `id`, as their launcher died too early, that got one.
-
-        Raises:
-            UsageError: SLURM does not answer.
-        """
-        from sweep.executors.slurm import queue
-        from sweep.executors.slurm.submitted_jobs import Jobs
-
-        jobs = Jobs()
-        try:
-            return {run: id for run in runs if (id := jobs.id_of(run)) is not None}
-        except queue.SlurmSilent as silent:
-            raise UsageError(f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to find jobs") from None
-
-    @classmethod
-    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
-        """End the jobs of runs; returns when they are gone, or SLURM takes too long over it.
-
-        Raises:
-            UsageError: SLURM does not answer.
-        """
-        from sweep.executors.slurm import queue
-        from sweep.executors.slurm.shares import beside_others, take_out_all
-
-        out = beside_others(list(jobs))
-        whole = sorted({id for run, id in jobs.items() if run not in out})
-        try:
-            queue.cancel(whole)
-        except queue.SlurmSilent as silent:
-            raise UsageError(f"hydra/launcher=slurm: {silent}; nothing was cancelled") from None
-        take_out_all(out, reason, CANCELLED_S)
-        deadline = time.monotonic() + CANCELLED_S
-        while cls.known_jobs(whole) and time.monotonic() < deadline:
-            time.sleep(0.5)
 
     @property
     def delay_s(self) -> int:

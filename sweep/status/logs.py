@@ -17,6 +17,7 @@ from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from gradsweep.text import harmless
 from sweep.directory import scheduler_job
+from sweep.launchers import schedulers
 from sweep.status import find
 from sweep.status.overview import ASK_EVERY_S
 
@@ -78,7 +79,7 @@ def _scheduled(run: Run) -> bool:
         return False
     when, known = _asked.get(job, (-ASK_EVERY_S, False))
     if time.monotonic() - when >= ASK_EVERY_S:
-        known = bool(scheduler_job.known([job], believed=not settled))
+        known = bool(schedulers.find_living_jobs([job], believed=not settled))
         _asked[job] = (time.monotonic(), known)
     return known
 

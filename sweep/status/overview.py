@@ -24,6 +24,7 @@ from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import holder
 from sweep.directory import scheduler_job
 from sweep.directory.scheduler_job import COMPLETING, Job
+from sweep.launchers import schedulers
 
 MISSING = "missing"  # is recorded, but its directory is not there
 LOST = "lost"  # says that it is running, while nobody works on it
@@ -142,8 +143,10 @@ class Overview:
         if not both:
             alive = {}
         elif which != both or time.monotonic() - when > self._pause(again.values()):
-            alive = scheduler_job.known(asked.values()) if self.holder is None else dict.fromkeys(asked.values())
-            alive |= scheduler_job.known(again.values(), believed=False)
+            alive = (
+                schedulers.find_living_jobs(asked.values()) if self.holder is None else dict.fromkeys(asked.values())
+            )
+            alive |= schedulers.find_living_jobs(again.values(), believed=False)
             when = time.monotonic()
         self._alive = (when, both, alive)
         for view in unclear:

@@ -12,7 +12,7 @@ import pytest
 
 from gradsweep.errors import UsageError
 from sweep.emulation import build_cluster, capability_check
-from sweep.settings.launcher import options_of
+from sweep.launchers.launchers import build_launcher
 from sweep.settings.sweep import SweepSettings
 from sweep.system import cgroups
 from tests.emulation.conftest import MPIRUN, described
@@ -119,11 +119,11 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_check, "facts", lambda: {"problem": "no rights"})
-    options = options_of({"cluster": "local"})
+    launcher = build_launcher({"cluster": "local"})
     with pytest.raises(UsageError, match="network=emulated: .*no rights"):
-        options.check_run(config(network=described()), SweepSettings())
-    options.check_run(config(network={"name": "real"}), SweepSettings())
-    options.check_run(config(), SweepSettings())
+        launcher.check_run(config(network=described()), SweepSettings())
+    launcher.check_run(config(network={"name": "real"}), SweepSettings())
+    launcher.check_run(config(), SweepSettings())
 
 
 def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,22 +134,22 @@ def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(cgroups, "cpus", lambda quota=quota: quota)
         monkeypatch.setattr(cgroups, "memory", lambda: 9999 * GB)
         monkeypatch.setattr(os, "sysconf", lambda name: GB)
-        options = options_of({"cluster": "local", "cores": cores})
-        options.check_run(config(network=described(), workers=most), SweepSettings())
+        launcher = build_launcher({"cluster": "local", "cores": cores})
+        launcher.check_run(config(network=described(), workers=most), SweepSettings())
         with pytest.raises(UsageError, match=f"valid is up to {most} on this machine"):
-            options.check_run(config(network=described(), workers=most + 1), SweepSettings())
+            launcher.check_run(config(network=described(), workers=most + 1), SweepSettings())
     monkeypatch.setattr(cgroups, "memory", lambda: GB)
     with pytest.raises(UsageError, match=r"valid is up to 3 on this machine \(1 GB of memory"):
-        options.check_run(config(network=described(), workers=4), SweepSettings())
+        launcher.check_run(config(network=described(), workers=4), SweepSettings())
 
 
 def test_slurm_has_networks_of_its_own() -> None:
-    options = options_of({"cluster": "slurm"})
+    launcher = build_launcher({"cluster": "slurm"})
     with pytest.raises(
         UsageError, match="^network=emulated: valid is real or none with hydra/launcher=slurm: its nodes"
     ):
-        options.check_run(config(network=described()), SweepSettings())
-    options.check_run(config(network={"name": "real"}), SweepSettings())
+        launcher.check_run(config(network=described()), SweepSettings())
+    launcher.check_run(config(network={"name": "real"}), SweepSettings())
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from sweep.directory.requests import CANCEL, RESUME, Inbox, Request
 from sweep.directory.run_state import write_state
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch import detach, execute
+from sweep.launchers import launchers
 from sweep.provenance import code_snapshot, file_owners
-from sweep.settings import launcher as launchers
 from sweep.system.processes import processes_of
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, SUCCEED, config, end_launcher, lay_out, write_run
@@ -465,12 +465,12 @@ def test_a_damaged_record_is_as_none(
     assert not runs[1].directory.exists() and [path.name for path in tmp_path.iterdir()] == ["sweep"]
 
 
-class Scheduler(launchers.LocalOptions):
+class Scheduler(launchers.LocalLauncher):
     ended: list[list[str]] = []
     alive: dict[str, str | None] = {"8": None}
 
     @classmethod
-    def known_jobs(cls, jobs: object) -> dict[str, str | None]:
+    def find_living_jobs(cls, jobs: object) -> dict[str, str | None]:
         return cls.alive
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gradsweep.errors import UsageError
+from sweep.launchers.launchers import LocalLauncher
 from sweep.settings.launcher import LocalOptions, options_of
 from sweep.system import cgroups, cores, gpus
 
@@ -119,7 +120,7 @@ def test_a_number_of_cores_is_how_many_at_a_time(tmp_path: Path, monkeypatch: py
     from sweep.settings.sweep import SweepSettings
 
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
-    executor: Any = LocalOptions(cores=3).executor(tmp_path, SweepSettings())
+    executor: Any = LocalLauncher(LocalOptions(cores=3)).build_executor(tmp_path, SweepSettings())
     assert (executor.slots.cores, executor.slots.total) == ([0, 1, 2, 5], 3)
 
 

@@ -148,8 +148,8 @@ def test_first_in_first_out_and_nobody_is_overtaken(executor: SlotExecutor, make
 
 
 def test_the_longest_first(build: Build, make: Make) -> None:
-    executor = build(max_parallel=1)
-    executor.estimate = lambda task: {"a": 5.0, "b": 50.0, "c": 30.0}[task.run.name]
+    seconds = {"a": 5.0, "b": 50.0, "c": 30.0}
+    executor = build(max_parallel=1, estimate=lambda task: seconds[task.run.name])
     jobs = executor.submit_runs([make("a", SLEEP), make("b", SLEEP), make("c", SLEEP, 2)])
     assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.PENDING, run_directory.RUNNING], (
         "c: most core seconds"
@@ -160,15 +160,14 @@ def test_the_longest_first(build: Build, make: Make) -> None:
 
 
 def test_without_estimates_gangs_first_and_then_the_weightier(build: Build, make: Make) -> None:
-    executor = build(max_parallel=2)
-    executor.weigh = lambda task: (float(len(task.run.name)),)
+    executor = build(max_parallel=2, weigh=lambda task: (float(len(task.run.name)),))
     jobs = executor.submit_runs([make("a", SLEEP), make("bbb", SLEEP), make("cc", SLEEP, 2)])
     assert [job.status for job in jobs] == [run_directory.PENDING, run_directory.RUNNING, run_directory.RUNNING]
 
 
-def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(executor: SlotExecutor, make: Make) -> None:
+def test_a_small_run_overtakes_a_large_one_that_has_to_wait_longer(build: Build, make: Make) -> None:
     seconds = {"long": 1000.0, "head": 900.0, "short": 1.0, "longer": 2000.0}
-    executor.estimate = lambda task: seconds[task.run.name]
+    executor = build(estimate=lambda task: seconds[task.run.name])
     sizes = {"long": 3, "head": 4, "short": 1, "longer": 1}
     jobs = {name: submit(executor, make(name, SLEEP, cores)) for name, cores in sizes.items()}
     assert {name: job.status == run_directory.RUNNING for name, job in jobs.items()} == {

@@ -87,10 +87,13 @@ def test_allocations_have_as_many_runs_as_it_says(tmp_path: Path, fake: FakeSlur
     ]
     found = packs(rows, SweepSettings(pack=True), MPI)
     assert found == [Pack(2, 1), Pack(2, 1), Pack(4, 3), Pack(4, 1)]
-    executor = SlurmRunExecutor(tmp_path, 0.05, packed=True)
     tasks = [task(each) for each in rows]
     known = {each.directory: row.estimate for each, row in zip(tasks, rows, strict=True)}
-    executor.estimate = lambda task: None if (likely := known[task.directory]) is None else likely.seconds
+
+    def estimate(task: RunTask) -> float | None:
+        return None if (likely := known[task.directory]) is None else likely.seconds
+
+    executor = SlurmRunExecutor(tmp_path, 0.05, packed=True, estimate=estimate)
     executor.submit_runs(tasks)
     batches = [read(path) for path in sorted((tmp_path / "slurm").glob("batch-*.json"))]
     submitted = [len(runs) for batch in batches if batch is not None for runs in batch.tasks]

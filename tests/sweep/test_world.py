@@ -20,7 +20,7 @@ from sweep.console.events import Events
 from sweep.driver.drive import Drive
 from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
-from sweep.settings.launcher import options_of
+from sweep.launchers.launchers import build_launcher
 from sweep.settings.sweep import SweepSettings
 from sweep.system.processes import WORLD_VARIABLE, processes_of
 from tests.conftest import eventually
@@ -269,21 +269,21 @@ def test_pack_is_true_or_false(pack: object) -> None:
 
 def test_a_directory_that_is_too_long_for_a_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything starts; a sweep that is not packed has no use for a socket."""
-    options, config = options_of({"cluster": "local"}), {"workers": 1}
+    launcher, config = build_launcher({"cluster": "local"}), {"workers": 1}
     monkeypatch.setattr("tempfile.tempdir", "/" + 78 * "x")
-    options.check_run(config, SweepSettings(pack=True))
+    launcher.check_run(config, SweepSettings(pack=True))
     monkeypatch.setattr("tempfile.tempdir", "/" + 79 * "x")
-    options.check_run(config, SweepSettings())
+    launcher.check_run(config, SweepSettings())
     with pytest.raises(UsageError, match="^TMPDIR=/x*: valid is a path of at most 79 bytes with sweep.pack=true, .*"):
-        options.check_run(config, SweepSettings(pack=True))
+        launcher.check_run(config, SweepSettings(pack=True))
 
 
 def test_options_of_slurm_that_are_for_packing_only() -> None:
     config = {"workers": 2, "exchange": {}, "threads_per_worker": 1}
-    options = options_of({"cluster": "slurm", "nodes": 2, "side_by_side": 2})
+    launcher = build_launcher({"cluster": "slurm", "nodes": 2, "side_by_side": 2})
     with pytest.raises(UsageError, match=r"hydra.launcher.side_by_side=2: valid is 1 with hydra.launcher.nodes=2"):
-        options.check_run(config, SweepSettings(pack=True))
-    options = options_of({"cluster": "slurm", "allocations": 3})
-    options.check_run(config, SweepSettings(pack=True))
+        launcher.check_run(config, SweepSettings(pack=True))
+    launcher = build_launcher({"cluster": "slurm", "allocations": 3})
+    launcher.check_run(config, SweepSettings(pack=True))
     with pytest.raises(UsageError, match=r"hydra.launcher.allocations=3: valid is 1 without sweep.pack=true"):
-        options.check_run(config, SweepSettings())
+        launcher.check_run(config, SweepSettings())

@@ -21,7 +21,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.directory import completion
 from sweep.directory.run_state import reconcile_abandoned
 from sweep.directory.scheduler_job import note_waiting
-from sweep.executors.base import Job, RunExecutor
+from sweep.executors.base import Estimate, Job, RunExecutor, Weigh
 from sweep.executors.slurm import queue
 from sweep.executors.slurm.batch import grouped, place_of, submit
 from sweep.executors.slurm.cancellation import Endings
@@ -48,11 +48,18 @@ class SlurmRunExecutor(RunExecutor):
     """
 
     can_leave = True
-    cluster = "slurm"
 
-    def __init__(self, folder: str | Path, poll_s: float = 30.0, *, packed: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        poll_s: float = 30.0,
+        *,
+        packed: bool = False,
+        estimate: Estimate | None = None,
+        weigh: Weigh | None = None,
+    ) -> None:
         queue.require()
-        super().__init__(folder)
+        super().__init__(folder, estimate, weigh)
         self.poll_s, self.packed = poll_s, packed
         self.jobs: list[SlurmJob] = []
         self._arrays: set[str] = set()  # submitted here, so that all their tasks are among our jobs

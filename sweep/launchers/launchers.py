@@ -1,0 +1,244 @@
+"""What each launcher does: checks runs, builds the executor, asks its scheduler about jobs and ends them.
+
+sweep/settings/{local,slurm}_launcher.py have the options; an executor's module is loaded when one is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gradsweep import run_directory
+from gradsweep.errors import UsageError, bad_value
+from gradsweep.run_directory import Run
+from sweep.directory.scheduler_job import COMPLETING
+from sweep.emulation import emulated
+from sweep.settings.launcher import Options, options_of
+from sweep.settings.local_launcher import LocalOptions
+from sweep.settings.mpi import MpiSettings
+from sweep.settings.slurm_launcher import SlurmOptions
+from sweep.settings.sweep import SweepSettings, settings_of
+from sweep.system import cores
+
+if TYPE_CHECKING:
+    from sweep.executors.base import Estimate, RunExecutor, Weigh
+    from sweep.executors.local import SlotExecutor
+    from sweep.executors.slurm.submitted_jobs import Jobs
+
+CANCELLED_S = 100.0  # SLURM's KillWait and an epilog
+
+
+class Launcher(Protocol):
+    """Starts the runs of a sweep where the options of hydra/launcher say."""
+
+    @property
+    def options(self) -> Options:
+        """The checked options of a run."""
+
+    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
+        """Hold the options against a run and its sweep.
+
+        Raises:
+            UsageError: they do not fit.
+        """
+
+    def build_executor(
+        self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
+    ) -> RunExecutor:
+        """Return what computes the runs of a sweep, which may order them by `estimate` and `weigh`."""
+
+    @classmethod
+    def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
+        """Return which of these jobs (`id` of job.json) wait, for what, or run (None); None if nobody answers."""
+
+    @classmethod
+    def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
+        """Return the jobs of runs whose launcher died before it could write the `id` into job.json.
+
+        Raises:
+            UsageError: the scheduler does not answer.
+        """
+
+    @classmethod
+    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
+        """End the jobs of runs; returns when they are gone, or nothing more can be done.
+
+        Raises:
+            UsageError: the scheduler does not answer or refuses.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalLauncher:
+    """Starts runs on this machine, which has no scheduler."""
+
+    options: LocalOptions
+
+    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
+        """Hold the options against a run; one that is too large for this machine's cores is oversubscribed.
+
+        Raises:
+            UsageError: there are not so many GPUs, no place for what a packed sweep needs, or the network cannot be
+                emulated.
+        """
+        self.options.gpus_of(config)
+        if (network := emulated(config)) is not None:
+            from sweep.emulation.capability_check import check
+
+            most = cores.chosen(self.options.cores)[1]
+            check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).program(), most)
+        if settings.pack:
+            from sweep.executors.packed.rank_connection import check_place
+
+            check_place()
+
+    def build_executor(
+        self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
+    ) -> RunExecutor:
+        """Return what computes the runs of a sweep, which refuses those that SLURM still has."""
+        kind: type[SlotExecutor]
+        if settings.pack:
+            from sweep.executors.packed.executor import PackedExecutor as kind
+        else:
+            from sweep.executors.local import SlotExecutor as kind
+        which, most = cores.chosen(self.options.cores)
+        return kind(
+            directory,
+            which,
+            settings.max_parallel,
+            gpus=self.options.gpu_names,
+            most=most,
+            share_cores=settings.share_cores,
+            estimate=estimate,
+            weigh=weigh,
+            refuse=SubmittedRuns().refuse,
+        )
+
+    @classmethod
+    def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
+        return {}
+
+    @classmethod
+    def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
+        return {}
+
+    @classmethod
+    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
+        """Do nothing: no job is known to a scheduler."""
+
+
+class SubmittedRuns:
+    """The runs of a sweep that SLURM may still have; SLURM is asked once."""
+
+    def __init__(self) -> None:
+        self._jobs: Jobs | None = None
+
+    def refuse(self, run: Run) -> None:
+        """Refuse a run that is to be computed on this machine while a job of SLURM computes it.
+
+        Raises:
+            UsageError: with that job.
+        """
+        if not run.path(run_directory.JOB).exists():
+            return
+        from sweep.executors.slurm.submitted_jobs import Jobs, elsewhere
+
+        self._jobs = self._jobs or Jobs()
+        if (job := elsewhere(run, self._jobs)) is not None:
+            raise UsageError(
+                f"hydra.launcher.cluster=local: SLURM still has runs of this sweep, such as {run.name} (job {job}); "
+                f"valid is hydra/launcher=slurm, or to end them with scancel first"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class SlurmLauncher:
+    """Submits runs as jobs of SLURM."""
+
+    options: SlurmOptions
+
+    def check_run(self, config: Mapping[str, Any], settings: SweepSettings) -> None:
+        if (network := emulated(config)) is not None:
+            valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
+            raise bad_value("network", network["name"], valid)
+        self.options.request(run_directory.ranks(config), config["threads_per_worker"])
+        self.options.check_sweep(settings)
+
+    def build_executor(
+        self, directory: Path, settings: SweepSettings, estimate: Estimate | None = None, weigh: Weigh | None = None
+    ) -> RunExecutor:
+        from sweep.executors.slurm.executor import SlurmRunExecutor
+
+        return SlurmRunExecutor(directory, self.options.poll_s, packed=settings.pack, estimate=estimate, weigh=weigh)
+
+    @classmethod
+    def find_living_jobs(cls, jobs: Sequence[str]) -> dict[str, str | None] | None:
+        from sweep.executors.slurm import queue
+
+        try:
+            listed = queue.jobs()
+        except queue.SlurmSilent:
+            return None
+        alive = {id: listed[id] for id in jobs if id in listed and listed[id].alive}
+        return {id: COMPLETING if job.state == "COMPLETING" else job.waits_for for id, job in alive.items()}
+
+    @classmethod
+    def find_unnoted_jobs(cls, runs: Sequence[Run]) -> dict[Run, str]:
+        from sweep.executors.slurm import queue
+        from sweep.executors.slurm.submitted_jobs import Jobs
+
+        jobs = Jobs()
+        try:
+            return {run: id for run in runs if (id := jobs.id_of(run)) is not None}
+        except queue.SlurmSilent as silent:
+            raise UsageError(f"hydra/launcher=slurm: {silent}; valid is a SLURM that answers, to find jobs") from None
+
+    @classmethod
+    def cancel_jobs(cls, jobs: Mapping[Run, str], reason: str) -> None:
+        """End the jobs of runs; returns when they are gone, or SLURM takes too long over it.
+
+        A job that serves other runs, too, goes on with these.
+        """
+        from sweep.executors.slurm import queue
+        from sweep.executors.slurm.shares import beside_others, take_out_all
+
+        out = beside_others(list(jobs))
+        whole = sorted({id for run, id in jobs.items() if run not in out})
+        try:
+            queue.cancel(whole)
+        except queue.SlurmSilent as silent:
+            raise UsageError(f"hydra/launcher=slurm: {silent}; nothing was cancelled") from None
+        take_out_all(out, reason, CANCELLED_S)
+        deadline = time.monotonic() + CANCELLED_S
+        while cls.find_living_jobs(whole) and time.monotonic() < deadline:
+            time.sleep(0.5)
+
+
+LAUNCHERS: dict[str, type[LocalLauncher] | type[SlurmLauncher]] = {"local": LocalLauncher, "slurm": SlurmLauncher}
+"""Launchers by what `hydra.launcher.cluster` may say."""
+
+
+def build_launcher(section: Mapping[str, Any]) -> Launcher:
+    """Return the launcher of a config's section `launcher`.
+
+    Raises:
+        UsageError: an unknown cluster or key, another launcher's options, or a value out of range.
+    """
+    options = options_of(section)
+    return LocalLauncher(options) if isinstance(options, LocalOptions) else SlurmLauncher(options)
+
+
+def check_laid_out(run: Run, config: Mapping[str, Any]) -> None:
+    """Check that a run that was laid out earlier can be started: its signature does not cover how it is started.
+
+    Raises:
+        UsageError: with the path of the config.
+    """
+    try:
+        settings, _ = settings_of(config)
+        build_launcher(config["launcher"]).check_run(config, settings)
+    except UsageError as error:
+        raise UsageError(f"{run.path(run_directory.CONFIG)}: {error}") from error
