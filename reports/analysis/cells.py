@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory
-from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, of_method
-from reports.analysis.measures import THROUGHPUT_TOPIC, Measure, partners
-from reports.analysis.statistics import Difference, Summary, corrected, differences, summaries
-from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, Cell, is_true, marking
+from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
+from reports.analysis.measures import THROUGHPUT_TOPIC, Measure, find_partners
+from reports.analysis.statistics import Difference, Summary, compare_cells, correct_differences, summarize_cells
+from reports.analysis.table import LEVEL, MARKS, MISSING, STAR, TableCell, find_marks, is_true
 from reports.reading.text import setting, settings, some, spread
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -27,7 +27,7 @@ _COUNTED = (run_directory.FAILED, run_directory.DIVERGED, MISSING)  # have a col
 
 
 @dataclasses.dataclass(frozen=True)
-class Figures:
+class CellFigures:
     """A cell in full.
 
     Attributes:
@@ -53,7 +53,7 @@ class Figures:
         gap = self.difference
         return gap is not None and gap.n > 1 and gap.mean != 0 and gap.p != gap.p
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """For programs: None where there is no such number."""
         summary, gap = self.summary, self.difference
         others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in _COUNTED)
@@ -108,34 +108,35 @@ class Cells:
         self._seeds = len(grid.seeds) if has_seeds and not self.averaged else 0
         self.expected = self._seeds or int(max(sizes, default=1))
         self.missing = np.maximum(self._seeds - sizes, 0)
-        self.partner = _baseline(grid, runs, against)
+        self.partner = _find_baselines(grid, runs, against)
         self._few = is_true(runs["few_steps"])
         self._marked = {
-            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int) for mark in marking(runs)
+            mark: np.bincount(self.numbers, is_true(runs[mark]), len(self.places)).astype(int)
+            for mark in find_marks(runs)
         }
 
-    def figures(self, measure: Measure) -> list[Figures]:
+    def compute_figures(self, measure: Measure) -> list[CellFigures]:
         """Every cell in full, of a column of `runs`."""
         done = (self.runs["status"] == run_directory.DONE).to_numpy(bool)
         values = np.where(done, self.runs[measure.column].to_numpy("float64", na_value=np.nan), np.nan)
         is_known = np.isfinite(values)
-        found = summaries(self._split(values[:, None], is_known))
+        found = summarize_cells(self._split_by_cell(values[:, None], is_known))
         absent: list[collections.Counter[str]] = [collections.Counter() for _ in self.places]
         words = self.runs["status"].where(~done, measure.absent)
         for number, word in zip(self.numbers[~is_known], words[~is_known], strict=True):
             absent[number][str(word)] += 1
         is_tested = is_known & ~self._few if measure.topic == THROUGHPUT_TOPIC else is_known
-        gaps = self._differences(values, is_tested) if measure.is_tested else [None] * len(self.places)
+        gaps = self._compute_differences(values, is_tested) if measure.is_tested else [None] * len(self.places)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
             if self.missing[number]:
                 absent[number][MISSING] = int(self.missing[number])
             best = summary.least if measure.lower_is_better else summary.most
             marked = {mark: int(counts[number]) for mark, counts in self._marked.items()}
-            cells.append(Figures(summary, best, absent[number], gap, marked))
+            cells.append(CellFigures(summary, best, absent[number], gap, marked))
         return cells
 
-    def first(self, column: str) -> list[float | None]:
+    def get_first_values(self, column: str) -> list[float | None]:
         """The first known value of each cell in a column of `runs`; None where there is no such column or value."""
         if column not in self.runs:
             return [None] * len(self.places)
@@ -143,11 +144,13 @@ class Cells:
         return [float(value) if np.isfinite(value) else None for value in values]
 
     @functools.cached_property
-    def nothing(self) -> Figures:
+    def nothing(self) -> CellFigures:
         """The figures of a cell without any run."""
-        return Figures(summaries([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked, 0))
+        return CellFigures(
+            summarize_cells([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked, 0)
+        )
 
-    def shown(self, figures: Figures, measure: Measure, with_count: bool = True) -> Cell:
+    def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
         """What a person reads: `0.978 ± 0.003* (n=4, 1 failed)`, or words where there is no number.
 
         `with_count` is false where `counted` stands beside it.
@@ -160,28 +163,29 @@ class Cells:
             only = list(figures.absent)
             is_plain = len(only) == 1 and (self.expected == 1 or only[0] == MISSING)
             text = ", ".join(only if is_plain or not with_count else words)
-            return Cell(text, text, is_word=True, said=tuple(only))
+            return TableCell(text, text, is_word=True, said=tuple(only))
         if summary.n > 1:
             text = spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
         else:
-            text = measure.text(summary.mean)
+            text = measure.format(summary.mean)
         text += "".join(marks)
         if with_count and (summary.n != self.expected or words):
             text += f" ({', '.join([f'n={summary.n}', *words])})"
-        return Cell(summary.mean, text, said=(*marks, *figures.absent))
+        return TableCell(summary.mean, text, said=(*marks, *figures.absent))
 
-    def counted(self, figures: Figures) -> Cell:
+    def format_count(self, figures: CellFigures) -> TableCell:
         """How many runs of a cell there are numbers of, and why not of the others: `4, 1 failed`."""
         text = ", ".join([str(figures.summary.n), *(f"{count} {word}" for word, count in figures.absent.items())])
-        return Cell(figures.summary.n, text, said=tuple(figures.absent))
+        return TableCell(figures.summary.n, text, said=tuple(figures.absent))
 
-    def remarks(self, is_tested: bool = True) -> list[str]:
+    def write_remarks(self, is_tested: bool = True) -> list[str]:
         """What a reader has to know to read `shown`, of measures that are tested or not."""
         if self.expected == 1:
             return ["every cell is one run (n=1), so of its spread nothing is known"]
         if self.averaged:
             kinds = [
-                f"{key} ({', '.join(some(list(dict.fromkeys(map(_null, self.runs[key])))))})" for key in self.averaged
+                f"{key} ({', '.join(some(list(dict.fromkeys(map(_format_value, self.runs[key])))))})"
+                for key in self.averaged
             ]
             kinds = some(kinds)
             said = [f"mean ± standard deviation of n={self.expected} runs, which differ also in {'; '.join(kinds)}"]
@@ -194,25 +198,25 @@ class Cells:
             )
         return said
 
-    def _split(self, values: np.ndarray, is_known: np.ndarray) -> list[np.ndarray]:
+    def _split_by_cell(self, values: np.ndarray, is_known: np.ndarray) -> list[np.ndarray]:
         """The known rows of `values`, cell by cell."""
         order = np.argsort(self.numbers[is_known], kind="stable")
         counts = np.bincount(self.numbers[is_known], minlength=len(self.places))
         parts = np.split(values[is_known][order], np.cumsum(counts)[:-1]) if len(counts) else []
         return [part[:, 0] if values.shape[1] == 1 else part for part in parts]
 
-    def _differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
+    def _compute_differences(self, values: np.ndarray, is_tested: np.ndarray) -> list[Difference | None]:
         """Compare the cells with their baselines, by the runs of both that are tested."""
         pairs = np.stack([values, values[self.partner]], axis=1)
         has_both = is_tested & is_tested[self.partner] & self._has_pair() & np.isfinite(pairs).all(axis=1)
-        return corrected(differences(self._split(pairs, has_both)))
+        return correct_differences(compare_cells(self._split_by_cell(pairs, has_both)))
 
     def _has_pair(self) -> np.ndarray:
         """Which runs are compared with another; the baseline is not compared with itself."""
         return (self.partner >= 0) & (self.numbers != self.numbers[self.partner])
 
 
-def compared_with(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
+def choose_baseline(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[str, str]:
     """`against`, or where nobody asked for another, what suits the sweep.
 
     Algorithms with a compressor each (`sweep.zip`) have no partner that is equal in all but the compressor: they are
@@ -220,24 +224,24 @@ def compared_with(grid: Grid, against: Mapping[str, str] = AGAINST) -> Mapping[s
     """
     if against is not AGAINST or ALGORITHM not in grid.keys:
         return against
-    partner = _baseline(grid, grid.runs, AGAINST)
+    partner = _find_baselines(grid, grid.runs, AGAINST)
     if ((partner >= 0) & (partner != np.arange(len(partner)))).any():
         return against
     central = {ALGORITHM: SGD, "compressor": BASELINE}
-    return central if (_baseline(grid, grid.runs, central) >= 0).any() else against
+    return central if (_find_baselines(grid, grid.runs, central) >= 0).any() else against
 
 
-def _baseline(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
+def _find_baselines(grid: Grid, runs: pd.DataFrame, against: Mapping[str, str]) -> np.ndarray:
     """The position of the run that each is compared with: equal in all but the keys of `against`."""
     own = {*against, *(grid.hyper if "compressor" in against else ())}
-    own |= {key for key in grid.keys if ALGORITHM in against and of_method(key)}  # another has other options
+    own |= {key for key in grid.keys if ALGORITHM in against and is_method_key(key)}  # another has other options
     seeds = [SEED] if SEED in runs else []
     match = [key for key in ("compressor", *grid.hyper, *grid.keys, "workers", *seeds) if key not in own]
     is_baseline = pd.Series(True, index=runs.index)
     for key, text in against.items():
         is_baseline &= np.array(settings(runs[key])) == text
-    return partners(runs, match, is_baseline)
+    return find_partners(runs, match, is_baseline)
 
 
-def _null(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return setting(value) or "null"

@@ -18,10 +18,17 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
 from reports.analysis import few_steps
-from reports.analysis.grid import SEED, lay_out
+from reports.analysis.grid import SEED, lay_out_runs
 from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure
-from reports.analysis.statistics import Difference, Summary, corrected, paired, summaries, unpaired
-from reports.analysis.table import LEVEL, MARKS, PARALLEL, Cell, Column, Table, is_true
+from reports.analysis.statistics import (
+    Difference,
+    Summary,
+    compare_paired,
+    compare_unpaired,
+    correct_differences,
+    summarize_cells,
+)
+from reports.analysis.table import LEVEL, MARKS, PARALLEL, ReportTable, TableCell, TableColumn, is_true
 from reports.reading import networks
 from reports.reading.columns import ADDED
 from reports.reading.machines import remarks
@@ -40,7 +47,7 @@ NEITHER = "not done in either"
 NEW = "not done before"
 _EQUAL = 1e-9  # a difference below this share of what is compared is that of arithmetic
 
-Place = tuple[str, ...]
+CellKey = tuple[str, ...]
 """The values that name a cell."""
 
 
@@ -48,7 +55,7 @@ Place = tuple[str, ...]
 class Change:
     """One measure of one cell, before and after; `marks` are those of `MARKS` that are true of any of its runs."""
 
-    place: Place
+    key: CellKey
     before: Summary
     after: Summary
     difference: Difference | None
@@ -72,7 +79,7 @@ class Comparison:
         remarks: what has to be known of all.
     """
 
-    names: Place
+    names: CellKey
     changes: Mapping[Measure, Sequence[Change]]
     remarks: tuple[str, ...]
 
@@ -92,26 +99,30 @@ class Comparison:
         return lines
 
     @property
-    def tables(self) -> list[Table]:
-        return [self._table(measure, changes) for measure, changes in self.changes.items()]
+    def tables(self) -> list[ReportTable]:
+        return [self._build_table(measure, changes) for measure, changes in self.changes.items()]
 
-    def _table(self, measure: Measure, changes: Sequence[Change]) -> Table:
+    def _build_table(self, measure: Measure, changes: Sequence[Change]) -> ReportTable:
         unit = measure.shown or measure.unit
-        headings = [*map(Column, self.names), Column("baseline", measure.unit, unit), Column("now", measure.unit, unit)]
-        headings += [Column("ratio", "now / baseline"), Column("difference", measure.unit, unit)]
-        headings += [Column("95 % interval"), Column("p", "Holm-corrected"), Column("verdict")]
-        return Table(
+        headings = [
+            *map(TableColumn, self.names),
+            TableColumn("baseline", measure.unit, unit),
+            TableColumn("now", measure.unit, unit),
+        ]
+        headings += [TableColumn("ratio", "now / baseline"), TableColumn("difference", measure.unit, unit)]
+        headings += [TableColumn("95 % interval"), TableColumn("p", "Holm-corrected"), TableColumn("verdict")]
+        return ReportTable(
             f"compared_{measure.name}",
             f"{measure.title} against the baseline",
             tuple(headings),
             len(self.names),
-            tuple(_row(change, measure) for change in changes),
+            tuple(_build_row(change, measure) for change in changes),
             remarks=self.remarks,
-            records=tuple(self._record(change, measure) for change in changes),
+            records=tuple(self._build_record(change, measure) for change in changes),
             topic=measure.topic,
         )
 
-    def _record(self, change: Change, measure: Measure) -> dict[str, Any]:
+    def _build_record(self, change: Change, measure: Measure) -> dict[str, Any]:
         gap = change.difference
         found: dict[str, Any] = {"ratio": change.ratio}
         for side, summary in (("baseline", change.before), ("now", change.after)):
@@ -119,7 +130,7 @@ class Comparison:
         found |= {name: getattr(gap, name) if gap else None for name in ("mean", "low", "high", "p", "p_holm")}
         found["difference"] = found.pop("mean")
         known = {key: None if value != value else value for key, value in found.items()}
-        names = dict(zip(self.names, change.place, strict=True))
+        names = dict(zip(self.names, change.key, strict=True))
         return {**names, "measure": measure.name, "unit": measure.unit, **known, "verdict": change.verdict}
 
 
@@ -141,22 +152,29 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
         raise UsageError(f"--ignore {unknown[0]}: no config has this key")
     common = [key for key in keys[0] if key in keys[1] and key not in ignored]
     lacking = [key for key in dict.fromkeys([*keys[0], *keys[1]]) if key not in common and key not in ignored]
-    cells = [_cells(runs, common) for runs in (before, after)]
+    cells = [_group_cells(runs, common) for runs in (before, after)]
     both = [key for key in cells[1] if key in cells[0]]
     mixed = {key for key in both if any(_is_mixed(found[key]) for found in cells)}
     both = [key for key in both if key not in mixed]
     if not both:
-        raise UsageError(f"--baseline: no cell of the others has an equal one in it{_why(before, after, common)}")
-    names, places = _names(after, common, [cells[1][key] for key in both])
+        raise UsageError(
+            f"--baseline: no cell of the others has an equal one in it{_explain_no_match(before, after, common)}"
+        )
+    names, places = _name_cells(after, common, [cells[1][key] for key in both])
     sides = [[found[key] for key in both] for found in cells]
-    changes = {measure: _changes(places, sides, measure) for measure in WORDS}
-    tested = iter(corrected([change.difference for found in changes.values() for change in found]))
+    changes = {measure: _compute_changes(places, sides, measure) for measure in WORDS}
+    tested = iter(correct_differences([change.difference for found in changes.values() for change in found]))
     changes = {
-        measure: [_judged(dataclasses.replace(change, difference=next(tested)), measure) for change in found]
+        measure: [_judge(dataclasses.replace(change, difference=next(tested)), measure) for change in found]
         for measure, found in changes.items()
     }
     both_sides = pd.concat([before, after], ignore_index=True)
-    said = [*remarks(both_sides), *networks.remarks(both_sides), *few_steps.remarks(both_sides), *_tests(changes)]
+    said = [
+        *remarks(both_sides),
+        *networks.remarks(both_sides),
+        *few_steps.write_remarks(both_sides),
+        *_describe_tests(changes),
+    ]
     said += [f"not compared, as only one side has them: {', '.join(lacking)}"] if lacking else []
     alone = [len([key for key in mine if key not in other]) for mine, other in (cells, cells[::-1])]
     for count, side in zip(alone, ("the baseline", "the others"), strict=True):
@@ -166,10 +184,10 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     return Comparison(names, changes, tuple(said))
 
 
-def _cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[Place, pd.DataFrame]:
+def _group_cells(runs: pd.DataFrame, keys: Sequence[str]) -> dict[CellKey, pd.DataFrame]:
     """The runs by their values of the keys, in order."""
     places = list(zip(*(settings(runs[key]) for key in keys), strict=True)) or [()] * len(runs)
-    rows: dict[Place, list[int]] = {}
+    rows: dict[CellKey, list[int]] = {}
     for position, place in enumerate(places):
         rows.setdefault(place, []).append(position)
     return {place: runs.iloc[positions] for place, positions in rows.items()}
@@ -180,7 +198,7 @@ def _is_mixed(runs: pd.DataFrame) -> bool:
     return bool(runs[SEED].duplicated().any()) if SEED in runs else len(runs) > 1
 
 
-def _why(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
+def _explain_no_match(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
     """The first key of which they have no value in common."""
     for key in keys:
         values = [list(dict.fromkeys(setting(value) or "null" for value in runs[key])) for runs in (before, after)]
@@ -190,11 +208,13 @@ def _why(before: pd.DataFrame, after: pd.DataFrame, keys: Sequence[str]) -> str:
     return ""
 
 
-def _names(runs: pd.DataFrame, keys: Sequence[str], cells: Sequence[pd.DataFrame]) -> tuple[Place, list[Place]]:
+def _name_cells(
+    runs: pd.DataFrame, keys: Sequence[str], cells: Sequence[pd.DataFrame]
+) -> tuple[CellKey, list[CellKey]]:
     """What tells these cells apart, and each cell's values of it."""
     seeds = [SEED] if SEED in runs else []
     first = pd.concat([cell.iloc[:1] for cell in cells])
-    grid = lay_out(first[[*RUN_COLUMNS, *keys, *seeds]].assign(**{key: 0 for key in seeds}))
+    grid = lay_out_runs(first[[*RUN_COLUMNS, *keys, *seeds]].assign(**{key: 0 for key in seeds}))
     columns = ("label", *(key for key in grid.keys if key not in ("run", "sweep")), "workers")
     by_directory = {
         directory: tuple(map(setting, values))
@@ -203,37 +223,39 @@ def _names(runs: pd.DataFrame, keys: Sequence[str], cells: Sequence[pd.DataFrame
     return ("compressor", *columns[1:]), [by_directory[directory] for directory in first["directory"]]
 
 
-def _changes(places: Sequence[Place], sides: Sequence[Sequence[pd.DataFrame]], measure: Measure) -> list[Change]:
-    values = [[_by_seed(cell, measure) for cell in side] for side in sides]
-    before, after = (summaries([list(cell.values()) for cell in side]) for side in values)
+def _compute_changes(
+    places: Sequence[CellKey], sides: Sequence[Sequence[pd.DataFrame]], measure: Measure
+) -> list[Change]:
+    values = [[_group_by_seed(cell, measure) for cell in side] for side in sides]
+    before, after = (summarize_cells([list(cell.values()) for cell in side]) for side in values)
     changes = []
     for position, place in enumerate(places):
         runs = [side[position] for side in sides]
-        was, now = (_by_seed(_fair(cell) if measure is THROUGHPUT else cell, measure) for cell in runs)
+        was, now = (_group_by_seed(_select_fair(cell) if measure is THROUGHPUT else cell, measure) for cell in runs)
         is_paired = len(was.keys() & now.keys()) > 1
-        gap = paired(now, was) if is_paired else unpaired(now.values(), was.values())
+        gap = compare_paired(now, was) if is_paired else compare_unpaired(now.values(), was.values())
         marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
         shown = marks if measure is THROUGHPUT else ()
         changes.append(Change(place, before[position], after[position], gap, is_paired, shown, ""))
     return changes
 
 
-def _fair(cell: pd.DataFrame) -> pd.DataFrame:
+def _select_fair(cell: pd.DataFrame) -> pd.DataFrame:
     """The runs whose throughput is of enough steps to be tested."""
     return cell[~is_true(cell["few_steps"])]
 
 
-def _by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
+def _group_by_seed(cell: pd.DataFrame, measure: Measure) -> dict[str, float]:
     done = cell[(cell["status"] == run_directory.DONE) & cell[measure.column].notna()]
     seeds = map(setting, done[SEED]) if SEED in done else [""] * len(done)
     return dict(zip(seeds, map(float, done[measure.column]), strict=True))
 
 
-def _judged(change: Change, measure: Measure) -> Change:
-    return dataclasses.replace(change, verdict=_verdict(change, measure))
+def _judge(change: Change, measure: Measure) -> Change:
+    return dataclasses.replace(change, verdict=_decide_verdict(change, measure))
 
 
-def _verdict(change: Change, measure: Measure) -> str:
+def _decide_verdict(change: Change, measure: Measure) -> str:
     before, after, gap = change.before, change.after, change.difference
     if not before.n or not after.n:
         return NEITHER if before.n == after.n else NEW if after.n else FAILED
@@ -244,7 +266,7 @@ def _verdict(change: Change, measure: Measure) -> str:
     return WORDS[measure][gap.mean < 0] if is_known else SAME
 
 
-def _tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
+def _describe_tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
     every = [change for found in changes.values() for change in found]
     tested = [change for change in every if change.difference and not math.isnan(change.difference.p)]
     if not tested:
@@ -254,8 +276,8 @@ def _tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
     return [f"{listed(used)}, Holm-corrected for {plural(len(tested), 'test')}; beyond noise: p < {LEVEL}"]
 
 
-def _row(change: Change, measure: Measure) -> tuple[Cell, ...]:
-    texts = [*change.place, _spread(change.before, measure), _spread(change.after, measure)]
+def _build_row(change: Change, measure: Measure) -> tuple[TableCell, ...]:
+    texts = [*change.key, _format_spread(change.before, measure), _format_spread(change.after, measure)]
     texts[-2:] = [text + "".join(change.marks) if text else "" for text in texts[-2:]]
     texts.append(f"{change.ratio:.3f}" if change.ratio == change.ratio else "")
     gap = change.difference
@@ -264,11 +286,11 @@ def _row(change: Change, measure: Measure) -> tuple[Cell, ...]:
     else:
         low, high, mean = (f"{value * measure.scale:+.3g}" for value in (gap.low, gap.high, gap.mean))
         texts += [mean, f"{low} to {high}", f"{gap.p_holm:.2g}" if gap.p_holm == gap.p_holm else ""]
-    cells = [Cell(text, text, said=change.marks) for text in texts]
-    return (*cells, Cell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1])))
+    cells = [TableCell(text, text, said=change.marks) for text in texts]
+    return (*cells, TableCell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1])))
 
 
-def _spread(summary: Summary, measure: Measure) -> str:
+def _format_spread(summary: Summary, measure: Measure) -> str:
     if summary.n > 1:
         text = spread(summary.mean * measure.scale, summary.std * measure.scale, measure.digits)
         return f"{text} (n={summary.n})"

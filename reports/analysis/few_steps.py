@@ -12,7 +12,7 @@ from reports.analysis.table import is_true
 from reports.reading.text import listed, some
 
 
-def remarks(runs: pd.DataFrame) -> list[str]:
+def write_remarks(runs: pd.DataFrame) -> list[str]:
     """Of how many steps the throughputs are that are of few.
 
     Args:

@@ -24,7 +24,7 @@ _HYPER = "compressor."
 _FEW = 8  # labels with a topology in them
 
 
-def of_method(key: str) -> bool:
+def is_method_key(key: str) -> bool:
     """Whether a key says how workers agree, `algorithm.order`, and not what they compute."""
     return key.partition(".")[0] in (ALGORITHM, TOPOLOGY)
 
@@ -70,11 +70,11 @@ class Grid:
         compressor `none` is not named beside these.
         """
         told = [key for key in (ALGORITHM, TOPOLOGY) if key in self.keys]
-        if TOPOLOGY in told and self._by(told).runs["label"].nunique() > _FEW:
+        if TOPOLOGY in told and self._relabel(told).runs["label"].nunique() > _FEW:
             told.remove(TOPOLOGY)
-        return self._by(told) if told else self
+        return self._relabel(told) if told else self
 
-    def _by(self, told: Sequence[str]) -> Grid:
+    def _relabel(self, told: Sequence[str]) -> Grid:
         labels = []
         for label, *values in zip(self.runs["label"], *(self.runs[key] for key in told), strict=True):
             texts = [text for text in map(setting, values) if text not in (NO_TOPOLOGY, "")]
@@ -91,7 +91,7 @@ class Grid:
     @property
     def caption(self) -> str:
         """What all runs have in common, which a reader does not find in the rows and columns."""
-        parts = [_settings(self.constants)]
+        parts = [_format_settings(self.constants)]
         if len(self.seeds) > 1:
             parts.append(f"seeds {listed([setting(seed) or 'null' for seed in self.seeds])}")
         if self.entangled:
@@ -101,11 +101,11 @@ class Grid:
     @property
     def options(self) -> dict[str, str]:
         """By compressor, what its runs have in common besides."""
-        texts = {name: _settings(values) for name, values in self.specific.items()}
+        texts = {name: _format_settings(values) for name, values in self.specific.items()}
         return {name: text for name, text in texts.items() if text}
 
 
-def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
+def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     """Find the keys that tell the runs of a sweep apart, and those that do not.
 
     Args:
@@ -116,24 +116,24 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
     config = [column for column in runs.columns if column not in RUN_COLUMNS]
     named = [*AXES, SEED] if SEED in config else AXES
-    typed = list(dict.fromkeys(_typed(key) for key in swept))
+    typed = list(dict.fromkeys(_normalise_key(key) for key in swept))
     distinct = runs[config].nunique(dropna=False)
     keys = [key for key in typed if key in config and key not in named and distinct[key] > 1]
     # Groups first: what differs between two models because they are two models needs no row of its own.
     groups = set(config)
-    inner = [key for key in config if any(above in groups for above in _above(key))]
+    inner = [key for key in config if any(above in groups for above in _list_parents(key))]
     outer = [key for key in config if key not in inner]
     for candidates in (outer, inner):
         others = [key for key in candidates if distinct[key] > 1 and key not in [*named, *keys]]
-        keys += _differing(runs, [*named, *keys], others)
+        keys += _find_differing(runs, [*named, *keys], others)
         if SEED in config and SEED not in typed:
-            keys += _not_of_the_seed(runs, [*AXES, *keys], [key for key in others if key not in keys])
+            keys += _find_swept_with_seed(runs, [*AXES, *keys], [key for key in others if key not in keys])
     for last in ("sweep", "run"):
         if runs.duplicated([*named, *keys]).any() and runs[last].nunique() > 1:
             keys.append(last)
     hyper = [key for key in keys if key.startswith(_HYPER)]
     keys = [key for key in keys if key not in hyper]
-    runs = runs.assign(label=_labels(runs, hyper))
+    runs = runs.assign(label=_make_labels(runs, hyper))
 
     fixed = [key for key in config if key not in [*AXES, *keys, *hyper]]
     seeds = tuple(sorted(runs[SEED].unique(), key=order)) if SEED in config else ()
@@ -147,7 +147,7 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
 
     places = zip(
         (setting(name) != BASELINE for name in runs["compressor"]),  # of a damaged config it is unknown
-        *(map(_first_of(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
+        *(map(_choose_order(key), runs[key]) for key in ["compressor", *hyper, *keys, *named[1:]]),
         strict=True,
     )
     positions = [position for _, position in sorted((place, position) for position, place in enumerate(places))]
@@ -156,7 +156,7 @@ def lay_out(runs: pd.DataFrame, swept: Sequence[str] = ()) -> Grid:
     return Grid(runs, tuple(keys), tuple(hyper), seeds, constants, specific, entangled)
 
 
-def without_topology(runs: pd.DataFrame) -> pd.Series:
+def find_centralised(runs: pd.DataFrame) -> pd.Series:
     """Which of some runs have no topology, where others have one: what these are compared with."""
     if TOPOLOGY not in runs:
         return pd.Series(False, runs.index)
@@ -164,22 +164,22 @@ def without_topology(runs: pd.DataFrame) -> pd.Series:
     return found & (not found.all())
 
 
-def _first_of(key: str) -> Callable[[Any], Any]:
+def _choose_order(key: str) -> Callable[[Any], Any]:
     """By what the values of a key are sorted: what others are compared with first."""
     return order if key != ALGORITHM else lambda value: (setting(value) != SGD, order(value))
 
 
-def _above(key: str) -> list[str]:
+def _list_parents(key: str) -> list[str]:
     """What a key is a part of: `a` and `a.b` of `a.b.c`."""
     return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
-def _typed(key: str) -> str:
+def _normalise_key(key: str) -> str:
     """A Hydra override's key as `Report.runs` calls it."""
     return key.lstrip("+~").removesuffix(".name")
 
 
-def _differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
+def _find_differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
     """The candidates that have several values among runs that are equal in `by`."""
     if not runs.duplicated(by).any():
         return []
@@ -187,7 +187,7 @@ def _differing(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list
     return [key for key in candidates if (values[key] > 1).any()]
 
 
-def _not_of_the_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
+def _find_swept_with_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -> list[str]:
     """The candidates that differ between runs equal in `by`, without having a value of its own for each seed.
 
     Where nobody says that the seed was swept, several values that come with different seeds are more likely what
@@ -200,7 +200,7 @@ def _not_of_the_seed(runs: pd.DataFrame, by: list[str], candidates: list[str]) -
     return [key for key in candidates if ((values[key] > 1) & (values[key] < seeds)).any()]
 
 
-def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
+def _make_labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
     """Every run's compressor, and those of its options that tell runs of this compressor apart."""
     labels: dict[Any, str] = {}
     for name, group in runs.groupby("compressor", dropna=False):
@@ -212,7 +212,7 @@ def _labels(runs: pd.DataFrame, hyper: Sequence[str]) -> list[str]:
     return [labels[index] for index in runs.index]
 
 
-def _settings(values: Mapping[str, Any]) -> str:
+def _format_settings(values: Mapping[str, Any]) -> str:
     """`workers=4, model=wideresnet (depth=10, widen=1), batch (size=128)`; nothing and empty lists are left out."""
     shown = {key.removeprefix(_HYPER): setting(value) for key, value in values.items()}
     shown = {key: text for key, text in shown.items() if text not in ("", "[]", "{}")}

@@ -11,7 +11,7 @@ import pandas as pd
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
 from reports.analysis import targets as progress
-from reports.analysis.grid import SEED, Grid, of_method
+from reports.analysis.grid import SEED, Grid, is_method_key
 from reports.analysis.table import NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
 from reports.reading.machines import RATES
 from reports.reading.report import RUN_COLUMNS
@@ -42,27 +42,27 @@ class Measure:
     is_tested: bool = True
     absent: str = NOT_MEASURED
 
-    def scaled(self, values: pd.Series) -> Measure:
+    def choose_unit(self, values: pd.Series) -> Measure:
         """The same for a table of these values: bytes are shown in the unit that suits the largest."""
         if self.unit != "B":
             return self
         size, unit = byte_unit(values.max())
         return dataclasses.replace(self, scale=1 / size, shown=unit)
 
-    def text(self, value: float) -> str:
+    def format(self, value: float) -> str:
         return number(value * self.scale, self.digits)
 
 
-def _accuracy(name: str, title: str, column: str, absent: str = NOT_MEASURED) -> Measure:
+def _define_accuracy(name: str, title: str, column: str, absent: str = NOT_MEASURED) -> Measure:
     return Measure(name, title, column, "fraction", 100, "%", 4, ACCURACY_TOPIC, absent=absent)
 
 
-def _cost(name: str, title: str, column: str, unit: str, topic: str, absent: str = NOT_MEASURED) -> Measure:
+def _define_cost(name: str, title: str, column: str, unit: str, topic: str, absent: str = NOT_MEASURED) -> Measure:
     return Measure(name, title, column, unit, topic=topic, lower_is_better=True, absent=absent)
 
 
 THROUGHPUT = Measure("throughput", "Throughput", "iterations_per_second", "it/s", topic=THROUGHPUT_TOPIC)
-ACCURACY = _accuracy("accuracy", "Test accuracy after the last epoch", "accuracy")
+ACCURACY = _define_accuracy("accuracy", "Test accuracy after the last epoch", "accuracy")
 SPEEDUP = Measure(
     "speedup", "Speed-up", "speedup", "x", topic=THROUGHPUT_TOPIC, absent=NO_BASELINE
 )  # title and unit name the baseline
@@ -70,11 +70,11 @@ EFFICIENCY = Measure(
     "efficiency", "Scaling efficiency", "efficiency", "fraction", 100, "%", topic=THROUGHPUT_TOPIC, absent=NO_BASELINE
 )
 EQUAL = {
-    "epoch": _accuracy("accuracy_equal_epochs", "Test accuracy at equal epochs", "accuracy_equal_epochs"),
-    "time_s": _accuracy(
+    "epoch": _define_accuracy("accuracy_equal_epochs", "Test accuracy at equal epochs", "accuracy_equal_epochs"),
+    "time_s": _define_accuracy(
         "accuracy_equal_time", "Test accuracy at equal training time", "accuracy_equal_time", NOT_EVALUATED
     ),
-    "sent_bytes": _accuracy(
+    "sent_bytes": _define_accuracy(
         "accuracy_equal_bytes", "Test accuracy at equal bytes sent", "accuracy_equal_bytes", NOT_EVALUATED
     ),
 }
@@ -96,17 +96,19 @@ MEASURES = (
     SPEEDUP,
     EFFICIENCY,
     ACCURACY,
-    _accuracy("accuracy_best", "Test accuracy after the best epoch", "best_accuracy"),
+    _define_accuracy("accuracy_best", "Test accuracy after the best epoch", "best_accuracy"),
     *EQUAL.values(),
-    _accuracy("accuracy_local", "Test accuracy of the workers' own models, mean", "local_accuracy", ONE_MODEL),
-    _accuracy("accuracy_least", "Test accuracy of the worst worker's own model", "local_accuracy_least", ONE_MODEL),
-    _cost(
+    _define_accuracy("accuracy_local", "Test accuracy of the workers' own models, mean", "local_accuracy", ONE_MODEL),
+    _define_accuracy(
+        "accuracy_least", "Test accuracy of the worst worker's own model", "local_accuracy_least", ONE_MODEL
+    ),
+    _define_cost(
         "consensus", "Consensus distance after the last epoch", "consensus_distance", "l2", ACCURACY_TOPIC, ONE_MODEL
     ),
-    _cost("time", "Training time", "time_s", "s", TARGET_TOPIC),
-    _cost("sent_total", "Sent by one worker in all", "sent_total", "B", TARGET_TOPIC),
-    _cost("payload", "Message of one worker per step", "payload_bytes", "B", COMMUNICATION_TOPIC),
-    _cost("sent", "Put on the wire by one worker per step", "sent_bytes", "B", COMMUNICATION_TOPIC),
+    _define_cost("time", "Training time", "time_s", "s", TARGET_TOPIC),
+    _define_cost("sent_total", "Sent by one worker in all", "sent_total", "B", TARGET_TOPIC),
+    _define_cost("payload", "Message of one worker per step", "payload_bytes", "B", COMMUNICATION_TOPIC),
+    _define_cost("sent", "Put on the wire by one worker per step", "sent_bytes", "B", COMMUNICATION_TOPIC),
     Measure(
         "compression_ratio",
         "Compression ratio of a message",
@@ -114,7 +116,7 @@ MEASURES = (
         "x fp32",
         topic=COMMUNICATION_TOPIC,
     ),
-    _cost("compression_error", "Compression error", "compression_error", "relative", COMMUNICATION_TOPIC),
+    _define_cost("compression_error", "Compression error", "compression_error", "relative", COMMUNICATION_TOPIC),
     Measure(
         "spectral_gap",
         "Spectral gap of the topology",
@@ -127,11 +129,11 @@ MEASURES = (
 )
 
 
-def of_target(target: float) -> tuple[Measure, Measure]:
+def define_target_measures(target: float) -> tuple[Measure, Measure]:
     """Time and bytes until a test accuracy, 0.9 for 90 %."""
     percent = f"{100 * target:.6g}"
     return (
-        _cost(
+        _define_cost(
             f"time_to_{percent}",
             f"Training time to {percent} % test accuracy",
             f"time_to_{percent}",
@@ -139,7 +141,7 @@ def of_target(target: float) -> tuple[Measure, Measure]:
             TARGET_TOPIC,
             NOT_REACHED,
         ),
-        _cost(
+        _define_cost(
             f"bytes_to_{percent}",
             f"Sent by one worker to {percent} % test accuracy",
             f"bytes_to_{percent}",
@@ -150,7 +152,7 @@ def of_target(target: float) -> tuple[Measure, Measure]:
     )
 
 
-def partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
+def find_partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -> np.ndarray:
     """The position of each run's baseline: the one that has the same values of the `match` keys; -1 for none.
 
     Where several have, none is: which to take would be a guess.
@@ -162,24 +164,24 @@ def partners(runs: pd.DataFrame, match: Sequence[str], is_baseline: pd.Series) -
     return np.array([found.get(key, -1) for key in keys], dtype=int)
 
 
-def over(values: pd.Series, partner: np.ndarray) -> np.ndarray:
+def divide_by_partner(values: pd.Series, partner: np.ndarray) -> np.ndarray:
     """Each value divided by that of the partner; NaN without one."""
     numbers = values.to_numpy("float64", na_value=np.nan)
     divisors = np.where(partner >= 0, numbers[partner], np.nan) if len(numbers) else numbers
     return np.divide(numbers, divisors, out=np.full(len(numbers), np.nan), where=divisors > 0)
 
 
-def efficiency(grid: Grid) -> np.ndarray:
+def compute_efficiency(grid: Grid) -> np.ndarray:
     """By run, samples per second and worker over those of the run with the fewest workers that is equal in all else."""
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
     each = runs["samples_per_second"].where(runs["status"] == run_directory.DONE) / workers
     fewest = pd.Series(settings(runs["workers"])) == (setting(grid.workers[0]) if len(runs) else "")
     seeds = [SEED] if SEED in runs else []
-    return over(each, partners(runs, ["label", *grid.keys, *seeds], fewest))
+    return divide_by_partner(each, find_partners(runs, ["label", *grid.keys, *seeds], fewest))
 
 
-def derive(
+def derive_measures(
     grid: Grid, partner: np.ndarray, epochs: pd.DataFrame | None, targets: Sequence[float]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """The runs of a grid with the columns of all measures; NaN where a run is not done.
@@ -194,27 +196,29 @@ def derive(
     """
     runs = grid.runs
     done = runs["status"] == run_directory.DONE
-    columns: dict[str, object] = {"speedup": over(runs["iterations_per_second"].where(done), partner)}
+    columns: dict[str, object] = {"speedup": divide_by_partner(runs["iterations_per_second"].where(done), partner)}
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
-        columns["efficiency"] = efficiency(grid)
+        columns["efficiency"] = compute_efficiency(grid)
         of = plural(setting(grid.workers[0]) or "?", "worker")
         notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
     parts = runs[[f"{phase}_s" for phase in csv_columns.PHASES]].div(runs["step_s"], axis=0)
     columns |= {f"share_{phase}": parts[f"{phase}_s"] for phase in csv_columns.PHASES}
     columns["share_other"] = 1 - parts.sum(axis=1, skipna=False)
     if epochs is not None:
-        found, said = _progress(grid, epochs, targets)
+        found, said = _derive_progress(grid, epochs, targets)
         columns, notes = {**columns, **found}, {**notes, **said}
     return runs.assign(**columns), notes
 
 
-def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tuple[dict[str, object], dict[str, str]]:
+def _derive_progress(
+    grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]
+) -> tuple[dict[str, object], dict[str, str]]:
     runs = grid.runs
     done = runs[runs["status"] == run_directory.DONE]
-    everyone, finished = progress.index(runs), progress.index(done)
-    epochs = progress.of(epochs, finished)
-    comparisons = [*(key for key in grid.keys if not of_method(key)), "workers"]
+    everyone, finished = progress.make_run_index(runs), progress.make_run_index(done)
+    epochs = progress.select_runs(epochs, finished)
+    comparisons = [*(key for key in grid.keys if not is_method_key(key)), "workers"]
     groups = done.groupby(comparisons, dropna=False, sort=False)
     which = pd.Series(groups.ngroup().to_numpy(), finished)
     which = which[~which.index.duplicated()]
@@ -225,14 +229,14 @@ def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tup
         return values.reindex(everyone).to_numpy("float64", na_value=np.nan)
 
     for by, measure in EQUAL.items():
-        found = progress.at_equal(epochs, by, which)
+        found = progress.compare_at_equal(epochs, by, which)
         columns[measure.column] = aligned(found["accuracy"])
         columns[f"{measure.column}_at"] = at = aligned(found["at"])
-        notes[measure.name] = _where(runs[comparisons].assign(at=at).dropna(subset="at"), comparisons, by)
-    columns["sent_total"] = aligned(progress.last(epochs, "sent_bytes"))
+        notes[measure.name] = _describe_limits(runs[comparisons].assign(at=at).dropna(subset="at"), comparisons, by)
+    columns["sent_total"] = aligned(progress.get_last_values(epochs, "sent_bytes"))
     for target in targets:
-        for measure, column in zip(of_target(target), ("time_s", "sent_bytes"), strict=True):
-            columns[measure.column] = aligned(progress.to_target(epochs, column, target))
+        for measure, column in zip(define_target_measures(target), ("time_s", "sent_bytes"), strict=True):
+            columns[measure.column] = aligned(progress.find_cost_of_target(epochs, column, target))
             notes[measure.name] = "at the first evaluation that reached it"
     return columns, notes
 
@@ -240,13 +244,13 @@ def _progress(grid: Grid, epochs: pd.DataFrame, targets: Sequence[float]) -> tup
 _MOST_SAID = 6  # comparisons of which each is told
 
 
-def _where(runs: pd.DataFrame, comparisons: Sequence[str], by: str) -> str:
+def _describe_limits(runs: pd.DataFrame, comparisons: Sequence[str], by: str) -> str:
     """At which epoch, time or bytes the runs are compared."""
     groups = runs.groupby(list(comparisons), dropna=False, sort=False)["at"].first()
     values = list(dict.fromkeys(groups.to_list()))
     if not values:
         return "no run has been evaluated"
-    texts = {value: _amount(value, by) for value in values}
+    texts = {value: _format_amount(value, by) for value in values}
     if len(values) == 1:
         said = texts[values[0]]
     elif len(values) > _MOST_SAID:
@@ -261,7 +265,7 @@ def _where(runs: pd.DataFrame, comparisons: Sequence[str], by: str) -> str:
     return f"the largest that all compared runs have reached, by the last evaluation not after it: {said}"
 
 
-def _amount(value: float, by: str) -> str:
+def _format_amount(value: float, by: str) -> str:
     if by == "epoch":
         return f"epoch {value:g}"
     if by == "time_s":
@@ -282,11 +286,11 @@ _UNITS = {
 """Of columns of `Report.runs` that no other measure is made of."""
 
 
-def choices(targets: Sequence[float]) -> dict[str, Measure]:
+def list_measures(targets: Sequence[float]) -> dict[str, Measure]:
     """What a table may be asked for, by name: all that is told of a run, and a column of `Report.runs` as such."""
     shares = [dataclasses.replace(share, title=f"Share of a step: {share.title}") for share in SHARES]
     step = dataclasses.replace(STEP, title="Time of a step")
-    known = [*MEASURES, *(measure for target in targets for measure in of_target(target)), *shares, step]
+    known = [*MEASURES, *(measure for target in targets for measure in define_target_measures(target)), *shares, step]
     others = {
         column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in _RATES)
         for column, dtype in RUN_COLUMNS.items()

@@ -68,16 +68,16 @@ class Difference:
 
 def summarize(values: Iterable[float]) -> Summary:
     """The summary of one cell."""
-    return summaries([values])[0]
+    return summarize_cells([values])[0]
 
 
 @_quietly
-def summaries(groups: Sequence[Iterable[float]]) -> list[Summary]:
+def summarize_cells(groups: Sequence[Iterable[float]]) -> list[Summary]:
     """The summaries of many cells; that of a cell does not depend on which others there are."""
-    cells = [_finite(values) for values in groups]
-    found: dict[int, Summary] = {place: _single(cell) for place, cell in enumerate(cells) if len(cell) < 2}
-    for places, block in _by_length(cells):
-        low, high = _student(block)
+    cells = [_keep_finite(values) for values in groups]
+    found: dict[int, Summary] = {place: _summarize_single(cell) for place, cell in enumerate(cells) if len(cell) < 2}
+    for places, block in _group_by_length(cells):
+        low, high = _compute_t_interval(block)
         boot_low, boot_high = _bootstrap(block)
         columns = [block.mean(1), block.std(1, ddof=1), low, high, boot_low, boot_high]
         columns += [np.median(block, 1), block.min(1), block.max(1)]
@@ -86,14 +86,14 @@ def summaries(groups: Sequence[Iterable[float]]) -> list[Summary]:
     return [found[place] for place in range(len(cells))]
 
 
-def paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
+def compare_paired(values: Mapping[Any, float], baseline: Mapping[Any, float]) -> Difference | None:
     """The difference of a cell from its baseline, both by seed; None where they have no seed in common."""
     seeds = [seed for seed in values if seed in baseline]
-    return differences([np.array([[values[seed], baseline[seed]] for seed in seeds], float).reshape(-1, 2)])[0]
+    return compare_cells([np.array([[values[seed], baseline[seed]] for seed in seeds], float).reshape(-1, 2)])[0]
 
 
 @_quietly
-def differences(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
+def compare_cells(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
     """The differences of many cells from their baselines.
 
     Args:
@@ -104,25 +104,25 @@ def differences(pairs: Sequence[np.ndarray]) -> list[Difference | None]:
     for place, both in enumerate(cells):
         if len(both) < 2:
             found[place] = Difference(1, float(both[0, 0] - both[0, 1]), _NAN, _NAN, _NAN) if len(both) else None
-    for places, block in _by_length(cells):
+    for places, block in _group_by_length(cells):
         # Where differences are the same but for rounding, a t test would find certainty in the last bits.
         gaps = block[:, :, 0] - block[:, :, 1]
         is_tested = gaps.std(1, ddof=1) > _ROUNDING * np.abs(block).max((1, 2))
         means, p = gaps.mean(1), np.full(len(block), _NAN)
         low, high = means.copy(), means.copy()
         if is_tested.any():
-            low[is_tested], high[is_tested], p[is_tested] = _paired_t(block[is_tested])
+            low[is_tested], high[is_tested], p[is_tested] = _test_paired(block[is_tested])
         for place, *numbers in zip(places, means.tolist(), low.tolist(), high.tolist(), p.tolist(), strict=True):
             found[place] = Difference(block.shape[1], *numbers)
     return [found[place] for place in range(len(cells))]
 
 
-def unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
+def compare_unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference | None:
     """The difference of means of two cells that share no seeds, by Welch's t test; `n` is the smaller one's.
 
     None where one has no value; without interval and p value where one has a single value or neither has a spread.
     """
-    first, second = _finite(values), _finite(baseline)
+    first, second = _keep_finite(values), _keep_finite(baseline)
     if not len(first) or not len(second):
         return None
     n, mean = min(len(first), len(second)), float(first.mean() - second.mean())
@@ -138,14 +138,14 @@ def unpaired(values: Iterable[float], baseline: Iterable[float]) -> Difference |
     return Difference(n, mean, float(interval.low), float(interval.high), float(tested.pvalue))
 
 
-def holm(ps: Sequence[float]) -> list[float]:
+def correct_holm(ps: Sequence[float]) -> list[float]:
     """The p values after Holm's correction for as many tests as are not NaN; NaN stays NaN."""
     tested = [place for place, p in enumerate(ps) if not math.isnan(p)]
     corrected = [_NAN] * len(ps)
     if tested:
         from statsmodels.stats.multitest import multipletests
 
-        with _nothing_to_collect():
+        with _freeze_garbage():
             adjusted = multipletests([ps[place] for place in tested], method="holm")[1]
         for place, p in zip(tested, adjusted, strict=True):
             corrected[place] = float(p)
@@ -153,7 +153,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 @contextlib.contextmanager
-def _nothing_to_collect() -> Iterator[None]:
+def _freeze_garbage() -> Iterator[None]:
     """Spares all objects that there are from a collection of garbage, which multipletests asks for each time."""
     gc.freeze()
     try:
@@ -162,9 +162,9 @@ def _nothing_to_collect() -> Iterator[None]:
         gc.unfreeze()
 
 
-def corrected(found: Sequence[Difference | None]) -> list[Difference | None]:
+def correct_differences(found: Sequence[Difference | None]) -> list[Difference | None]:
     """The differences of a table with their `p_holm`."""
-    adjusted = holm([difference.p if difference else _NAN for difference in found])
+    adjusted = correct_holm([difference.p if difference else _NAN for difference in found])
     return [
         dataclasses.replace(difference, p_holm=p) if difference else None
         for difference, p in zip(found, adjusted, strict=True)
@@ -172,7 +172,7 @@ def corrected(found: Sequence[Difference | None]) -> list[Difference | None]:
 
 
 @_quietly
-def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def compute_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and 95 % interval by Student's t at every point of some curves.
 
     Args:
@@ -188,21 +188,21 @@ def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         mean[some] = np.nanmean(values[:, some], 0)
     if (many := counts > 1).any():
         spread = np.nanstd(values[:, many], 0, ddof=1)
-        low[many], high[many] = _interval(mean[many], spread, counts[many])
+        low[many], high[many] = _compute_interval(mean[many], spread, counts[many])
     return mean, low, high
 
 
-def _finite(values: Iterable[float]) -> np.ndarray:
+def _keep_finite(values: Iterable[float]) -> np.ndarray:
     array = np.asarray(list(values) if not isinstance(values, np.ndarray) else values, "float64")
     return array[np.isfinite(array)]
 
 
-def _single(cell: np.ndarray) -> Summary:
+def _summarize_single(cell: np.ndarray) -> Summary:
     value = float(cell[0]) if len(cell) else _NAN
     return Summary(len(cell), value, _NAN, _NAN, _NAN, _NAN, _NAN, value, value, value)
 
 
-def _by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndarray]]:
+def _group_by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndarray]]:
     """The places of the cells that have the same number of values, at least two, and these stacked."""
     places: dict[int, list[int]] = {}
     for place, cell in enumerate(cells):
@@ -212,12 +212,12 @@ def _by_length(cells: Sequence[np.ndarray]) -> Iterable[tuple[list[int], np.ndar
         yield members, np.stack([cells[place] for place in members])
 
 
-def _student(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _compute_t_interval(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The t intervals of the means of (cells, values)."""
-    return _interval(block.mean(1), block.std(1, ddof=1), np.full(len(block), block.shape[1]))
+    return _compute_interval(block.mean(1), block.std(1, ddof=1), np.full(len(block), block.shape[1]))
 
 
-def _interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _compute_interval(mean: np.ndarray, std: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy.special import stdtrit  # the quantiles that scipy.stats.t has, in a quarter of the time to load
 
     half = stdtrit(counts - 1, (1 + CONFIDENCE) / 2) * std / np.sqrt(counts)
@@ -252,7 +252,7 @@ def _bootstrap(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def _paired_t(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _test_paired(block: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Interval and p value of the mean differences of (cells, pairs, 2)."""
     from scipy import stats
 

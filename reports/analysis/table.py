@@ -60,7 +60,7 @@ MEANINGS = {
 }
 
 
-def marking(runs: pd.DataFrame) -> list[str]:
+def find_marks(runs: pd.DataFrame) -> list[str]:
     """The columns in `MARKS` that are known of some of the runs: those of the network, where one was measured."""
     return [column for column in MARKS if runs[column].notna().any()]
 
@@ -71,7 +71,7 @@ def is_true(marked: pd.Series) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class TableCell:
     """`value` is what a program sorts by, `text` what a person reads.
 
     A word stands for a number that is not there; `said` are all marks and words in the text that need a note.
@@ -84,7 +84,7 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class TableColumn:
     """`unit` belongs to the cells' values, `shown` to their texts."""
 
     name: str
@@ -97,7 +97,7 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows for people and records for programs; the first `headers` columns say what a row is.
 
     Attributes:
@@ -110,9 +110,9 @@ class Table:
 
     name: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     headers: int
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     caption: str = ""
     remarks: tuple[str, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()

@@ -18,7 +18,7 @@ _ROUND = (*(tenths / 10 for tenths in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.
 _SLACK = 1 + 1e-12  # of sums that were rounded differently
 
 
-def at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
+def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
     """The test accuracy of each run where all runs of its comparison have come.
 
     Args:
@@ -30,18 +30,18 @@ def at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None)
         By `RUN`: `at`, the largest value of `by` that all runs of the comparison have reached, and
         `accuracy`, that of the last evaluation not after it; NaN where there is none.
     """
-    points = _points(epochs, by)
+    points = _select_points(epochs, by)
     runs = points.groupby(RUN, observed=True)
-    reached = _named(runs[by].max())
+    reached = _use_plain_index(runs[by].max())
     which = np.zeros(len(reached)) if comparison is None else comparison.reindex(reached.index).to_numpy()
     common = reached.groupby(which, dropna=False).transform("min")
     limits = common.to_numpy()[runs.ngroup().to_numpy()]
     until = points[points[by].to_numpy() <= limits * _SLACK]
-    accuracy = _named(until.groupby(RUN, observed=True)["test_accuracy"].last())
+    accuracy = _use_plain_index(until.groupby(RUN, observed=True)["test_accuracy"].last())
     return pd.DataFrame({"at": common, "accuracy": accuracy.reindex(common.index)})
 
 
-def to_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
+def find_cost_of_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
     """What each run had spent at its first evaluation with a test accuracy of at least `target`.
 
     Args:
@@ -52,11 +52,11 @@ def to_target(epochs: pd.DataFrame, column: str, target: float) -> pd.Series:
     Returns:
         By `RUN`, only those that reached it.
     """
-    points = _points(epochs, column)
-    return _named(points[points["test_accuracy"] >= target].groupby(RUN, observed=True)[column].first())
+    points = _select_points(epochs, column)
+    return _use_plain_index(points[points["test_accuracy"] >= target].groupby(RUN, observed=True)[column].first())
 
 
-def default_targets(best: pd.Series) -> list[float]:
+def choose_targets(best: pd.Series) -> list[float]:
     """The two highest round accuracies that at least half of the runs reach.
 
     Args:
@@ -67,28 +67,28 @@ def default_targets(best: pd.Series) -> list[float]:
     return [target for target in _ROUND if target <= middle][-2:]
 
 
-def last(epochs: pd.DataFrame, column: str) -> pd.Series:
+def get_last_values(epochs: pd.DataFrame, column: str) -> pd.Series:
     """The value of a cumulated column at the end of each run, by `RUN`."""
     known = epochs.loc[epochs[column].notna(), [*RUN, column]]
-    return _named(known.groupby(RUN, observed=True)[column].last().astype("float64"))
+    return _use_plain_index(known.groupby(RUN, observed=True)[column].last().astype("float64"))
 
 
-def of(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
+def select_runs(epochs: pd.DataFrame, runs: pd.MultiIndex) -> pd.DataFrame:
     """The epochs of these runs (`index`)."""
     groups = epochs.groupby(RUN, observed=True)
-    return epochs[_named(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
+    return epochs[_use_plain_index(groups.size()).index.isin(runs)[groups.ngroup().to_numpy()]]
 
 
-def index(runs: pd.DataFrame) -> pd.MultiIndex:
+def make_run_index(runs: pd.DataFrame) -> pd.MultiIndex:
     """What names each row of `Report.runs`."""
     return pd.MultiIndex.from_frame(runs[RUN].astype("object"))
 
 
-def _points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
+def _select_points(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
     points = epochs[[*RUN, column, "test_accuracy"]].astype({column: "float64", "test_accuracy": "float64"})
     return points[np.isfinite(points[column]) & np.isfinite(points["test_accuracy"])]
 
 
-def _named(values: pd.Series) -> pd.Series:
+def _use_plain_index(values: pd.Series) -> pd.Series:
     """What was grouped by categories, which is fast, by plain names, of which others may have more."""
-    return values.set_axis(index(values.index.to_frame(index=False)))
+    return values.set_axis(make_run_index(values.index.to_frame(index=False)))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gradsweep import errors, files, run_directory, spreadsheets
-from reports.analysis.cells import AGAINST, compared_with
-from reports.analysis.grid import Grid, lay_out
+from reports.analysis.cells import AGAINST, choose_baseline
+from reports.analysis.grid import Grid, lay_out_runs
 from reports.analysis.measures import MEASURES
-from reports.analysis.table import Table
+from reports.analysis.table import ReportTable
 from reports.reading import report as collect
 from reports.reading.report import LeftOut, Report
-from reports.tables.formats import DEFAULT, FORMATS, save
+from reports.tables.formats import DEFAULT, FORMATS, save_table
 from reports.tables.pivot import check_against
-from reports.tables.sweep_tables import tables
+from reports.tables.sweep_tables import build_tables
 
 if TYPE_CHECKING:
     from reports.plots import Drawing, Picture  # loads matplotlib
@@ -39,7 +39,7 @@ _TARGET = re.compile(r"(time|bytes)_to_[\d.]+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Built:
+class BuiltReport:
     """A report, and the directory where it is written.
 
     Attributes:
@@ -53,11 +53,11 @@ class Built:
     grid: Grid
     targets: Sequence[float] | None
     against: Mapping[str, str]
-    more: Sequence[Table] = ()
+    more: Sequence[ReportTable] = ()
 
     @functools.cached_property
-    def tables(self) -> Sequence[Table]:
-        return [*tables(self.grid, self.report.epochs, self.targets, self.against), *self.more]
+    def tables(self) -> Sequence[ReportTable]:
+        return [*build_tables(self.grid, self.report.epochs, self.targets, self.against), *self.more]
 
     @property
     def page(self) -> Path:
@@ -68,28 +68,28 @@ class Built:
         return self.report.left_out
 
 
-def build(
+def build_report(
     directory: Path,
     pictures: Sequence[str] = PICTURES,
     formats: Sequence[str] = DEFAULT,
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
-) -> Built:
+) -> BuiltReport:
     """Write summary.csv, tables/, plots/ and report.html of one sweep from its run directories.
 
     Args:
         pictures, formats: see `write`.
         targets, against: see `tables.tables`.
     """
-    return write(read([directory], directory, targets, against), pictures, formats)
+    return write_report(read_report([directory], directory, targets, against), pictures, formats)
 
 
-def read(
+def read_report(
     sweeps: Sequence[Path],
     directory: Path,
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
-) -> Built:
+) -> BuiltReport:
     """What there is to report of sweeps together, where each signature counts once. Nothing is written.
 
     Args:
@@ -101,13 +101,13 @@ def read(
     """
     report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
-    info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _common(infos)
-    grid = lay_out(report.runs, [key for each in infos for key in swept(each)])
+    info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _merge_infos(infos)
+    grid = lay_out_runs(report.runs, [key for each in infos for key in get_swept_keys(each)])
     check_against(grid, against)
-    return Built(directory, report, info, grid, targets, compared_with(grid, against))
+    return BuiltReport(directory, report, info, grid, targets, choose_baseline(grid, against))
 
 
-def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
+def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = None) -> str:
     """The page of a report."""
     from reports import page
 
@@ -124,7 +124,9 @@ def render(built: Built, pictures: Mapping[Path, Picture] | None = None) -> str:
     )
 
 
-def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = DEFAULT) -> Built:
+def write_report(
+    built: BuiltReport, pictures: Sequence[str] = PICTURES, formats: Sequence[str] = DEFAULT
+) -> BuiltReport:
     """Write a report into its directory, which is made where it is missing.
 
     Args:
@@ -139,27 +141,27 @@ def write(built: Built, pictures: Sequence[str] = PICTURES, formats: Sequence[st
         if (directory / folder).is_symlink():  # it may lead out of the sweep
             raise errors.UsageError(f"{directory / folder}: a symbolic link; valid is a directory, or nothing")
     (directory / TABLES).mkdir(parents=True, exist_ok=True)
-    with _drawing(built, pictures) as drawing:  # while this process makes the tables
-        _write(directory / run_directory.SUMMARY, _summary(built.report.runs, directory))
-        _save(built.tables, directory / TABLES, formats)
+    with _start_drawing(built, pictures) as drawing:  # while this process makes the tables
+        _replace_file(directory / run_directory.SUMMARY, _format_summary(built.report.runs, directory))
+        _write_tables(built.tables, directory / TABLES, formats)
         drawn = drawing.finish() if drawing else {}
-    _write(directory / PAGE, render(built, drawn))
+    _replace_file(directory / PAGE, render_report(built, drawn))
     return built
 
 
-def _save(made: Sequence[Table], directory: Path, formats: Sequence[str]) -> None:
+def _write_tables(made: Sequence[ReportTable], directory: Path, formats: Sequence[str]) -> None:
     """Write tables; of earlier ones other formats are kept up to date, and what is no longer made is deleted."""
     there = {path for path in directory.iterdir() if path.suffix[1:] in FORMATS}
     for table in made:
         kept = [suffix for suffix in FORMATS if directory / f"{table.name}.{suffix}" in there]
-        save(table, directory, [*formats, *(suffix for suffix in kept if suffix not in formats)])
+        save_table(table, directory, [*formats, *(suffix for suffix in kept if suffix not in formats)])
     names = {table.name for table in made}
     for path in there:
         if path.stem not in names and (path.stem in _MEASURES or _TARGET.fullmatch(path.stem)):
             path.unlink(missing_ok=True)
 
 
-def _drawing(built: Built, pictures: Sequence[str]) -> contextlib.AbstractContextManager[Drawing | None]:
+def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.AbstractContextManager[Drawing | None]:
     if not pictures:
         return contextlib.nullcontext()
     from reports import plots
@@ -169,30 +171,30 @@ def _drawing(built: Built, pictures: Sequence[str]) -> contextlib.AbstractContex
     return plots.Drawing(makers, built.directory / PLOTS, ["png", *pictures])
 
 
-def _common(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the sweep.yaml of several sweeps say alike, and each sweep's command."""
     commands = dict.fromkeys(str(info["command"]) for info in infos if info.get("command"))
     alike = {key: value for key, value in infos[0].items() if all(info.get(key) == value for info in infos)}
     return {**alike, "command": "\n".join(commands)}
 
 
-def swept(info: Mapping[str, Any]) -> list[str]:
+def get_swept_keys(info: Mapping[str, Any]) -> list[str]:
     """The keys that a sweep.yaml says were swept."""
     found = info.get("swept")
     return list(map(str, found)) if isinstance(found, list) else []
 
 
-def summarize_dates(built: Sequence[Built]) -> None:
+def summarize_dates(built: Sequence[BuiltReport]) -> None:
     """Write the summary.csv of each date that has one of these sweeps: every run of all its sweeps."""
     known = {one.directory.resolve(): one.report for one in built}
     for date in dict.fromkeys(directory.parent for directory in known):
         if _DATE.fullmatch(date.name):  # elsewhere the folder is the user's own
             sweeps = list(dict.fromkeys(path.resolve() for path in sorted(date.iterdir()) if collect.is_sweep(path)))
             runs = [(known.get(sweep) or Report([sweep]).merged()).runs for sweep in sweeps]
-            _write(date / run_directory.SUMMARY, _summary(pd.concat(runs, ignore_index=True), date))
+            _replace_file(date / run_directory.SUMMARY, _format_summary(pd.concat(runs, ignore_index=True), date))
 
 
-def _summary(runs: pd.DataFrame, directory: Path) -> str:
+def _format_summary(runs: pd.DataFrame, directory: Path) -> str:
     """`Report.runs` as CSV, with the run directories relative to where the file lies."""
     here, parents = directory.resolve(), set(map(os.path.dirname, runs["directory"]))
     shown = {parent: os.path.relpath(Path(parent).resolve(), here) for parent in parents}
@@ -202,6 +204,6 @@ def _summary(runs: pd.DataFrame, directory: Path) -> str:
     return spreadsheets.to_csv(list(shown), shown.where(shown.notna(), None).to_numpy().tolist())
 
 
-def _write(path: Path, text: str) -> None:
+def _replace_file(path: Path, text: str) -> None:
     """Replace `path`; lone surrogates, of which paths may consist, become `?`."""
     files.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))

@@ -17,7 +17,7 @@ from gradsweep.errors import UsageError
 from reports.commands import baseline_options, follow, table_options
 
 if TYPE_CHECKING:
-    from reports.building.sweep_report import Built  # loads pandas, which --help does without
+    from reports.building.sweep_report import BuiltReport  # loads pandas, which --help does without
 
 PLOTS = "png"
 _PICTURES = ("png", "svg", "pdf")  # of reports.plots, likewise
@@ -99,7 +99,7 @@ def _pictures(options: argparse.Namespace) -> list[str]:
 
 
 def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
-    from reports.building.sweep_report import build, summarize_dates
+    from reports.building.sweep_report import build_report, summarize_dates
 
     formats, targets, against = (
         table_options.formats(options),
@@ -108,7 +108,7 @@ def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> N
     )
     built = []
     for sweep in sweeps:
-        built.append(build(sweep, _pictures(options), formats, targets, against))
+        built.append(build_report(sweep, _pictures(options), formats, targets, against))
         if not quiet:
             _show(built[-1])
         print(as_typed(built[-1].page), flush=True)
@@ -117,19 +117,19 @@ def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> N
 
 def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
     """Write one report of all sweeps, with tables of what has changed since the baseline, where there is one."""
-    from reports.building.sweep_report import read, write
+    from reports.building.sweep_report import read_report, write_report
     from reports.tables import terminal
 
     comparison, status = baseline_options.compared(options, sweeps) if options.baseline is not None else (None, 0)
     place = baseline_options.place(options.into, sweeps)
-    built = read(sweeps, place, table_options.targets(options), table_options.against(options))
+    built = read_report(sweeps, place, table_options.targets(options), table_options.against(options))
     if comparison is not None:
         built = dataclasses.replace(built, more=comparison.tables)
-    write(built, _pictures(options), table_options.formats(options))
+    write_report(built, _pictures(options), table_options.formats(options))
     if comparison is not None and not quiet:
         for line in comparison.sentences:
             say(line, "bold")
-        terminal.show(comparison.tables)
+        terminal.print_tables(comparison.tables)
         say("")
     elif not quiet:
         _show(built)
@@ -137,16 +137,16 @@ def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) 
     return status
 
 
-def _show(built: Built) -> None:
+def _show(built: BuiltReport) -> None:
     from reports.reading import report
     from reports.tables import terminal
-    from reports.tables.sweep_tables import headline, unfinished
+    from reports.tables.sweep_tables import build_unfinished_table, write_headline
 
     out = console()
-    say(f"{report.sweep_name(built.directory)}: {headline(built.grid)}", "bold")
+    say(f"{report.sweep_name(built.directory)}: {write_headline(built.grid)}", "bold")
     chosen = [table for table in built.tables if table.name in ("throughput", "accuracy")]
-    failures = unfinished(built.grid)
-    terminal.show([*chosen, failures] if failures.rows else chosen)
+    failures = build_unfinished_table(built.grid)
+    terminal.print_tables([*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:
         is_within = Path(os.path.realpath(entry.path.parent)).is_relative_to(os.path.realpath(built.directory))
         path = os.path.relpath(entry.path, built.directory if is_within else Path.cwd())

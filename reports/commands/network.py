@@ -20,9 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from reports.tables import probe_tables, terminal
 
-    found = {path: probe_tables.load(path) for path in probe_tables.find_files(*options.paths)}
+    found = {path: probe_tables.load_probe(path) for path in probe_tables.find_files(*options.paths)}
     for path, probe in found.items():
-        terminal.show(probe_tables.tables(probe))
+        terminal.print_tables(probe_tables.build_tables(probe))
         say(f"\n{os.path.relpath(path)}")
         if options.plots:
             from reports.plots.network import plot

@@ -17,7 +17,7 @@ from reports.commands import baseline_options, table_options
 from reports.commands.build import as_typed
 
 if TYPE_CHECKING:
-    from reports.analysis.table import Table
+    from reports.analysis.table import ReportTable
     from reports.scaling.measured.links import Links  # what loads numpy comes later
     from reports.scaling.model.predict import Predictor
 
@@ -90,7 +90,7 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     Raises:
         gradsweep.errors.UsageError: there is nothing that a model could be fitted to, or it says nothing.
     """
-    from reports.building.sweep_report import swept
+    from reports.building.sweep_report import get_swept_keys
     from reports.reading import report as collect
     from reports.reading.report import Report
     from reports.scaling.measured import parts
@@ -100,7 +100,9 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     sweeps = collect.sweeps(*options.paths)
     report = Report(sweeps).merged()
     infos = [report.info(sweep) for sweep in sweeps]
-    found = parts.read(report.runs, [key for info in infos for key in swept(info)], str(infos[0].get("command", "")))
+    found = parts.read(
+        report.runs, [key for info in infos for key in get_swept_keys(info)], str(infos[0].get("command", ""))
+    )
     checked = cross_validation.check(found)
     cross_validation.refuse(checked)
     model = fit.fit(found.cells, found.traffic)
@@ -117,12 +119,12 @@ def _write(
     place: Path,
     formats: Sequence[str],
     pictures: Sequence[str],
-) -> tuple[list[Table], list[str]]:
+) -> tuple[list[ReportTable], list[str]]:
     """Write all tables and pictures; returns the tables, and what is nearest to changing an answer."""
     from gradsweep.units import seconds
     from reports.scaling.model import break_even
     from reports.scaling.output import fit_tables, remarks, speedup, tables
-    from reports.tables.formats import save
+    from reports.tables.formats import save_table
 
     parts = predictor.parts
     by_name = {one.name: one for one in links}
@@ -146,7 +148,7 @@ def _write(
     ]
     made = [table for table in made if table.rows]
     for table in made:
-        save(table, place, formats)
+        save_table(table, place, formats)
     if pictures:
         from reports.plots.picture import Drawing
         from reports.scaling.output.pictures import makers
@@ -157,13 +159,13 @@ def _write(
     return made, tables.closest(missing)
 
 
-def _show(predictor: Predictor, made: Sequence[Table], closest: Sequence[str]) -> None:
+def _show(predictor: Predictor, made: Sequence[ReportTable], closest: Sequence[str]) -> None:
     from reports.scaling.output.fit_tables import summary
     from reports.tables import terminal
 
     for line in summary(predictor.check):
         say(line, "bold")
-    terminal.show([table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
+    terminal.print_tables([table for table in made if table.name in ("scaling_fastest", "scaling_break_even")])
     for line in closest:
         say(line)
     say("")

@@ -38,7 +38,10 @@ def run(options: argparse.Namespace) -> int:
     if words:
         raise UsageError(f"{options.words}: no sweep; valid is the directory of a sweep")
     follow.check_interval(options)
-    from reports.building.sweep_report import read, render  # load pandas, which the answers above do without
+    from reports.building.sweep_report import (
+        read_report,
+        render_report,
+    )  # load pandas, which the answers above do without
     from reports.serving.rendering import Renderer
     from reports.serving.server import Server
 
@@ -46,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     renderer = Renderer(
         has_changed=lambda: bool(followed.look()),
         is_active=lambda: followed.is_active,
-        render=lambda: render(read([directory], directory)),
+        render=lambda: render_report(read_report([directory], directory)),
         interval_s=options.interval,
     )
     try:

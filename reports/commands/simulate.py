@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.scaling.output import simulated
     from reports.scaling.simulator.exchanges import EXCHANGES
     from reports.tables import terminal
-    from reports.tables.formats import save
+    from reports.tables.formats import save_table
 
     links = networks.asked(options.network, options.latency, None)
     counts = networks.workers(options.workers)
@@ -136,9 +136,9 @@ def run(options: argparse.Namespace) -> int:
     table = simulated.table(found)
     if options.into is not None:
         options.into.mkdir(parents=True, exist_ok=True)
-        save(table, options.into, formats)
+        save_table(table, options.into, formats)
         _draw(found, options.into)
-    terminal.show([table])
+    terminal.print_tables([table])
     return 0
 
 

@@ -97,21 +97,23 @@ def is_one(options: argparse.Namespace) -> bool:
 
 def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
     """Write and show the table that was asked for; its files."""
-    from reports.building.sweep_report import TABLES, swept
+    from reports.building.sweep_report import TABLES, get_swept_keys
     from reports.reading.report import Report
     from reports.tables import terminal
-    from reports.tables.formats import save
+    from reports.tables.formats import save_table
     from reports.tables.pivot import Choice, parse_where, pivot
 
     rows = _keys(options.rows, ["compressor"])
     cols = _keys(options.cols, [] if "workers" in rows else ["workers"])
     choice = Choice(rows, cols, options.value or "accuracy", parse_where(options.where))
     report = Report([directory]).merged()
-    table = pivot(report.runs, report.epochs, choice, swept(report.info(directory)), targets(options), against(options))
+    table = pivot(
+        report.runs, report.epochs, choice, get_swept_keys(report.info(directory)), targets(options), against(options)
+    )
     (directory / TABLES).mkdir(exist_ok=True)
-    files = save(table, directory / TABLES, formats(options))
+    files = save_table(table, directory / TABLES, formats(options))
     if not options.quiet:
-        terminal.show([table])
+        terminal.print_tables([table])
     return files
 
 

@@ -18,7 +18,7 @@ from reports.commands.follow import stamp
 from sweep.status import find, watch
 
 if TYPE_CHECKING:
-    from reports.analysis.table import Table
+    from reports.analysis.table import ReportTable
 
 arguments = watch.arguments
 SHOWN = ("throughput", "accuracy")
@@ -30,22 +30,22 @@ def run(options: argparse.Namespace) -> int:
 
     directory, _ = find.sweep_and_runs([options.words])
     status = watch.follow(options, Results)
-    terminal.show(tables(directory))
+    terminal.print_tables(tables(directory))
     return status
 
 
-def tables(directory: Path) -> list[Table]:
+def tables(directory: Path) -> list[ReportTable]:
     """What is known of a sweep by now."""
-    from reports.building.sweep_report import read
+    from reports.building.sweep_report import read_report
 
-    return [table for table in read([directory], directory).tables if table.name in SHOWN]
+    return [table for table in read_report([directory], directory).tables if table.name in SHOWN]
 
 
 class Results(watch.Table):
     """The tables, as far as they leave a few lines for the runs, and the runs."""
 
     _stamp = 0
-    _tables: tuple[Table, ...] = ()
+    _tables: tuple[ReportTable, ...] = ()
     _next = 0.0
 
     def picture(self, height: int) -> RenderableType:
@@ -64,9 +64,9 @@ class Results(watch.Table):
         self._next = 2 * time.monotonic() - began
 
 
-def _printed(made: tuple[Table, ...], width: int) -> str:
+def _printed(made: tuple[ReportTable, ...], width: int) -> str:
     from reports.tables import terminal
 
     out = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, markup=False, emoji=False)
-    terminal.show(made, out)
+    terminal.print_tables(made, out)
     return out.file.getvalue()  # type: ignore[attr-defined]

@@ -20,12 +20,12 @@ from markupsafe import Markup, escape
 
 from reports.analysis import measures
 from reports.analysis.grid import BASELINE, Grid
-from reports.analysis.table import Cell, Table
+from reports.analysis.table import ReportTable, TableCell
 from reports.page import assets, cells, runs
 from reports.plots import style
 from reports.reading.report import LeftOut, sweep_name
 from reports.reading.text import setting
-from reports.tables.sweep_tables import headline
+from reports.tables.sweep_tables import write_headline
 
 if TYPE_CHECKING:
     from reports.plots import Picture  # loads matplotlib, which a page without plots does not need
@@ -51,7 +51,7 @@ _ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no script
 def render(
     directory: Path,
     grid: Grid,
-    tables: Sequence[Table],
+    tables: Sequence[ReportTable],
     plots: Mapping[Path, Picture],
     info: Mapping[str, Any],
     left_out: Sequence[LeftOut],
@@ -89,7 +89,7 @@ def render(
         own=own.text,
         sources=" ".join(script.source for script in (head, library, own)),
         data=assets.embedded(_data(grid, table_of_runs, details, epochs, profile)),
-        headline=headline(grid),
+        headline=write_headline(grid),
         command=_text(info.get("command", "")),
         caption=grid.caption,
         options=grid.options,
@@ -103,7 +103,7 @@ def render(
 
 
 def _data(
-    grid: Grid, table: Table, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
+    grid: Grid, table: ReportTable, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
 ) -> dict[str, Any]:
     """All that the scripts know."""
     methods = grid.by_method
@@ -125,7 +125,7 @@ def _data(
 
 
 def _sections(
-    directory: Path, tables: Sequence[Table], pictures: Mapping[Path, Picture], has_pictures: bool
+    directory: Path, tables: Sequence[ReportTable], pictures: Mapping[Path, Picture], has_pictures: bool
 ) -> Iterator[dict[str, Any]]:
     """What stands below which title; whatever has no place of its own comes last."""
     placed = {word for words, _ in _SECTIONS.values() for word in words}
@@ -147,7 +147,7 @@ def _sections(
         }
 
 
-def _cells(table: Table, row: Sequence[Cell], first: int = 0, last: int | None = None) -> Markup:
+def _cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
     """Cells of a row as elements: there are too many of them for the template to take them one by one."""
     parts = []
     for place, cell in enumerate(row[first:last], first):

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from gradsweep import csv_columns, run_directory
-from reports.analysis.grid import Grid, without_topology
-from reports.analysis.measures import efficiency
-from reports.analysis.statistics import band
+from reports.analysis.grid import Grid, find_centralised
+from reports.analysis.measures import compute_efficiency
+from reports.analysis.statistics import compute_band
 from reports.page.assets import numbers, rounded, thinned
 from reports.reading.text import settings
 
@@ -58,13 +58,13 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     members = list(grid.runs.groupby("cell", sort=False).indices.values())
     finished = [[row for row in rows if statuses[row] == run_directory.DONE] for rows in members]
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
-    measured = grid.runs.assign(efficiency=efficiency(grid))[list(MEASURES)].to_numpy("float64")
+    measured = grid.runs.assign(efficiency=compute_efficiency(grid))[list(MEASURES)].to_numpy("float64")
     values = _bands([measured[done] for done in finished])
     y = _recorded(epochs)
     curves = _means(_by_run(grid, epochs, X, y), shown, X, y)
     profiles = _means(_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
     names = {key: settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
-    is_central = list(without_topology(grid.runs))
+    is_central = list(find_centralised(grid.runs))
     return [
         {
             "label": names["label"][rows[0]],
@@ -165,7 +165,7 @@ def _bands(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
     for count in {len(group) for group in groups} - {0}:
         places = [place for place, group in enumerate(groups) if len(group) == count]
         ends = np.cumsum([groups[place].shape[1] for place in places])[:-1]
-        bands = rounded(np.stack(band(np.concatenate([groups[place] for place in places], axis=1))))
+        bands = rounded(np.stack(compute_band(np.concatenate([groups[place] for place in places], axis=1))))
         for place, part in zip(places, np.split(bands, ends, axis=1), strict=True):
             found[place] = part
     return found

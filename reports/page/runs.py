@@ -11,19 +11,19 @@ from typing import Any
 
 from gradsweep import files, run_directory
 from reports.analysis.grid import BASELINE, Grid
-from reports.analysis.table import Table
+from reports.analysis.table import ReportTable
 from reports.page.assets import coded
 from reports.reading import networks
 from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import clean, setting, settings
-from reports.tables.sweep_tables import why
+from reports.tables.sweep_tables import explain_status
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and cursor movements (ECMA-48)
 _LOGS = 2_000_000  # characters of logs in one page
 _LINE = 500  # characters of one of their lines
 
 
-def table(table: Table, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The table of all runs, by column; what is not a number stands beside the numbers as the run's status does."""
     columns = []
     for place, column in enumerate(table.columns):
@@ -75,7 +75,7 @@ def details(grid: Grid, directory: Path) -> list[dict[str, str]]:
         path = os.path.relpath(place, directory)
         detail = {"path": path, "href": link(path) + "/", "reason": "", "log": "", "log_name": ""}
         if status != run_directory.DONE:
-            detail["reason"] = why(status, reason)
+            detail["reason"] = explain_status(status, reason)
             name, lines = _log(run_directory.Run(Path(place)), attempts) if room > 0 else (run_directory.STDERR, [])
             detail |= {"log": "\n".join(lines), "log_name": name}
             room -= len(detail["log"])

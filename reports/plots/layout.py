@@ -23,7 +23,7 @@ from matplotlib.ticker import LogLocator
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from reports.analysis.grid import Grid, of_method, without_topology
+from reports.analysis.grid import Grid, find_centralised, is_method_key
 from reports.analysis.table import is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
@@ -139,7 +139,7 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     repeats = [key for key in grid.keys if key not in apart]
     runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
-    runs = runs.assign(central=without_topology(runs))
+    runs = runs.assign(central=find_centralised(runs))
     groups = _compared(list(runs.groupby(keys, dropna=False, sort=False)) if keys else [], keys)
     groups.sort(key=lambda group: [order(value) for value in group[0]])
     others = ("label", "workers", "cell", "repeat", "central")
@@ -154,7 +154,7 @@ def _compared(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -
     """The groups of some keys; runs without a topology are in those of every topology, to be compared with."""
 
     def rest(values: Sequence[Any]) -> tuple[str, ...]:
-        return tuple(setting(value) for key, value in zip(keys, values, strict=True) if not of_method(key))
+        return tuple(setting(value) for key, value in zip(keys, values, strict=True) if not is_method_key(key))
 
     central: dict[tuple[str, ...], list[pd.DataFrame]] = {}
     others = []

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory
-from reports.analysis.statistics import band
+from reports.analysis.statistics import compute_band
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
 _MAX_POINTS = 200  # of one line, which no eye tells from more
@@ -96,7 +96,7 @@ def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.n
     table = np.full((max(map(len, groups), default=0), len(groups)), np.nan)
     for place, values in enumerate(groups):
         table[: len(values), place] = values
-    return band(table)
+    return compute_band(table)
 
 
 def is_shown(runs: pd.DataFrame, points: Series) -> pd.Series:
@@ -115,7 +115,7 @@ def _mean(lines: Sequence[np.ndarray]) -> Line:
     if len(lines) == 1:
         return Line(*_thinned(lines[0]).T)
     x, values = _on_one_grid(lines)
-    mean, low, high = band(values)
+    mean, low, high = compute_band(values)
     return Line(x, mean, low, high)
 
 

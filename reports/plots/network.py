@@ -16,7 +16,7 @@ from gradsweep import units
 from reports.plots import style
 from reports.plots.layout import GREY, SMALL, TEXT
 from reports.plots.picture import Plot
-from reports.tables.probe_tables import COLLECTIVES, points_of, size_text, title
+from reports.tables.probe_tables import COLLECTIVES, format_size, format_title, get_point_columns
 
 _COLOURS = dict(zip(COLLECTIVES, (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE), strict=True))
 _DECADES = [10.0**power for power in range(1, 9)]  # bytes
@@ -40,16 +40,20 @@ def plot(probe: Mapping[str, Any]) -> Plot:
             Line2D([], [], color=GREY, label="alpha + beta x bytes"),
             Line2D([], [], color=GREY, linestyle=":", label="the next line begins"),
         ]
-        box = figure.legend(handles=marks, loc="outside upper left", ncols=3, title=title(probe), title_fontsize=9)
+        box = figure.legend(
+            handles=marks, loc="outside upper left", ncols=3, title=format_title(probe), title_fontsize=9
+        )
         box.set_alignment("left")
     alt = "; ".join(_words(name, probe["collectives"].get(name) or {}) for name in COLLECTIVES)
-    return Plot("network", title(probe), f"Time of collectives against bytes. {alt}.", figure)
+    return Plot("network", format_title(probe), f"Time of collectives against bytes. {alt}.", figure)
 
 
 def _panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     colour = _COLOURS[name]
     axes.set(xscale="log", yscale="log")
-    size, middle, low, high = (np.array(column) for column in points_of(found, "bytes", "time_s", "low_s", "high_s"))
+    size, middle, low, high = (
+        np.array(column) for column in get_point_columns(found, "bytes", "time_s", "low_s", "high_s")
+    )
     if len(size):
         bars = np.stack([middle - low, high - middle]).clip(min=0)
         axes.errorbar(size, middle, bars, fmt="o", markersize=3, color=colour, elinewidth=0.8, zorder=3)
@@ -59,7 +63,7 @@ def _panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     for number, switch in enumerate(found["switch_points"]):
         axes.axvline(switch, color=GREY, linestyle=":", linewidth=0.9, zorder=1)
         axes.annotate(
-            size_text(switch),
+            format_size(switch),
             (switch, 1),
             (2, -3 - 8 * (number % 2)),  # neighbours in two rows
             xycoords=axes.get_xaxis_transform(),
@@ -81,9 +85,9 @@ def _words(name: str, found: Mapping[str, Any]) -> str:
     if not points:
         return f"{name}: not measured"
     first, last = points[0], points[-1]
-    switches = [size_text(switch) for switch in found.get("switch_points") or []]
+    switches = [format_size(switch) for switch in found.get("switch_points") or []]
     behaves = f", other lines from {' and '.join(switches)} on" if switches else ""
     return (
-        f"{name}: {units.shown_time(first['time_s'])} for {size_text(first['bytes'])}, "
-        f"{units.shown_time(last['time_s'])} for {size_text(last['bytes'])}{behaves}"
+        f"{name}: {units.shown_time(first['time_s'])} for {format_size(first['bytes'])}, "
+        f"{units.shown_time(last['time_s'])} for {format_size(last['bytes'])}{behaves}"
     )

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from gradsweep import run_directory
 from gradsweep.text import plural
-from reports.analysis.grid import Grid, of_method
+from reports.analysis.grid import Grid, is_method_key
 from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, plain
@@ -98,7 +98,7 @@ def _panel(
     fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
     shares = fields.agg(value=("value", "mean"), status=("status", "first"))
     found = {tuple(map(_text, names)): (value, status) for names, value, status in shares.itertuples()}
-    is_method = of_method(down[0]) and of_method(across[0])  # what is not there cannot be: sgd on a ring
+    is_method = is_method_key(down[0]) and is_method_key(across[0])  # what is not there cannot be: sgd on a ring
     shown = np.full((len(down[1]), len(across[1])), np.nan)
     colours = matplotlib.colormaps[_COLOURS]
     for y, row in enumerate(down[1]):

@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from gradsweep import files, spreadsheets
-from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, Column, Table
+from reports.analysis.table import DAGGER, DOUBLE_DAGGER, PARALLEL, PILCROW, SECTION, STAR, ReportTable, TableColumn
 from reports.reading.text import setting
 
 
-def to_csv(table: Table) -> bytes:
+def to_csv(table: ReportTable) -> bytes:
     """The records: numbers so that they are read as they were, nothing for what is not known
     (`gradsweep.spreadsheets`)."""
-    rows = ([_full(value) for value in record.values()] for record in table.records)
-    return _encoded(spreadsheets.to_csv(_names(table), rows))
+    rows = ([_format_in_full(value) for value in record.values()] for record in table.records)
+    return _encode(spreadsheets.to_csv(_get_column_names(table), rows))
 
 
-def to_parquet(table: Table) -> bytes:
+def to_parquet(table: ReportTable) -> bytes:
     """The records, in columns of numbers (where all are), truth values or texts."""
     import pyarrow as pa
     from pyarrow import parquet
 
     columns = {}
-    for name in _names(table):
+    for name in _get_column_names(table):
         values = [record[name] for record in table.records]
         kinds = {type(value) for value in values if value is not None}
         if kinds <= {int} or kinds <= {bool}:
@@ -38,25 +38,30 @@ def to_parquet(table: Table) -> bytes:
         elif kinds <= {int, float}:
             columns[name] = pa.array(values, pa.float64())
         else:
-            texts = [None if value is None else _printable(setting(value)) for value in values]
+            texts = [None if value is None else _replace_surrogates(setting(value)) for value in values]
             columns[name] = pa.array(texts, pa.string())
     sink = io.BytesIO()
     parquet.write_table(pa.table(columns), sink)
     return sink.getvalue()
 
 
-def to_markdown(table: Table) -> bytes:
+def to_markdown(table: ReportTable) -> bytes:
     from tabulate import tabulate
 
-    rows = [[_markdown(cell.text) for cell in row] for row in table.rows]
-    names = [_markdown(column.name) + (f" [{column.shown}]" if column.shown else "") for column in table.columns]
+    rows = [[_escape_markdown(cell.text) for cell in row] for row in table.rows]
+    names = [_escape_markdown(column.name) + (f" [{column.shown}]" if column.shown else "") for column in table.columns]
     sides = ["right" if column.is_number else "left" for column in table.columns]
     body = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
-    parts = [f"**{_markdown(table.title)}**", body, *map(_markdown, table.notes), _markdown(table.caption)]
-    return _encoded("\n\n".join(filter(None, parts)) + "\n")
+    parts = [
+        f"**{_escape_markdown(table.title)}**",
+        body,
+        *map(_escape_markdown, table.notes),
+        _escape_markdown(table.caption),
+    ]
+    return _encode("\n\n".join(filter(None, parts)) + "\n")
 
 
-def to_latex(table: Table) -> bytes:
+def to_latex(table: ReportTable) -> bytes:
     r"""A `table` environment with rules of booktabs, to be read with \input; wants \usepackage{booktabs}."""
     sides = "".join("r" if column.is_number else "l" for column in table.columns)
     caption = ". ".join(filter(None, (table.title, table.caption)))
@@ -64,45 +69,45 @@ def to_latex(table: Table) -> bytes:
         "% \\usepackage{booktabs}; names in other than Latin letters need XeLaTeX or LuaLaTeX",
         "\\begin{table}",
         "  \\centering",
-        f"  \\caption{{{_latex(caption)}.}}",
+        f"  \\caption{{{_escape_latex(caption)}.}}",
         f"  \\label{{tab:{''.join(char if char.isascii() and char.isalnum() else '-' for char in table.name)}}}",
         f"  \\begin{{tabular}}{{{sides}}}",
         "    \\toprule",
-        f"    {_latex_row([_heading(column) for column in table.columns])}",
+        f"    {_format_latex_row([_format_heading(column) for column in table.columns])}",
         "    \\midrule",
-        *(f"    {_latex_row([cell.text for cell in row])}" for row in table.rows),
+        *(f"    {_format_latex_row([cell.text for cell in row])}" for row in table.rows),
         "    \\bottomrule",
         "  \\end{tabular}",
-        *(f"  \\par\\footnotesize {_latex(note)}." for note in table.notes),
+        *(f"  \\par\\footnotesize {_escape_latex(note)}." for note in table.notes),
         "\\end{table}",
     ]
-    return _encoded("\n".join(lines) + "\n")
+    return _encode("\n".join(lines) + "\n")
 
 
-def to_html(table: Table) -> bytes:
+def to_html(table: ReportTable) -> bytes:
     """A `table` element to put into a page of one's own."""
     numbers = [' style="text-align: right"' if column.is_number else "" for column in table.columns]
     head = "".join(
-        f'<th scope="col"{side}>{_html(_heading(column))}</th>'
+        f'<th scope="col"{side}>{_escape_html(_format_heading(column))}</th>'
         for side, column in zip(numbers, table.columns, strict=True)
     )
-    lines = ["<table>", f"<caption>{_html(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines = ["<table>", f"<caption>{_escape_html(table.title)}</caption>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for row in table.rows:
-        names = [f'<th scope="row">{_html(cell.text)}</th>' for cell in row[: table.headers]]
+        names = [f'<th scope="row">{_escape_html(cell.text)}</th>' for cell in row[: table.headers]]
         values = [
-            f"<td{side}>{_html(cell.text)}</td>"
+            f"<td{side}>{_escape_html(cell.text)}</td>"
             for side, cell in zip(numbers[table.headers :], row[table.headers :], strict=True)
         ]
         lines.append(f"<tr>{''.join((*names, *values))}</tr>")
     lines += ["</tbody>"]
-    notes = "".join(f"<br>{_html(note)}." for note in (*table.notes, table.caption) if note)
+    notes = "".join(f"<br>{_escape_html(note)}." for note in (*table.notes, table.caption) if note)
     if notes:
         span = f'<tfoot><tr><td colspan="{len(table.columns)}">{notes.removeprefix("<br>")}</td></tr></tfoot>'
         lines.append(span)
-    return _encoded("\n".join((*lines, "</table>")) + "\n")
+    return _encode("\n".join((*lines, "</table>")) + "\n")
 
 
-FORMATS: dict[str, Callable[[Table], bytes]] = {
+FORMATS: dict[str, Callable[[ReportTable], bytes]] = {
     "csv": to_csv,
     "md": to_markdown,
     "tex": to_latex,
@@ -113,7 +118,7 @@ FORMATS: dict[str, Callable[[Table], bytes]] = {
 DEFAULT = ("csv", "md", "tex")
 
 
-def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> list[Path]:
+def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = DEFAULT) -> list[Path]:
     """Write `<name>.<format>` of each of the `FORMATS` asked for: readers see the old file or the new one."""
     paths = [directory / f"{table.name}.{suffix}" for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
@@ -121,11 +126,11 @@ def save(table: Table, directory: Path, formats: Sequence[str] = DEFAULT) -> lis
     return paths
 
 
-def _names(table: Table) -> list[str]:
+def _get_column_names(table: ReportTable) -> list[str]:
     return list(table.records[0]) if table.records else [column.name for column in table.columns]
 
 
-def _full(value: Any) -> Any:
+def _format_in_full(value: Any) -> Any:
     """What csv writes in full: floats as they are read again, nothing for None."""
     return value if type(value) in _WRITTEN_IN_FULL else setting(value)
 
@@ -133,15 +138,15 @@ def _full(value: Any) -> Any:
 _WRITTEN_IN_FULL = {str, float, int, type(None)}
 
 
-def _heading(column: Column) -> str:
+def _format_heading(column: TableColumn) -> str:
     return f"{column.name} [{column.shown}]" if column.shown else column.name
 
 
-def _encoded(text: str) -> bytes:
-    return _printable(text).encode()
+def _encode(text: str) -> bytes:
+    return _replace_surrogates(text).encode()
 
 
-def _printable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Without the lone surrogates of which paths may consist."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -149,17 +154,17 @@ def _printable(text: str) -> str:
 _MARKDOWN = re.compile(r"[\\|`*\[~$]|_(?![^\W_])|(?<![^\W_])_")  # an underscore within a word is none
 
 
-def _markdown(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Text that stays text in Markdown, also where `$` and `~` are markup: neither a cell's border nor markup."""
     return _MARKDOWN.sub(r"\\\g<0>", html.escape(text, quote=False))
 
 
-def _html(text: str) -> str:
+def _escape_html(text: str) -> str:
     return html.escape(text)
 
 
-def _latex_row(texts: Sequence[str]) -> str:
-    return " & ".join(map(_latex, texts)) + r" \\"
+def _format_latex_row(texts: Sequence[str]) -> str:
+    return " & ".join(map(_escape_latex, texts)) + r" \\"
 
 
 _LATEX = str.maketrans(
@@ -187,6 +192,6 @@ _LATEX = str.maketrans(
 )
 
 
-def _latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     """Text that stays text in LaTeX."""
     return text.translate(_LATEX).replace("--", "-{}-")  # two would be a dash

@@ -15,8 +15,8 @@ from gradsweep.hints import did_you_mean
 from reports.analysis import few_steps, measures
 from reports.analysis import targets as progress
 from reports.analysis.cells import AGAINST, Cells
-from reports.analysis.grid import BASELINE, Grid, lay_out
-from reports.analysis.table import Table
+from reports.analysis.grid import BASELINE, Grid, lay_out_runs
+from reports.analysis.table import ReportTable
 from reports.reading import networks
 from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import listed, order, setting
@@ -49,7 +49,7 @@ def pivot(
     swept: Sequence[str] = (),
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
-) -> Table:
+) -> ReportTable:
     """One table. Runs that differ in other keys than those of rows and columns share a cell, which its notes say.
 
     Args:
@@ -62,49 +62,52 @@ def pivot(
     """
     if runs.empty:
         raise UsageError("there are run directories, but no run that could be read")
-    grid = lay_out(runs, swept)
+    grid = lay_out_runs(runs, swept)
     names = (*choice.rows, *choice.cols)
     for option, keys in (("--rows", choice.rows), ("--cols", choice.cols), ("--where", choice.where)):
-        _check(option, keys, columns(grid))
+        _check_columns(option, keys, list_columns(grid))
     check_against(grid, against)
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--rows and --cols: {name} is there twice")
     asked = re.fullmatch(r"(?:time|bytes)_to_(\d+(?:\.\d+)?)", choice.value)
     if targets is None:
-        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
+        targets = progress.choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
     if asked and not 0 < float(asked[1]) <= 100:
         raise UsageError(f"--value {choice.value}: expected percent above 0 and up to 100, such as time_to_95")
     targets = [*targets, *([float(asked[1]) / 100] if asked else [])]
-    known = measures.choices(targets)
-    _check("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
-    measure = sweep_tables.named(known[choice.value], against)
+    known = measures.list_measures(targets)
+    _check_columns("--value", [choice.value], list(dict.fromkeys(measure.name for measure in known.values())), known)
+    measure = sweep_tables.name_baseline(known[choice.value], against)
 
     everyone = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
-    derived, notes = measures.derive(grid, everyone.partner, epochs, targets)
+    derived, notes = measures.derive_measures(grid, everyone.partner, epochs, targets)
     if measure.column not in derived:
         raise UsageError(f"--value {choice.value}: no run has it, since all have {setting(grid.workers[0])} workers")
-    chosen = derived[_chosen(grid, choice.where)]
+    chosen = derived[_select_runs(grid, choice.where)]
     places = [(name == "compressor", name) for name in names]
     ranks = [
         [(is_first and setting(value) != BASELINE, order(value)) for value in chosen[name]] for is_first, name in places
     ]
     ranked = sorted(range(len(chosen)), key=lambda row: [rank[row] for rank in ranks])
     chosen = chosen.iloc[ranked].reset_index(drop=True)
-    part = lay_out(chosen[list(runs.columns)], swept)
+    part = lay_out_runs(chosen[list(runs.columns)], swept)
     cells = Cells(part, chosen, names, against)
-    table = sweep_tables.by_measure(part, cells, measure, len(choice.rows))
-    said = [f"only runs with {_clause(key, texts)}" for key, texts in choice.where.items()]
-    said += [*networks.remarks(chosen), *few_steps.remarks(chosen)]
+    table = sweep_tables.build_measure_table(part, cells, measure, len(choice.rows))
+    said = [f"only runs with {_format_clause(key, texts)}" for key, texts in choice.where.items()]
+    said += [*networks.remarks(chosen), *few_steps.write_remarks(chosen)]
     said += [notes[measure.name]] if measure.name in notes else []
     by = " and ".join(filter(None, (", ".join(choice.rows), ", ".join(choice.cols))))
     title = f"{measure.title} by {by}" if by else measure.title
     return dataclasses.replace(
-        table, name=_name(choice), title=title, remarks=(*said, *cells.remarks(measure.is_tested), *table.remarks)
+        table,
+        name=_make_file_name(choice),
+        title=title,
+        remarks=(*said, *cells.write_remarks(measure.is_tested), *table.remarks),
     )
 
 
-def columns(grid: Grid) -> list[str]:
+def list_columns(grid: Grid) -> list[str]:
     """What rows, columns and conditions may be: what was swept first."""
     first = ["compressor", *grid.hyper, *grid.keys, "workers", *grid.run_keys]
     others = [column for column in grid.runs if column not in (*RUN_COLUMNS, "label", "cell")]
@@ -143,38 +146,38 @@ def check_against(grid: Grid, against: Mapping[str, str]) -> None:
     """Complain of a key that no run has, or a value, and where all runs have it; not of the default."""
     if against is AGAINST:
         return
-    _check("--against", against, columns(grid))
+    _check_columns("--against", against, list_columns(grid))
     is_baseline = pd.Series(True, grid.runs.index)
     for key, text in against.items():
-        is_baseline &= _some(grid, key, [text], "--against")
+        is_baseline &= _match_values(grid, key, [text], "--against")
     if is_baseline.all():
-        names = listed([_clause(key, [text]) for key, text in against.items()])
+        names = listed([_format_clause(key, [text]) for key, text in against.items()])
         raise UsageError(f"--against: all runs have {names}, so there is nothing to compare with them")
 
 
-def _chosen(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
+def _select_runs(grid: Grid, where: Mapping[str, Sequence[str]]) -> pd.Series:
     chosen = pd.Series(True, grid.runs.index)
     for key, texts in where.items():
-        chosen &= _some(grid, key, texts, "--where")
+        chosen &= _match_values(grid, key, texts, "--where")
     if not chosen.any():
-        raise UsageError(f"--where: no run has {listed([_clause(key, texts) for key, texts in where.items()])}")
+        raise UsageError(f"--where: no run has {listed([_format_clause(key, texts) for key, texts in where.items()])}")
     return chosen
 
 
-def _some(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
+def _match_values(grid: Grid, key: str, texts: Sequence[str], option: str) -> pd.Series:
     """Which runs have one of these values of a key."""
     values = grid.runs[key]
-    if any(_is(value, ",".join(texts)) for value in values.unique()):
+    if any(_is_value(value, ",".join(texts)) for value in values.unique()):
         texts = [",".join(texts)]  # a value with commas
     for text in texts:
-        if not any(_is(value, text) for value in values.unique()):
+        if not any(_is_value(value, text) for value in values.unique()):
             there = [setting(value) or "null" for value in sorted(values.unique(), key=order)]
             meant = did_you_mean(text, there)
             raise UsageError(f"{option} {key}={text}: no run has that; {meant}there are {', '.join(there)}")
-    return values.map(lambda value: any(_is(value, text) for text in texts))
+    return values.map(lambda value: any(_is_value(value, text) for text in texts))
 
 
-def _is(value: Any, text: str) -> bool:
+def _is_value(value: Any, text: str) -> bool:
     """Whether a config's value is what was typed: null for nothing, and 1e-3 for 0.001."""
     shown = setting(value)
     if shown == text or (shown or "null") == text:
@@ -185,18 +188,18 @@ def _is(value: Any, text: str) -> bool:
         return False
 
 
-def _check(option: str, names: Iterable[str], valid: Sequence[str], also: Iterable[str] = ()) -> None:
+def _check_columns(option: str, names: Iterable[str], valid: Sequence[str], also: Iterable[str] = ()) -> None:
     for name in names:
         if name not in valid and name not in also:
             meant = did_you_mean(name, [*valid, *also])
             raise UsageError(f"{option} {name}: no such column; {meant}valid is one of {', '.join(valid)}")
 
 
-def _clause(key: str, texts: Sequence[str]) -> str:
+def _format_clause(key: str, texts: Sequence[str]) -> str:
     return f"{key}={' or '.join(texts)}"
 
 
-def _name(choice: Choice) -> str:
+def _make_file_name(choice: Choice) -> str:
     """A file's name that says what the table is."""
     parts = [choice.value, "by", *choice.rows, *choice.cols]
     parts += [f"{key}-{'-'.join(texts)}" for key, texts in choice.where.items()]

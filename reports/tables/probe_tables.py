@@ -10,7 +10,7 @@ from typing import Any
 from gradsweep import files, run_directory, units
 from gradsweep.errors import UsageError
 from gradsweep.text import plural
-from reports.analysis.table import Cell, Column, Table
+from reports.analysis.table import ReportTable, TableCell, TableColumn
 from reports.reading.text import byte_unit, clean, listed, number
 
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast")
@@ -44,7 +44,7 @@ def find_files(*paths: Path) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_probe(path: Path) -> dict[str, Any]:
     """The content of a probe's network.json.
 
     Raises:
@@ -68,7 +68,7 @@ def load(path: Path) -> dict[str, Any]:
     return found
 
 
-def title(probe: Mapping[str, Any]) -> str:
+def format_title(probe: Mapping[str, Any]) -> str:
     """What was probed, in a line."""
     network = probe["network"]
     own = [str(network[key]) for key in ("bandwidth", "latency") if key in network]
@@ -78,15 +78,15 @@ def title(probe: Mapping[str, Any]) -> str:
     return clean(f"{name}, {plural(probe['workers'], 'worker')} on {plural(len(probe['hosts']), 'host')}")
 
 
-def tables(probe: Mapping[str, Any]) -> list[Table]:
+def build_tables(probe: Mapping[str, Any]) -> list[ReportTable]:
     """The links, what the collectives take, and the lines through that."""
-    about = title(probe)
-    return [_links(probe, about), _times(probe), _lines(probe)]
+    about = format_title(probe)
+    return [_build_link_table(probe, about), _build_time_table(probe), _build_line_table(probe)]
 
 
-def _links(probe: Mapping[str, Any], about: str) -> Table:
+def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
     measured, expected = probe.get("measured") or {}, probe.get("expected") or {}
-    columns = (Column("link"), Column("measured"), *([Column("expected")] if expected else []))
+    columns = (TableColumn("link"), TableColumn("measured"), *([TableColumn("expected")] if expected else []))
     rows, records = [], []
     for key, name, shown in (
         ("latency_s", "latency, one way", units.shown_time),
@@ -94,115 +94,117 @@ def _links(probe: Mapping[str, Any], about: str) -> Table:
         ("ring_bandwidth", "bandwidth, all to the next", units.shown_bandwidth),
     ):
         values = [measured.get(key), expected.get(key)]
-        cells = [Cell(name, name), *(Cell("", "") if v is None else Cell(v, shown(v)) for v in values)]
+        cells = [TableCell(name, name), *(TableCell("", "") if v is None else TableCell(v, shown(v)) for v in values)]
         rows.append(tuple(cells[: len(columns)]))
         records.append({"link": key, "measured": values[0], "expected": values[1]})
     busy = measured.get("busy_cores")
     if busy is not None:
         text = f"{number(busy, 2)} of {measured.get('cores')}"
-        cells = [Cell("busy cores", "busy cores meanwhile"), Cell(busy, text), Cell("", "")]
+        cells = [TableCell("busy cores", "busy cores meanwhile"), TableCell(busy, text), TableCell("", "")]
         rows.append(tuple(cells[: len(columns)]))
         records.append({"link": "busy_cores", "measured": busy, "expected": None})
     problems = (probe.get("emulation") or {}).get("problems") or []
     remarks = [*(MEANINGS[mark] for mark in probe.get("marks") or [] if mark in MEANINGS), *map(clean, problems)]
-    return Table("links", about, columns, 1, tuple(rows), remarks=tuple(remarks), records=tuple(records))
+    return ReportTable("links", about, columns, 1, tuple(rows), remarks=tuple(remarks), records=tuple(records))
 
 
-def _times(probe: Mapping[str, Any]) -> Table:
+def _build_time_table(probe: Mapping[str, Any]) -> ReportTable:
     """Of the sizes that were measured a few: each next one 16 times as large."""
-    collectives = _known(probe)
+    collectives = _select_collectives(probe)
     points = {name: {p["bytes"]: p for p in found["points"]} for name, found in collectives.items()}
     largest = max((size for found in points.values() for size in found), default=4)
     sizes = [4 * 16**power for power in range(1 + int(math.log(largest / 4, 16) + 1e-9))]
-    columns = (Column("collective"), *(Column(size_text(size), "s", "ms") for size in sizes))
+    columns = (TableColumn("collective"), *(TableColumn(format_size(size), "s", "ms") for size in sizes))
     rows, records = [], []
     for name in collectives:
-        cells = [Cell(name, name)]
+        cells = [TableCell(name, name)]
         for size in sizes:
             nearest = min(points[name], key=lambda known: abs(math.log(known / size)), default=None)
             near = nearest is not None and 2 / 3 < nearest / size < 1.5
             point = points[name][nearest] if near and nearest is not None else None
             time = None if point is None else float(point["time_s"])
             word = "left out" if size >= (collectives[name].get("left_out") or {}).get("from_bytes", math.inf) else ""
-            cells.append(Cell(word, word, is_word=bool(word)) if time is None else Cell(time, number(1e3 * time)))
+            cells.append(
+                TableCell(word, word, is_word=bool(word)) if time is None else TableCell(time, number(1e3 * time))
+            )
             records.append({"collective": name, "bytes": size if point is None else point["bytes"], "time_s": time})
         rows.append(tuple(cells))
     remarks = [
         "bytes: of a worker's buffer (allreduce, bcast), of its own part (allgather), of all that it sends (alltoall)",
-        *_left_out(collectives),
+        *_explain_left_out(collectives),
     ]
     title = "median time of a collective, until the last worker has it"
-    return Table("times", title, columns, 1, tuple(rows), remarks=tuple(remarks), records=tuple(records))
+    return ReportTable("times", title, columns, 1, tuple(rows), remarks=tuple(remarks), records=tuple(records))
 
 
-def _left_out(collectives: Mapping[str, Any]) -> Iterator[str]:
+def _explain_left_out(collectives: Mapping[str, Any]) -> Iterator[str]:
     for name, found in collectives.items():
         if left := found.get("left_out"):
-            yield f"{name}: left out from {size_text(left['from_bytes'])} on for lack of {clean(left['for_lack_of'])}"
+            yield f"{name}: left out from {format_size(left['from_bytes'])} on for lack of {clean(left['for_lack_of'])}"
 
 
-def _lines(probe: Mapping[str, Any]) -> Table:
+def _build_line_table(probe: Mapping[str, Any]) -> ReportTable:
     columns = (
-        Column("collective"),
-        Column("algorithm"),
-        Column("from", "B", ""),
-        Column("to", "B", ""),
-        Column("alpha", "s", "ms"),
-        Column("1 / beta", "B/s", "MB/s"),
-        Column("residual", "", "%"),
-        Column("outliers", "", ""),
+        TableColumn("collective"),
+        TableColumn("algorithm"),
+        TableColumn("from", "B", ""),
+        TableColumn("to", "B", ""),
+        TableColumn("alpha", "s", "ms"),
+        TableColumn("1 / beta", "B/s", "MB/s"),
+        TableColumn("residual", "", "%"),
+        TableColumn("outliers", "", ""),
     )
     rows, records = [], []
-    for name, found in _known(probe).items():
+    for name, found in _select_collectives(probe).items():
         for fit in found["fits"]:
             rate = 1 / fit["beta_s_per_byte"] if fit["beta_s_per_byte"] else math.inf
             chosen = fit["algorithm"] or "MPI's choice"
             outliers = fit.get("outliers") or []
             rows.append(
                 (
-                    Cell(name, name),
-                    Cell(chosen, clean(chosen)),
-                    Cell(fit["from_bytes"], size_text(fit["from_bytes"])),
-                    Cell(fit["to_bytes"], size_text(fit["to_bytes"])),
-                    Cell(fit["alpha_s"], number(1e3 * fit["alpha_s"])),
-                    Cell(rate, number(rate / 1e6) if math.isfinite(rate) else "-"),
-                    Cell(fit["residual"], number(100 * fit["residual"], 2)),
-                    Cell(len(outliers), str(len(outliers)) if outliers else ""),
+                    TableCell(name, name),
+                    TableCell(chosen, clean(chosen)),
+                    TableCell(fit["from_bytes"], format_size(fit["from_bytes"])),
+                    TableCell(fit["to_bytes"], format_size(fit["to_bytes"])),
+                    TableCell(fit["alpha_s"], number(1e3 * fit["alpha_s"])),
+                    TableCell(rate, number(rate / 1e6) if math.isfinite(rate) else "-"),
+                    TableCell(fit["residual"], number(100 * fit["residual"], 2)),
+                    TableCell(len(outliers), str(len(outliers)) if outliers else ""),
                 )
             )
             records.append({"collective": name, **{key: value for key, value in fit.items() if key != "outliers"}})
-    return Table(
+    return ReportTable(
         "lines",
         "lines: alpha + beta x bytes",
         columns,
         2,
         tuple(rows),
-        remarks=(_settings(probe),),
+        remarks=(_format_settings(probe),),
         records=tuple(records),
     )
 
 
-def _settings(probe: Mapping[str, Any]) -> str:
+def _format_settings(probe: Mapping[str, Any]) -> str:
     """With what MPI these collectives were carried out: exactly what training would have."""
     given = ", ".join(
         f"{key.removeprefix('OMPI_MCA_')}={value}" for key, value in (probe.get("settings") or {}).items()
     )
     parts = [str(probe.get("mpi") or "MPI"), given or "with its own choice of algorithms"]
     if segment := probe.get("allreduce_segment_bytes"):
-        parts.append(f"allreduce at most {size_text(segment)} at a time")
+        parts.append(f"allreduce at most {format_size(segment)} at a time")
     return clean(f"as in training: {', '.join(parts)}")
 
 
-def _known(probe: Mapping[str, Any]) -> dict[str, Any]:
+def _select_collectives(probe: Mapping[str, Any]) -> dict[str, Any]:
     return {name: probe["collectives"][name] for name in COLLECTIVES if name in probe["collectives"]}
 
 
-def size_text(size: float) -> str:
+def format_size(size: float) -> str:
     """Bytes for people: 4 B, 65.5 kB, 67.1 MB."""
     scale, unit = byte_unit(size)
     return f"{number(size / scale) if scale > 1 else round(size)} {unit}"
 
 
-def points_of(found: Mapping[str, Any], *keys: str) -> Sequence[list[float]]:
+def get_point_columns(found: Mapping[str, Any], *keys: str) -> Sequence[list[float]]:
     """The columns of a collective's points, by their keys."""
     return [[float(point[key]) for point in found["points"]] for key in keys]

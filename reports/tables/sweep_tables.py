@@ -17,10 +17,20 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis import few_steps, measures
 from reports.analysis import targets as progress
-from reports.analysis.cells import AGAINST, NUMBERS, Cells, Figures
+from reports.analysis.cells import AGAINST, NUMBERS, CellFigures, Cells
 from reports.analysis.grid import ALGORITHM, Grid
 from reports.analysis.measures import ACCURACY, MEASURES, SHARES, SPEEDUP, STEP, THROUGHPUT, Measure
-from reports.analysis.table import MARKS, MEANINGS, NOT_MEASURED, ONE_MODEL, Cell, Column, Table, is_true, marking
+from reports.analysis.table import (
+    MARKS,
+    MEANINGS,
+    NOT_MEASURED,
+    ONE_MODEL,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    find_marks,
+    is_true,
+)
 from reports.reading import machines, networks
 from reports.reading.text import listed, number, order, setting, settings, some, spread
 
@@ -49,12 +59,12 @@ _RUN_NETWORK = (
 """Where the network of some run was measured."""
 
 
-def tables(
+def build_tables(
     grid: Grid,
     epochs: pd.DataFrame | None = None,
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
-) -> list[Table]:
+) -> list[ReportTable]:
     """All tables of a sweep; those of a measure that no run has, such as the speed-up without a baseline, are left out.
 
     Args:
@@ -65,19 +75,22 @@ def tables(
     """
     cells = Cells(grid, grid.runs, ("label", *grid.keys, "workers"), against)
     if targets is None:
-        targets = progress.default_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
-    cells.runs, notes = measures.derive(grid, cells.partner, epochs, targets)
-    shown = [measure for measure in (*MEASURES, *targeted(targets)) if is_measured(measure, cells.runs)]
-    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs), *few_steps.remarks(grid.runs))
-    made = [by_measure(grid, cells, named(measure, against), len(grid.keys) + 1) for measure in shown]
-    made = [_noted(table, [*said, *_note(notes, table.name), *cells.remarks(), *table.remarks]) for table in made]
-    phases, runs = _phases(grid, cells), _runs(grid)
-    return [*made, _noted(phases, [*said, *cells.remarks(is_tested=False)]), _noted(runs, said)]
+        targets = progress.choose_targets(grid.runs["best_accuracy"].where(grid.runs["status"] == run_directory.DONE))
+    cells.runs, notes = measures.derive_measures(grid, cells.partner, epochs, targets)
+    shown = [measure for measure in (*MEASURES, *list_target_measures(targets)) if is_measured(measure, cells.runs)]
+    said = (*machines.remarks(grid.runs), *networks.remarks(grid.runs), *few_steps.write_remarks(grid.runs))
+    made = [build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1) for measure in shown]
+    made = [
+        _set_remarks(table, [*said, *_note(notes, table.name), *cells.write_remarks(), *table.remarks])
+        for table in made
+    ]
+    phases, runs = _build_phase_table(grid, cells), _build_run_table(grid)
+    return [*made, _set_remarks(phases, [*said, *cells.write_remarks(is_tested=False)]), _set_remarks(runs, said)]
 
 
-def targeted(targets: Sequence[float]) -> list[Measure]:
+def list_target_measures(targets: Sequence[float]) -> list[Measure]:
     """Time to all targets, then bytes."""
-    return [measure for kind in zip(*map(measures.of_target, targets), strict=True) for measure in kind]
+    return [measure for kind in zip(*map(measures.define_target_measures, targets), strict=True) for measure in kind]
 
 
 def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
@@ -88,7 +101,7 @@ def is_measured(measure: Measure, runs: pd.DataFrame) -> bool:
     return bool(runs.loc[done, measure.column].notna().any()) or (measure.absent == NOT_MEASURED and not done.any())
 
 
-def named(measure: Measure, against: Mapping[str, str]) -> Measure:
+def name_baseline(measure: Measure, against: Mapping[str, str]) -> Measure:
     """The speed-up with the name of what it is over."""
     if measure is not SPEEDUP:
         return measure
@@ -97,7 +110,7 @@ def named(measure: Measure, against: Mapping[str, str]) -> Measure:
     return dataclasses.replace(measure, title=f"Speed-up over {name} at equal {others}", unit=f"x {name}")
 
 
-def headline(grid: Grid) -> str:
+def write_headline(grid: Grid) -> str:
     """The sweep in a few sentences: its size, how much of it is done, the best of it, and what its times are worth."""
     runs = grid.runs
     if runs.empty:
@@ -114,13 +127,13 @@ def headline(grid: Grid) -> str:
     for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
         known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
         if len(known):
-            sentences.append(f"Highest {what}: {_best(grid, known, measure)}.")
+            sentences.append(f"Highest {what}: {_describe_best(grid, known, measure)}.")
     if shared := int(runs["shared_cores"].sum()):
         sentences.append(f"{plural(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)
 
 
-def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
+def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     """The cell with the highest mean of the `known` values, and what it is."""
     means = known.groupby("cell")[measure.column].mean()
     members = known[known["cell"] == means.idxmax()]
@@ -134,31 +147,31 @@ def _best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
     return f"{text} {measure.shown or measure.unit} ({', '.join(names)})"
 
 
-def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
+def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -> ReportTable:
     """One measure of cells, of whose names the first `rows` say what a row is, and the others what a column is."""
-    measure = measure.scaled(cells.runs[measure.column].where(cells.runs["status"] == run_directory.DONE))
+    measure = measure.choose_unit(cells.runs[measure.column].where(cells.runs["status"] == run_directory.DONE))
     across = cells.names[rows:]
-    found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[Figures, float | None]]] = {}
-    limits = cells.first(f"{measure.column}_at")
-    for place, figures, limit in zip(cells.places, cells.figures(measure), limits, strict=True):
+    found: dict[tuple[str, ...], dict[tuple[str, ...], tuple[CellFigures, float | None]]] = {}
+    limits = cells.get_first_values(f"{measure.column}_at")
+    for place, figures, limit in zip(cells.places, cells.compute_figures(measure), limits, strict=True):
         found.setdefault(place[:rows], {})[place[rows:]] = (figures, limit)
     kinds = zip(*(cells.runs[key] for key in across), strict=True) if across else [()]
-    heads = list(dict.fromkeys(tuple(map(setting, kind)) for kind in sorted(set(kinds), key=_in_order)))
+    heads = list(dict.fromkeys(tuple(map(setting, kind)) for kind in sorted(set(kinds), key=_make_sort_key)))
     lines, records, is_same = [], [], False
     for row, members in found.items():
         line = []
         for head in heads:
             figures, limit = members.get(head, (cells.nothing, None))
             is_same |= figures.is_same
-            line.append(cells.shown(figures, measure))
-            names = dict(zip(map(column_name, cells.names), (*row, *head), strict=True))
+            line.append(cells.format_figures(figures, measure))
+            names = dict(zip(map(get_column_name, cells.names), (*row, *head), strict=True))
             at = {"at": limit} if any(limits) else {}
-            records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.record()})
-        lines.append((*map(_text, row), *line))
+            records.append({**names, "measure": measure.name, "unit": measure.unit, **at, **figures.to_record()})
+        lines.append((*map(_make_text_cell, row), *line))
     unit = measure.shown or measure.unit
-    headings = [Column(column_name(name)) for name in cells.names[:rows]]
-    headings += [Column(_head(across, head) or measure.title, measure.unit, unit) for head in heads]
-    return Table(
+    headings = [TableColumn(get_column_name(name)) for name in cells.names[:rows]]
+    headings += [TableColumn(_format_head(across, head) or measure.title, measure.unit, unit) for head in heads]
+    return ReportTable(
         measure.name,
         measure.title,
         tuple(headings),
@@ -171,54 +184,55 @@ def by_measure(grid: Grid, cells: Cells, measure: Measure, rows: int) -> Table:
     )
 
 
-def _in_order(values: Sequence[Any]) -> list[Any]:
+def _make_sort_key(values: Sequence[Any]) -> list[Any]:
     return [order(value) for value in values]
 
 
-def column_name(name: str) -> str:
+def get_column_name(name: str) -> str:
     """How a table calls a column of `Grid.runs`; what is called like a number of a record is prefixed."""
     return "compressor" if name == "label" else f"config.{name}" if name in NUMBERS else name
 
 
-def _head(across: Sequence[str], head: Sequence[str]) -> str:
+def _format_head(across: Sequence[str], head: Sequence[str]) -> str:
     return ", ".join(
         plural(text or "?", "worker") if key == "workers" else f"{key}={text or 'null'}"
         for key, text in zip(across, head, strict=True)
     )
 
 
-def unfinished(grid: Grid) -> Table:
+def build_unfinished_table(grid: Grid) -> ReportTable:
     """The runs that are not done, and why."""
     runs = grid.runs[grid.runs["status"] != run_directory.DONE]
-    reasons = map(why, runs["status"], runs["reason"])
+    reasons = map(explain_status, runs["status"], runs["reason"])
     columns = zip(*(runs[key] for key in ("label", *grid.run_keys, "workers", "status")), reasons, strict=True)
-    rows = tuple(tuple(_text(setting(value)) for value in row) for row in columns)
+    rows = tuple(tuple(_make_text_cell(setting(value)) for value in row) for row in columns)
     names = ("compressor", *grid.run_keys, "workers", "status", "reason")
-    return Table("unfinished", "Runs that are not done", tuple(map(Column, names)), len(names) - 2, rows)
+    return ReportTable("unfinished", "Runs that are not done", tuple(map(TableColumn, names)), len(names) - 2, rows)
 
 
-def why(status: str, reason: Any) -> str:
+def explain_status(status: str, reason: Any) -> str:
     """The reason why a run is not done, or else what its status means."""
     return setting(reason) or MEANINGS.get(status, "no reason is known")
 
 
-def _phases(grid: Grid, cells: Cells) -> Table:
+def _build_phase_table(grid: Grid, cells: Cells) -> ReportTable:
     shown = (*SHARES, STEP)
-    figures = [cells.figures(measure) for measure in shown]
+    figures = [cells.compute_figures(measure) for measure in shown]
     lines, records = [], []
     for cell, place in enumerate(cells.places):
         line = [
-            cells.shown(found[cell], measure, with_count=False) for found, measure in zip(figures, shown, strict=True)
+            cells.format_figures(found[cell], measure, with_count=False)
+            for found, measure in zip(figures, shown, strict=True)
         ]
-        count = [cells.counted(figures[-1][cell])] if cells.expected > 1 else []
-        lines.append((*map(_text, place), *count, *line))
-        names = dict(zip(map(column_name, cells.names), place, strict=True))
+        count = [cells.format_count(figures[-1][cell])] if cells.expected > 1 else []
+        lines.append((*map(_make_text_cell, place), *count, *line))
+        names = dict(zip(map(get_column_name, cells.names), place, strict=True))
         for found, measure in zip(figures, shown, strict=True):
-            records.append({**names, "measure": measure.name, "unit": measure.unit, **found[cell].record()})
-    headings = [Column(column_name(name)) for name in cells.names]
-    headings += [Column("n")] if cells.expected > 1 else []
-    headings += [Column(measure.title, measure.unit, measure.shown) for measure in shown]
-    return Table(
+            records.append({**names, "measure": measure.name, "unit": measure.unit, **found[cell].to_record()})
+    headings = [TableColumn(get_column_name(name)) for name in cells.names]
+    headings += [TableColumn("n")] if cells.expected > 1 else []
+    headings += [TableColumn(measure.title, measure.unit, measure.shown) for measure in shown]
+    return ReportTable(
         "phases",
         "Share of the phases in the time of a step",
         tuple(headings),
@@ -230,33 +244,42 @@ def _phases(grid: Grid, cells: Cells) -> Table:
     )
 
 
-def _runs(grid: Grid) -> Table:
+def _build_run_table(grid: Grid) -> ReportTable:
     """One row per run: what it is, its status, the measures, and why it is not done."""
     runs = grid.runs
     some_have = [measure for measure in (*_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()]
-    shown = [measure.scaled(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
+    shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
     names = ("label", *grid.run_keys, "workers")
-    columns: dict[str, Sequence[Any]] = {column_name(name): settings(runs[name]) for name in names}
+    columns: dict[str, Sequence[Any]] = {get_column_name(name): settings(runs[name]) for name in names}
     columns["status"] = settings(runs["status"])
-    columns |= {measure.column: _known(runs[measure.column]) for measure in shown}
+    columns |= {measure.column: _get_numbers(runs[measure.column]) for measure in shown}
     columns["timed_steps"] = runs["timed_steps"].astype("object").where(runs["timed_steps"].notna(), None).tolist()
-    columns |= {mark: is_true(runs[mark]).tolist() for mark in marking(runs)}
+    columns |= {mark: is_true(runs[mark]).tolist() for mark in find_marks(runs)}
     columns |= {name: settings(runs[name]) for name in ("reason", "run")}
     records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     lines = []
     for run in records:
         marks = tuple(mark for column, mark in MARKS.items() if run.get(column))
-        before = [_text(run[column_name(name)]) for name in names[:-1]]
-        workers = Cell(run["workers"], run["workers"] + "".join(marks), said=marks)
-        cells = [_run_cell(run["status"], run[measure.column], measure) for measure in shown]
-        lines.append((*before, workers, _text(run["status"]), *cells, _text(run["reason"]), _text(run["run"])))
-    headings = [*map(Column, map(column_name, names)), Column("status")]
-    headings += [Column(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
+        before = [_make_text_cell(run[get_column_name(name)]) for name in names[:-1]]
+        workers = TableCell(run["workers"], run["workers"] + "".join(marks), said=marks)
+        cells = [_make_run_cell(run["status"], run[measure.column], measure) for measure in shown]
+        lines.append(
+            (
+                *before,
+                workers,
+                _make_text_cell(run["status"]),
+                *cells,
+                _make_text_cell(run["reason"]),
+                _make_text_cell(run["run"]),
+            )
+        )
+    headings = [*map(TableColumn, map(get_column_name, names)), TableColumn("status")]
+    headings += [TableColumn(measure.title, measure.unit, measure.shown or measure.unit) for measure in shown]
     options = "; ".join(f"{name} ({text})" for name, text in grid.options.items())
-    return Table(
+    return ReportTable(
         "runs",
         "All runs",
-        (*headings, Column("reason"), Column("run")),
+        (*headings, TableColumn("reason"), TableColumn("run")),
         len(names),
         tuple(lines),
         ". ".join(filter(None, (grid.caption, options))),
@@ -265,14 +288,14 @@ def _runs(grid: Grid) -> Table:
     )
 
 
-def _run_cell(status: str, value: float | None, measure: Measure) -> Cell:
+def _make_run_cell(status: str, value: float | None, measure: Measure) -> TableCell:
     if status == run_directory.DONE and value is not None:
-        return Cell(value, measure.text(value))
+        return TableCell(value, measure.format(value))
     word = status if status != run_directory.DONE else measure.absent
-    return Cell(word, word, is_word=True, said=(word,))
+    return TableCell(word, word, is_word=True, said=(word,))
 
 
-def _known(values: pd.Series) -> list[float | None]:
+def _get_numbers(values: pd.Series) -> list[float | None]:
     """Numbers; None where one is not known."""
     numbers = values.to_numpy("float64", na_value=math.nan).tolist()
     return [value if math.isfinite(value) else None for value in numbers]
@@ -282,9 +305,9 @@ def _note(notes: Mapping[str, str], name: str) -> list[str]:
     return [notes[name]] if name in notes else []
 
 
-def _noted(table: Table, remarks: Sequence[str]) -> Table:
+def _set_remarks(table: ReportTable, remarks: Sequence[str]) -> ReportTable:
     return dataclasses.replace(table, remarks=tuple(remarks))
 
 
-def _text(text: str) -> Cell:
-    return Cell(text, text)
+def _make_text_cell(text: str) -> TableCell:
+    return TableCell(text, text)

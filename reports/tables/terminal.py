@@ -12,30 +12,32 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gradsweep.cli.tables import console, say
-from reports.analysis.table import Table
+from reports.analysis.table import ReportTable
 from reports.reading.text import listed, some
 
 _GAP = 3  # characters between two columns
 _FEW = 8  # characters to which a column of names may be squeezed
 
 
-def show(tables: Sequence[Table], out: Console | None = None) -> None:
+def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> None:
     """Print tables, each below its title, and then once what their marks and words mean."""
     out = out or console()
     for table in tables:
         say(f"\n{table.title}", "bold", out)
-        for columns in _chunks(table, out.width):
-            out.print(_rendered(table, columns, out.width))
-        if hidden := [column.name for column in table.columns[len(_names(table, out.width)) : table.headers]]:
+        for columns in _split_columns(table, out.width):
+            out.print(_render(table, columns, out.width))
+        if hidden := [
+            column.name for column in table.columns[len(_choose_name_columns(table, out.width)) : table.headers]
+        ]:
             say(f"no room for {listed(some(hidden))}: the table's files have them", "dim", out)
     for note in dict.fromkeys(note for table in tables for note in table.notes):
         say(note, "dim", out)
 
 
-def _chunks(table: Table, width: int) -> Iterator[list[int]]:
+def _split_columns(table: ReportTable, width: int) -> Iterator[list[int]]:
     """The columns as they fit below each other; each chunk begins with the row's names."""
-    widths = _widths(table)
-    names = _names(table, width)
+    widths = _measure_widths(table)
+    names = _choose_name_columns(table, width)
     room = width - sum(widths[place] + _GAP for place in names)
     chunk: list[int] = []
     for place in range(table.headers, len(table.columns)):
@@ -47,15 +49,15 @@ def _chunks(table: Table, width: int) -> Iterator[list[int]]:
     yield names + chunk
 
 
-def _names(table: Table, width: int) -> list[int]:
+def _choose_name_columns(table: ReportTable, width: int) -> list[int]:
     """The columns that say what a row is; of very many the first, as far as a few letters of each have room."""
-    widths = _widths(table)
+    widths = _measure_widths(table)
     room = width - min(max(widths[table.headers :], default=0), width // 3)
     needs = itertools.accumulate(min(need, _FEW) + _GAP for need in widths[: table.headers])
     return list(range(max(1, sum(need <= room for need in needs))))
 
 
-def _widths(table: Table) -> list[int]:
+def _measure_widths(table: ReportTable) -> list[int]:
     """What each column needs to stand in one line."""
     return [
         max(cell_len(text) for text in (column.name, f"[{column.shown}]", *(row[place].text for row in table.rows)))
@@ -63,9 +65,9 @@ def _widths(table: Table) -> list[int]:
     ]
 
 
-def _rendered(table: Table, places: Sequence[int], width: int) -> RichTable:
+def _render(table: ReportTable, places: Sequence[int], width: int) -> RichTable:
     # A cell that tells of many failures may be wider than the terminal: then, too, no number is cut.
-    fits = sum(need + _GAP for place, need in enumerate(_widths(table)) if place in places) - _GAP <= width
+    fits = sum(need + _GAP for place, need in enumerate(_measure_widths(table)) if place in places) - _GAP <= width
     rendered = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in (table.columns[place] for place in places):
         rendered.add_column(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gradsweep import run_directory
-from reports.building.sweep_report import PLOTS, Built, build, render
+from reports.building.sweep_report import PLOTS, BuiltReport, build_report, render_report
 from reports.plots import Picture
 from tests.reports import fabricate
 
@@ -33,7 +33,7 @@ HOSTILE = '"><script>alert(1)</script>'
 
 
 @pytest.fixture(scope="session")
-def troubled(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> BuiltReport:
     """A sweep of which little went well, and its report. Read only.
 
     none: 2 and 4 workers done, 8 pending; qsgd: 2 done, 4 running, 8 no such run; svd: 2 failed, 4
@@ -55,7 +55,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Built:
         (vague / name).unlink()
     fabricate.run(sweep, fabricate.config(HOSTILE, 2), name='x="><script>alert(2)<|script>')
     (fabricate.run(sweep, fabricate.config("svd", 16)) / run_directory.CONFIG).unlink()
-    return build(sweep, pictures=())
+    return build_report(sweep, pictures=())
 
 
 def png(width: int = 700, height: int = 10) -> bytes:
@@ -69,7 +69,7 @@ def png(width: int = 700, height: int = 10) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def illustrate(built: Built, alt: str = "A picture that took no time to draw") -> Path:
+def illustrate(built: BuiltReport, alt: str = "A picture that took no time to draw") -> Path:
     """Write a report's page with a picture in every section; those of `reports.plots` take seconds."""
     plots = built.directory / PLOTS
     plots.mkdir()
@@ -79,7 +79,7 @@ def illustrate(built: Built, alt: str = "A picture that took no time to draw") -
     ]
     for picture in pictures:
         picture.path(plots).write_bytes(png())
-    built.page.write_text(render(built, {one.path(plots): one for one in pictures}), encoding="utf-8")
+    built.page.write_text(render_report(built, {one.path(plots): one for one in pictures}), encoding="utf-8")
     return built.page
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.building.sweep_report import build
+from reports.building.sweep_report import build_report
 from tests.conftest import ROOT
 
 GALLERY = ROOT / "docs/gallery/digits"
@@ -25,7 +25,7 @@ def numbers(text: str) -> list[float]:
 def test_the_gallery_is_what_its_runs_say(tmp_path: Path) -> None:
     sweep = tmp_path / "digits"
     shutil.copytree(GALLERY, sweep, ignore=shutil.ignore_patterns(*MADE))
-    built = build(sweep, pictures=())
+    built = build_report(sweep, pictures=())
     assert len(built.report.runs) == 45 and not built.left_out
     for path in (GALLERY / "tables").iterdir():
         made = (sweep / "tables" / path.name).read_text()

@@ -19,7 +19,7 @@ import reports
 from gradsweep import csv_columns, errors, files, run_directory, yaml_files
 from gradsweep.signature import signature
 from reports.__main__ import main
-from reports.building.sweep_report import build
+from reports.building.sweep_report import build_report
 from reports.reading import csv_rows, find_runs, incremental, run_row
 from reports.reading.report import Report
 from tests.reports import fabricate
@@ -53,7 +53,7 @@ def test_numbers_that_are_none_are_read_as_what_they_are(sweep: Path) -> None:
     (second / run_directory.EPOCHS).write_text("\n".join(lines) + "\n")
     with (third / run_directory.CONFIG).open("a") as file:
         file.write("clip: .inf\nthreshold: .nan\n")
-    report = build(sweep).report
+    report = build_report(sweep).report
     found = report.runs.set_index("run")
     assert found.loc[first.name, ["accuracy", "loss", "train_loss"]].isna().all() and not report.left_out
     epochs = report.epochs[report.epochs["run"] == second.name]["test_loss"].to_numpy()
@@ -72,7 +72,7 @@ def test_instants_of_several_time_zones_are_compared_as_such(sweep: Path) -> Non
     for seed, word in enumerate(("yesterday", "2026-13-45T99:00:00Z", "9999999-01-01", ["x"]), 10):
         directory = fabricate.run(sweep, fabricate.config(seed=seed))
         (directory / run_directory.STATE).write_text(json.dumps({"status": "done", "attempts": [{"started": word}]}))
-    runs = build(sweep, pictures=()).report.runs.set_index("seed")["started"]
+    runs = build_report(sweep, pictures=()).report.runs.set_index("seed")["started"]
     told = [f"{at:%H:%M:%S}" for at in runs[[0, 1, 2]]]
     assert sorted(told) == ["04:29:59", "04:30:00", "04:30:01"], "in UTC, where none is said"
     assert runs[[10, 11, 12, 13]].isna().all()
@@ -123,7 +123,7 @@ def test_of_two_runs_with_one_signature_in_a_sweep_one_counts(name: str, sweep: 
     full = signature(yaml_files.read_mapping(first / run_directory.CONFIG))
     files.write_json(first / run_directory.STATE, {**state, "signature": full})
     copy = shutil.copytree(first, first.with_name(name.format(first.name)))
-    built = build(sweep, pictures=())
+    built = build_report(sweep, pictures=())
     assert len(Report([sweep]).runs) == 4, "nothing is dropped unasked"
     assert len(built.grid.runs) == 3 and not built.grid.keys and built.grid.runs["cell"].nunique() == 1
     ((path, reason),) = told(built.report)
@@ -140,7 +140,7 @@ def test_200_swept_keys(tmp_path: Path) -> None:
     for run in range(4):
         keys = {f"key_{number}": (run + number) % 4 for number in range(200)}
         fabricate.run(sweep, {**fabricate.config(), **keys})
-    built = build(sweep, pictures=())
+    built = build_report(sweep, pictures=())
     assert len(built.grid.runs) == 4 and not built.left_out and built.page.stat().st_size > 10_000
 
 
@@ -161,7 +161,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     for name in NAMES:
         fabricate.run(sweep, fabricate.config(name, seed=0), name=f"{name}-12345678".replace("/", "|"))
-    built = build(sweep, pictures=())
+    built = build_report(sweep, pictures=())
     assert set(built.report.runs["compressor"]) == set(NAMES) and not built.left_out
     assert "<script>alert" not in built.page.read_text()
 
@@ -217,7 +217,7 @@ def loop(path: Path) -> None:
 )
 def test_a_file_that_cannot_be_opened(name: str, sweep: Path) -> None:
     loop(directories(sweep)[1] / name)
-    built = build(sweep, pictures=())
+    built = build_report(sweep, pictures=())
     _ = built.report.epochs, built.report.profile
     assert len(built.report.runs) == (2 if name == run_directory.CONFIG else 3)
     assert (name, "a symbolic link, which is not followed") in told(built.report)
@@ -227,7 +227,7 @@ def test_a_run_that_cannot_be_opened(sweep: Path) -> None:
     (first, *_) = directories(sweep)
     shutil.rmtree(first)
     first.symlink_to(first.name)
-    report = build(sweep, pictures=()).report
+    report = build_report(sweep, pictures=()).report
     assert len(report.runs) == 2 and told(report) == [(run_directory.CONFIG, "Too many levels of symbolic links")]
 
 
@@ -241,7 +241,7 @@ def test_runs_that_may_not_be_listed(sweep: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(find_runs.os, "scandir", refuse)
     assert find_runs.sweeps(sweep.parent) == [sweep]
-    assert told(build(sweep, pictures=()).report) == [(run_directory.RUNS, "Permission denied")]
+    assert told(build_report(sweep, pictures=()).report) == [(run_directory.RUNS, "Permission denied")]
 
 
 def test_what_is_appended_while_it_is_read_is_read_up_to_a_whole_row(sweep: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_run_that_is_removed_while_it_is_read(after: str, sweep: Path, monkeyp
 
     monkeypatch.setattr(run_row.Files, "read", reading)
     monkeypatch.setattr(run_row, "row", whole)
-    report = build(sweep, pictures=()).report
+    report = build_report(sweep, pictures=()).report
     _ = report.profile
     if after == run_directory.CONFIG:
         assert len(report.runs) == 2 and told(report) == [(first.name, "was removed while it was read")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gradsweep import run_directory
-from reports.building.sweep_report import Built, read, render
+from reports.building.sweep_report import BuiltReport, read_report, render_report
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
 
@@ -53,7 +53,7 @@ def column(page: Page, name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> BuiltReport:
     """Three compressors with 2 and 4 workers and three seeds, of which one run failed."""
     grid = [
         fabricate.config(name, workers, seed=seed)
@@ -65,13 +65,13 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Built:
         tmp_path_factory.mktemp("browser") / "a sweep #1?", grid[:-1], swept=["compressor", "workers", "seed"]
     )
     fabricate.run(sweep, grid[-1], run_directory.FAILED, "rank 3 died")
-    built = read([sweep], sweep)
+    built = read_report([sweep], sweep)
     illustrate(built)
     return built
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def many(tmp_path_factory: pytest.TempPathFactory) -> BuiltReport:
     """160 runs of 40 settings of a compressor, which differ in nothing but numbers; without plots."""
     sweep = fabricate.sweep(tmp_path_factory.mktemp("browser") / "many", [fabricate.config("qsgd", epochs=2)])
     (one,) = (sweep / run_directory.RUNS).iterdir()
@@ -86,8 +86,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Built:
         (run / run_directory.CONFIG).write_text(config)
         for name in (run_directory.STATE, run_directory.RESULT, run_directory.EPOCHS):
             (run / name).write_text(texts[name])
-    built = read([sweep], sweep)
-    built.page.write_text(render(built), encoding="utf-8")
+    built = read_report([sweep], sweep)
+    built.page.write_text(render_report(built), encoding="utf-8")
     return built
 
 
@@ -100,7 +100,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture(scope="module")
-def pages(browser: Browser, seeds: Built) -> Iterator[Callable[[bool], Opened]]:
+def pages(browser: Browser, seeds: BuiltReport) -> Iterator[Callable[[bool], Opened]]:
     """Gives the page that was opened last, or a new one."""
     found: list[tuple[BrowserContext, Opened]] = []
 
@@ -193,7 +193,7 @@ def test_runs_are_filtered(opened: Opened) -> None:
     assert len(column(page, "seed")) == 18
 
 
-def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: Built) -> None:
+def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: BuiltReport) -> None:
     page = opened.page
     page.get_by_label("Runs with these words").fill("svd workers=4 seed=1")
     page.locator("table.runs tbody tr[data-place]").click()
@@ -366,7 +366,7 @@ def test_print_has_tables_and_pictures_and_no_controls(opened: Opened) -> None:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> BuiltReport:
     """Names, values, reasons and logs that would be markup, links or scripts if anything took them as such."""
     configs: list[dict[str, Any]] = [
         fabricate.config(name, workers, model__name=model)
@@ -380,12 +380,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Built:
     fabricate.run(sweep, configs[-2], name='x="><script>alert(2)<|script>&amp; %2e é\u2028')
     failed = fabricate.run(sweep, configs[-1], run_directory.FAILED, f"{LINK} {HOSTILE}", name="javascript:alert(5)")
     (failed / "attempt-1" / run_directory.STDERR).write_text(f"{HOSTILE}\n{LINK}\n</script><!--<script>\n")
-    built = read([sweep], sweep)
-    built.page.write_text(render(built), encoding="utf-8")
+    built = read_report([sweep], sweep)
+    built.page.write_text(render_report(built), encoding="utf-8")
     return built
 
 
-def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: Built) -> None:
+def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: BuiltReport) -> None:
     opened = Opened(context, hostile.page)
     opened.draw_all()
     page = opened.page
@@ -413,7 +413,7 @@ def test_what_others_wrote_is_text_everywhere(context: BrowserContext, hostile: 
     assert opened.errors == [] and len(opened.requests) == 1
 
 
-def test_only_the_rows_in_view_are_elements(context: BrowserContext, many: Built) -> None:
+def test_only_the_rows_in_view_are_elements(context: BrowserContext, many: BuiltReport) -> None:
     opened = Opened(context, many.page)
     page = opened.page
     rows = page.locator("table.runs tbody tr[data-place]")
@@ -437,7 +437,7 @@ def test_only_the_rows_in_view_are_elements(context: BrowserContext, many: Built
     assert opened.errors == []
 
 
-def test_without_scripts_there_are_tables_and_pictures(browser: Browser, seeds: Built) -> None:
+def test_without_scripts_there_are_tables_and_pictures(browser: Browser, seeds: BuiltReport) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(seeds.page.resolve().as_uri())

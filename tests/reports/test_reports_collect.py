@@ -16,7 +16,7 @@ import yaml
 
 import reports
 from gradsweep import csv_columns, errors, files, planned_runs, run_directory
-from reports.building.sweep_report import build
+from reports.building.sweep_report import build_report
 from reports.reading import csv_rows
 from reports.reading.report import RUN_COLUMNS
 from tests.conftest import ROOT
@@ -197,7 +197,7 @@ def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
     broken = {damage: fabricate.run(sweep, fabricate.config(seed=seed)) for seed, damage in enumerate(DAMAGE, 1)}
     for damage, directory in broken.items():
         DAMAGE[damage](directory / name)
-    report = build(sweep, pictures=["png"] if name == run_directory.EPOCHS else []).report
+    report = build_report(sweep, pictures=["png"] if name == run_directory.EPOCHS else []).report
     assert "qsgd" in set(report.runs["compressor"])
     assert len(report.epochs) >= 15 and len(report.steps) >= 180
     told = {entry.path for entry in report.left_out}

@@ -17,7 +17,7 @@ import pytest
 from gradsweep import run_directory
 from reports import plots
 from reports.__main__ import main
-from reports.building.sweep_report import Built
+from reports.building.sweep_report import BuiltReport
 from reports.commands import build, table_options
 from reports.page import assets
 from reports.plots import style
@@ -71,7 +71,7 @@ def sweep(nine: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trouble(troubled: Built, tmp_path: Path) -> Path:
+def trouble(troubled: BuiltReport, tmp_path: Path) -> Path:
     return shutil.copytree(troubled.directory, tmp_path / "trouble")
 
 

@@ -80,7 +80,7 @@ def compared(before: Path, after: Path, *ignored: str) -> Comparison:
 
 def verdicts(found: Comparison) -> dict[str, dict[str, str]]:
     return {
-        measure.name: {change.place[0]: change.verdict for change in changes}
+        measure.name: {change.key[0]: change.verdict for change in changes}
         for measure, changes in found.changes.items()
     }
 
@@ -111,7 +111,7 @@ def test_every_number_is_scipys_and_corrected_for_all_tests(baseline: Path, late
         runs[runs["compressor"] == "qsgd"].sort_values("seed")["iterations_per_second"] for runs in (before, after)
     ]
     expected = stats.ttest_rel(values[1].to_numpy(), values[0].to_numpy())
-    change = next(change for change in found.changes[THROUGHPUT] if change.place[0] == "qsgd")
+    change = next(change for change in found.changes[THROUGHPUT] if change.key[0] == "qsgd")
     assert change.difference and change.difference.p == pytest.approx(expected.pvalue)
     assert change.difference.p_holm == pytest.approx(min(1, 2 * expected.pvalue)), "of two tests the smaller"
     assert change.ratio == pytest.approx(values[1].mean() / values[0].mean())
@@ -150,7 +150,7 @@ def test_throughputs_of_few_steps_are_told_but_not_judged(baseline: Path, later:
     found = compared(baseline, later)
     assert verdicts(found)["throughput"] == {"none": SAME, "qsgd": "faster", "svd": FEW}
     assert verdicts(found)["accuracy"]["svd"] == SAME
-    (change,) = (change for change in found.changes[THROUGHPUT] if change.place[0] == "svd")
+    (change,) = (change for change in found.changes[THROUGHPUT] if change.key[0] == "svd")
     assert change.after.n == SEEDS and change.ratio == pytest.approx(0.5, abs=0.01)
     table = found.tables[0]
     (row,) = (row for row in table.rows if row[0].text == "svd")

@@ -12,24 +12,24 @@ import pandas as pd
 import pytest
 
 import reports
-from reports.analysis.grid import lay_out
-from reports.analysis.table import Cell, Column, Table
+from reports.analysis.grid import lay_out_runs
+from reports.analysis.table import ReportTable, TableCell, TableColumn
 from reports.tables import formats
-from reports.tables.sweep_tables import tables
+from reports.tables.sweep_tables import build_tables
 from tests.reports import fabricate
 
 NASTY = '50% of $x_1 & {a}\\b ~^ #1 <b> "q" | -- [c] ± * † naïve'
 
 
-def table(text: str = NASTY, value: float | None = 0.1) -> Table:
-    return Table(
+def table(text: str = NASTY, value: float | None = 0.1) -> ReportTable:
+    return ReportTable(
         "a.table name",
         f"Title {text}",
-        (Column("name"), Column("speed", "it/s", "it/s")),
+        (TableColumn("name"), TableColumn("speed", "it/s", "it/s")),
         1,
         (
-            (Cell(text, text), Cell(0.1, "0.100†", said=("†",))),
-            (Cell("x", "x"), Cell("failed", "failed", True)),
+            (TableCell(text, text), TableCell(0.1, "0.100†", said=("†",))),
+            (TableCell("x", "x"), TableCell("failed", "failed", True)),
         ),
         caption=f"caption {text}",
         records=(
@@ -40,13 +40,13 @@ def table(text: str = NASTY, value: float | None = 0.1) -> Table:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> list[Table]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[ReportTable]:
     grid = [fabricate.config(c, w, seed=s, epochs=3) for c in ("none", "qsgd") for w in (2, 4) for s in (0, 1)]
     report = reports.load(fabricate.sweep(tmp_path_factory.mktemp("formats") / "s", grid))
-    return tables(lay_out(report.runs), report.epochs)
+    return build_tables(lay_out_runs(report.runs), report.epochs)
 
 
-def test_numbers_survive_csv_and_parquet(made: list[Table]) -> None:
+def test_numbers_survive_csv_and_parquet(made: list[ReportTable]) -> None:
     assert len(made) > 10
     for one in made:
         rows = list(csv.DictReader(io.StringIO(formats.to_csv(one).decode())))
@@ -65,8 +65,8 @@ def test_numbers_survive_csv_and_parquet(made: list[Table]) -> None:
 
 
 def test_a_table_of_nothing_is_written_all_the_same(tmp_path: Path) -> None:
-    empty = Table("empty", "Empty", (Column("name"), Column("speed", "it/s")), 1, ())
-    paths = formats.save(empty, tmp_path, list(formats.FORMATS))
+    empty = ReportTable("empty", "Empty", (TableColumn("name"), TableColumn("speed", "it/s")), 1, ())
+    paths = formats.save_table(empty, tmp_path, list(formats.FORMATS))
     assert [path.name for path in paths] == [f"empty.{suffix}" for suffix in formats.FORMATS]
     assert sorted(tmp_path.iterdir()) == sorted(paths) and (tmp_path / "empty.csv").read_text() == "name,speed\n"
     assert len(pd.read_parquet(tmp_path / "empty.parquet")) == 0
@@ -156,13 +156,13 @@ def test_names_that_no_file_can_hold_are_replaced() -> None:
 
 
 def test_a_reader_sees_the_old_table_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (path,) = formats.save(table(), tmp_path, ["csv"])
+    (path,) = formats.save_table(table(), tmp_path, ["csv"])
     before = path.read_bytes()
 
-    def broken(_: Table) -> bytes:
+    def broken(_: ReportTable) -> bytes:
         raise OSError("no space left")
 
     monkeypatch.setitem(formats.FORMATS, "csv", broken)
     with pytest.raises(OSError):
-        formats.save(table("other"), tmp_path, ["csv"])
+        formats.save_table(table("other"), tmp_path, ["csv"])
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

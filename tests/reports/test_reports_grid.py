@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import reports
-from reports.analysis.grid import Grid, lay_out
+from reports.analysis.grid import Grid, lay_out_runs
 from reports.reading.text import setting
 from tests.reports import fabricate
 
@@ -16,12 +16,12 @@ def grid_of(directory: Path, *configs: dict[str, Any], swept: tuple[str, ...] = 
     (sweep / "runs").mkdir(parents=True)
     for number, config in enumerate(configs):
         fabricate.run(sweep, config, "pending", name=f"{number}-abc")
-    return lay_out(reports.load(sweep).runs, swept)
+    return lay_out_runs(reports.load(sweep).runs, swept)
 
 
 def test_the_swept_keys_are_found_without_being_told(nine: Path) -> None:
     runs = reports.load(nine).runs
-    for grid in (lay_out(runs), lay_out(runs, ["compressor", "workers"])):
+    for grid in (lay_out_runs(runs), lay_out_runs(runs, ["compressor", "workers"])):
         assert grid.labels == ["none", "qsgd", "svd"] and grid.workers == [2, 4, 8] and grid.keys == ()
         assert list(grid.runs["label"]) == ["none"] * 3 + ["qsgd"] * 3 + ["svd"] * 3
         assert list(grid.runs["workers"]) == [2, 4, 8] * 3
@@ -38,7 +38,7 @@ def test_runs_that_differ_only_in_their_seed_are_one_cell(tmp_path: Path) -> Non
 
 
 def test_one_seed_is_a_constant_like_any_other(nine: Path) -> None:
-    grid = lay_out(reports.load(nine).runs)
+    grid = lay_out_runs(reports.load(nine).runs)
     assert grid.seeds == (0,) and grid.run_keys == () and list(grid.runs["cell"]) == list(range(9))
     assert "seed=0" in grid.caption and "seeds" not in grid.caption
 
@@ -62,7 +62,7 @@ def test_what_was_swept_with_a_seed_drawn_for_each_is_a_key(tmp_path: Path) -> N
 def test_the_same_run_in_two_sweeps_is_two_cells(tmp_path: Path) -> None:
     for name in ("a", "b"):
         fabricate.sweep(tmp_path / name, [fabricate.config(seed=seed) for seed in (0, 1)])
-    grid = lay_out(reports.load(tmp_path / "a", tmp_path / "b").runs)
+    grid = lay_out_runs(reports.load(tmp_path / "a", tmp_path / "b").runs)
     assert grid.keys == ("sweep",) and list(grid.runs["cell"]) == [0, 0, 1, 1]
 
 
@@ -113,7 +113,7 @@ def test_places_are_no_difference_and_equal_runs_are_still_told_apart(tmp_path: 
 
 
 def test_the_caption_says_what_is_constant_and_what_belongs_to_a_compressor(nine: Path) -> None:
-    grid = lay_out(reports.load(nine).runs)
+    grid = lay_out_runs(reports.load(nine).runs)
     caption = grid.caption
     assert "model=wideresnet (depth=10, widen=1, dropout=0)" in caption
     assert "batch (size=128, per=global)" in caption and "nesterov=true" in caption and "max_steps" not in caption
@@ -134,6 +134,6 @@ def test_configs_without_the_usual_keys(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "bare", [bare])
     for path in sweep.glob("runs/*/config.yaml"):
         path.write_text("status: 3\nnothing: null\n")
-    grid = lay_out(reports.load(sweep).runs)
+    grid = lay_out_runs(reports.load(sweep).runs)
     assert grid.labels == ["unknown"] and [setting(count) for count in grid.workers] == [""]
     assert grid.constants["config.status"] == 3, "not mistaken for the status of the run"

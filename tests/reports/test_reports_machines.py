@@ -12,11 +12,11 @@ import pytest
 
 import reports
 from gradsweep import files, run_directory
-from reports.analysis.grid import lay_out
-from reports.building.sweep_report import build
+from reports.analysis.grid import lay_out_runs
+from reports.building.sweep_report import build_report
 from reports.reading.machines import remarks
 from reports.tables.formats import to_markdown
-from reports.tables.sweep_tables import tables
+from reports.tables.sweep_tables import build_tables
 from tests.reports import fabricate
 
 EPYC: Mapping[str, Any] = {
@@ -57,9 +57,9 @@ def test_every_table_and_the_page_name_the_machines(tmp_path: Path) -> None:
         "AMD EPYC (6 runs) and Intel Xeon with H200, 143771 MiB, 580.95 (3 runs)"
     )
     assert said(sweep) == [expected]
-    for table in tables(lay_out(reports.load(sweep).runs)):
+    for table in build_tables(lay_out_runs(reports.load(sweep).runs)):
         assert table.notes[0] == expected and expected in to_markdown(table).decode(), table.name
-    built = build(sweep, pictures=())
+    built = build_report(sweep, pictures=())
     assert "Intel Xeon with H200" in built.page.read_text(encoding="utf-8")
     assert "Intel Xeon" in (sweep / run_directory.SUMMARY).read_text(encoding="utf-8")
 

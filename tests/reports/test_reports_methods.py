@@ -13,12 +13,12 @@ from matplotlib.collections import LineCollection, PolyCollection
 
 import reports
 from gradsweep import csv_columns, run_directory
-from reports.analysis.grid import Grid, lay_out
-from reports.building.sweep_report import read
+from reports.analysis.grid import Grid, lay_out_runs
+from reports.building.sweep_report import read_report
 from reports.exports import runs as exports
 from reports.page import cells
 from reports.plots import Plot, layout, makers, style
-from reports.tables.sweep_tables import headline, tables
+from reports.tables.sweep_tables import build_tables, write_headline
 from tests.reports import fabricate
 
 SWEPT = ("algorithm", "topology", "compressor", "workers")
@@ -32,18 +32,18 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def grid(sweep: Path) -> Grid:
-    return lay_out(reports.load(sweep).runs, SWEPT)
+    return lay_out_runs(reports.load(sweep).runs, SWEPT)
 
 
 def grid_of(directory: Path, *kinds: tuple[str, str, str], swept: tuple[str, ...] = SWEPT) -> Grid:
     """Of runs with 4 workers by algorithm, topology and compressor."""
     configs = {repr(one): one for kind in kinds for one in [fabricate.of_method(*kind, 4)]}
-    return lay_out(reports.load(fabricate.sweep(directory / "sweep", configs.values())).runs, swept)
+    return lay_out_runs(reports.load(fabricate.sweep(directory / "sweep", configs.values())).runs, swept)
 
 
 def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
     report = reports.load(sweep)
-    found = makers(lay_out(report.runs, SWEPT), report.epochs, report.profile)
+    found = makers(lay_out_runs(report.runs, SWEPT), report.epochs, report.profile)
     with matplotlib.rc_context(fname=style.STYLE):
         made = {name: found[name]() for name in names if name in found}
     return {name: plot for name, plot in made.items() if plot}
@@ -51,10 +51,10 @@ def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
 
 def test_tables_have_a_column_for_each_and_the_centralised_ones_first(grid: Grid) -> None:
     assert grid.keys == ("algorithm", "topology") and grid.labels == ["none", "topk"]
-    (accuracy,) = (table for table in tables(grid) if table.name == "accuracy")
+    (accuracy,) = (table for table in build_tables(grid) if table.name == "accuracy")
     names = [tuple(cell.text for cell in row[:3]) for row in accuracy.rows]
     assert names[0] == ("none", "sgd", "none") and names[5] == ("topk", "sgd", "none") and len(names) == 10
-    assert headline(grid).startswith("20 runs of 2 compressors and 3 algorithms with 4 and 8 workers: 20 done.")
+    assert write_headline(grid).startswith("20 runs of 2 compressors and 3 algorithms with 4 and 8 workers: 20 done.")
 
 
 def test_plots_name_algorithm_and_compressor_together(grid: Grid) -> None:
@@ -78,7 +78,7 @@ def test_topologies_of_one_algorithm_are_lines_too(tmp_path: Path) -> None:
 
 
 def test_without_algorithms_nothing_has_another_name(nine: Path) -> None:
-    grid = lay_out(reports.load(nine).runs)
+    grid = lay_out_runs(reports.load(nine).runs)
     assert grid.by_method is grid
 
 
@@ -100,7 +100,7 @@ def test_centralised_runs_alone_are_a_panel_of_their_own(tmp_path: Path) -> None
     configs += [fabricate.of_method("choco", "ring", name, 4) for name in ("qsgd", "svd", "topk", "sign", "natural")]
     configs += [fabricate.of_method("choco", "torus", name, 4) for name in ("qsgd", "svd")]
     configs += [fabricate.of_method("sgd", "", "none", workers) for workers in (4, 8)]
-    methods = lay_out(reports.load(fabricate.sweep(tmp_path / "sweep", configs)).runs, SWEPT).by_method
+    methods = lay_out_runs(reports.load(fabricate.sweep(tmp_path / "sweep", configs)).runs, SWEPT).by_method
     assert methods.keys == ("topology",)
     panels = layout.lay_out(methods, methods.runs, ["workers"]).panels
     assert [(title, "sgd" in set(runs["label"])) for title, runs in panels] == [
@@ -111,13 +111,13 @@ def test_centralised_runs_alone_are_a_panel_of_their_own(tmp_path: Path) -> None
 
 
 def test_at_equal_bytes_algorithms_are_compared_with_each_other(sweep: Path, grid: Grid) -> None:
-    (equal,) = (t for t in tables(grid, reports.load(sweep).epochs) if t.name == "accuracy_equal_bytes")
+    (equal,) = (t for t in build_tables(grid, reports.load(sweep).epochs) if t.name == "accuracy_equal_bytes")
     at = {record["at"] for record in equal.records}
     assert len(at) == 1, "one number of bytes, that of the cheapest, for all algorithms and topologies"
 
 
 def test_a_centralised_baseline_is_compared_with_every_topology(sweep: Path) -> None:
-    built = read([sweep], sweep, against={"algorithm": "sgd"})
+    built = read_report([sweep], sweep, against={"algorithm": "sgd"})
     runs = built.report.runs.set_index(["algorithm", "topology", "compressor", "workers"])
     (speedup,) = (table for table in built.tables if table.name == "speedup")
     assert speedup.title == "Speed-up over algorithm=sgd at equal other keys"
@@ -135,18 +135,20 @@ def test_algorithms_with_a_compressor_each_are_compared_with_centralised_sgd(tmp
         [fabricate.of_method(*kind, 4) for kind in kinds],
         swept=["algorithm", "topology", "workers"],
     )
-    built = read([directory], directory)
+    built = read_report([directory], directory)
     runs = built.report.runs.set_index("algorithm")["iterations_per_second"]
     (speedup,) = (table for table in built.tables if table.name == "speedup")
     found = {record["algorithm"]: record["mean"] for record in speedup.records}
     assert found == pytest.approx({name: runs[name] / runs["sgd"] for name in ("sgd", "dpsgd", "choco")})
-    assert read([sweep], sweep).against == {"compressor": "none"}, "where each has a partner without compression"
+    assert read_report([sweep], sweep).against == {"compressor": "none"}, "where each has a partner without compression"
 
 
 def test_tables_of_local_models_are_there_where_some_run_has_them(sweep: Path, grid: Grid, nine: Path) -> None:
     names = {"accuracy_local", "accuracy_least", "consensus", "spectral_gap"}
-    found = {table.name: table for table in tables(grid)}
-    assert names <= set(found) and not names & {table.name for table in tables(lay_out(reports.load(nine).runs))}
+    found = {table.name: table for table in build_tables(grid)}
+    assert names <= set(found) and not names & {
+        table.name for table in build_tables(lay_out_runs(reports.load(nine).runs))
+    }
     sgd, choco, *_ = found["accuracy_local"].rows
     assert [cell.text for cell in sgd[3:]] == ["one model", "one model"]
     with (Path(grid.runs["directory"].iloc[2]) / run_directory.EPOCHS).open() as file:
@@ -154,7 +156,7 @@ def test_tables_of_local_models_are_there_where_some_run_has_them(sweep: Path, g
     assert choco[3].value == pytest.approx(last)
     titles = [column.name for column in found["runs"].columns]
     assert {"own models", "worst of them", "consensus", "spectral gap"} <= set(titles)
-    (plain,) = (table for table in tables(lay_out(reports.load(nine).runs)) if table.name == "runs")
+    (plain,) = (table for table in build_tables(lay_out_runs(reports.load(nine).runs)) if table.name == "runs")
     assert not {"own models", "consensus"} & {column.name for column in plain.columns}
 
 
@@ -239,7 +241,7 @@ def test_the_page_compares_with_centralised_runs(sweep: Path, grid: Grid) -> Non
 
 def test_the_page_of_others_has_nothing_of_it(nine: Path) -> None:
     report = reports.load(nine)
-    grid = lay_out(report.runs)
+    grid = lay_out_runs(report.runs)
     assert not any("central" in cell for cell in cells.cells(grid, report.epochs, report.profile))
     (curve, *_) = cells.single(grid, report.epochs)["curves"].values()
     assert not {"local_test_accuracy", "consensus_distance"} & set(curve)

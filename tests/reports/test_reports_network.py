@@ -114,13 +114,13 @@ def test_only_the_tables(directory: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_times_of_sizes_that_were_not_measured_are_words_or_nothing() -> None:
-    (_, times, _) = probe_tables.tables(PROBE)
+    (_, times, _) = probe_tables.build_tables(PROBE)
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in times.rows}
     assert rows["allreduce"][0] == "1.00" and rows["allreduce"][-1] == "505"
     assert rows["bcast"][2] == "0.310" and rows["bcast"][3:] == ["left out"] * 4
     begins_later = {**PROBE["collectives"]["alltoall"]}  # type: ignore[index]
     begins_later["points"] = begins_later["points"][2:]
-    (_, times, _) = probe_tables.tables({**PROBE, "collectives": {"alltoall": begins_later}})
+    (_, times, _) = probe_tables.build_tables({**PROBE, "collectives": {"alltoall": begins_later}})
     assert times.rows[0][1].text == ""
 
 
@@ -143,7 +143,7 @@ def test_a_collective_that_was_not_measured_at_all_leaves_its_panel_empty() -> N
     nothing = {"points": [], "fits": [], "switch_points": [], "left_out": {"from_bytes": 4, "for_lack_of": "time"}}
     probe = {**PROBE, "collectives": {**PROBE["collectives"], "bcast": nothing}}  # type: ignore[dict-item]
     assert "bcast: not measured" in network.plot(probe).alt
-    assert [row[1].text for row in probe_tables.tables(probe)[1].rows][-1] == "left out"
+    assert [row[1].text for row in probe_tables.build_tables(probe)[1].rows][-1] == "left out"
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ import pytest
 import reports
 from gradsweep import files, run_directory
 from reports.__main__ import main as command
-from reports.analysis.grid import lay_out
+from reports.analysis.grid import lay_out_runs
 from reports.analysis.table import MARKS
-from reports.building.sweep_report import Built, build
+from reports.building.sweep_report import BuiltReport, build_report
 from reports.plots import layout
 from reports.reading.columns import RUN_COLUMNS
 from reports.reading.networks import shown
 from reports.tables import formats
-from reports.tables.sweep_tables import headline
+from reports.tables.sweep_tables import write_headline
 from tests.reports import fabricate
 
 GIGABIT = {"name": "ethernet_1g", "bandwidth": "1gbit", "latency": "200us", "loss": 0.0, "workers_per_host": 1}
@@ -59,8 +59,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(sweep: Path) -> Built:
-    return build(sweep)
+def built(sweep: Path) -> BuiltReport:
+    return build_report(sweep)
 
 
 def test_runs_say_what_was_measured(sweep: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_is_damaged_is_not_known(damaged: Any, tmp_path: Path) -> None:
     assert pd.isna(found["network_latency_s"]) and pd.isna(found["network_problems"]) and found["accuracy"] > 0
 
 
-def test_networks_are_rows_of_tables(built: Built) -> None:
+def test_networks_are_rows_of_tables(built: BuiltReport) -> None:
     throughput = next(table for table in built.tables if table.name == "throughput")
     assert [column.name for column in throughput.columns[:2]] == ["compressor", "network"]
     assert [tuple(cell.text for cell in row[:2]) for row in throughput.rows] == [
@@ -103,7 +103,7 @@ def test_options_of_a_network_are_rows_where_they_differ(tmp_path: Path) -> None
     configs = [config({**OWN, "bandwidth": rate}, name) for rate in ("1gbit", "100mbit") for name in ("none", "qsgd")]
     configs += [config(GIGABIT, name) for name in ("none", "qsgd")]
     made = fabricate.sweep(tmp_path / "s", configs, swept=["network", "network.bandwidth", "compressor"])
-    (table,) = (table for table in build(made, pictures=()).tables if table.name == "accuracy")
+    (table,) = (table for table in build_report(made, pictures=()).tables if table.name == "accuracy")
     assert [column.name for column in table.columns[:3]] == ["compressor", "network", "network.bandwidth"]
     assert len(table.rows) == 6
 
@@ -113,11 +113,11 @@ def test_networks_of_ones_own_are_told_apart_by_all_that_is_different(tmp_path: 
     office = {**OWN, "bandwidth": "300mbit", "hosts": {1: {"latency": "2ms"}}}
     configs = [config(network, name) for network in (office, {**OWN, "hosts": {}}) for name in ("none", "qsgd")]
     made = fabricate.sweep(tmp_path / "s", configs, swept=["network", "compressor"])
-    keys = lay_out(reports.load(made).runs, ["network", "compressor"]).keys
+    keys = lay_out_runs(reports.load(made).runs, ["network", "compressor"]).keys
     assert set(keys) == {"network.bandwidth", "network.hosts", "network.hosts.1.latency"}
 
 
-def test_networks_that_are_not_as_described_are_marked_in_every_table(built: Built) -> None:
+def test_networks_that_are_not_as_described_are_marked_in_every_table(built: BuiltReport) -> None:
     for table in built.tables:
         markdown, latex, page = formats.to_markdown(table), formats.to_latex(table), formats.to_html(table)
         for row, record in zip(table.rows, table.records, strict=False):
@@ -135,12 +135,12 @@ def test_networks_that_are_not_as_described_are_marked_in_every_table(built: Bui
 
 def test_a_sweep_without_networks_says_nothing_of_them(tmp_path: Path) -> None:
     made = fabricate.sweep(tmp_path / "s", [fabricate.config("none"), fabricate.config("qsgd")])
-    for table in build(made, pictures=()).tables:
+    for table in build_report(made, pictures=()).tables:
         assert not any("network" in name for record in table.records for name in record)
         assert not any("network" in note for note in table.notes) and "network" not in table.caption
 
 
-def test_the_runs_table_has_what_was_measured(built: Built) -> None:
+def test_the_runs_table_has_what_was_measured(built: BuiltReport) -> None:
     (table,) = (table for table in built.tables if table.name == "runs")
     places = [place for place, column in enumerate(table.columns) if column.name in ("one way", "link")]
     assert [table.columns[place].shown for place in places] == ["ms", "Mbit/s"]
@@ -155,7 +155,7 @@ def test_the_runs_table_has_what_was_measured(built: Built) -> None:
 def test_the_headline_compares_no_times_of_other_networks(sweep: Path) -> None:
     runs = reports.load(sweep).runs
     fair = runs[~runs["network_off"].fillna(False) & (runs["workers"] == 2)]
-    assert f"{fair['iterations_per_second'].max():.0f} it/s" in headline(lay_out(runs))
+    assert f"{fair['iterations_per_second'].max():.0f} it/s" in write_headline(lay_out_runs(runs))
 
 
 def test_a_table_by_network_can_be_asked_for(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,12 +192,12 @@ def test_every_mark_is_printed(tmp_path: Path) -> None:
         run.path(run_directory.STATE), {**json.loads(run.path(run_directory.STATE).read_text()), "shared_cores": True}
     )
     files.write_json(run.path(run_directory.RESULT), {**(run.result() or {}), "timed_steps": 5})
-    (table,) = (table for table in build(made, pictures=()).tables if table.name == "throughput")
+    (table,) = (table for table in build_report(made, pictures=()).tables if table.name == "throughput")
     assert table.rows[0][-1].text.endswith("".join(MARKS.values()))
 
 
-def test_plots_have_a_panel_for_each_network_and_say_what_is_wrong_with_it(built: Built) -> None:
-    grid = lay_out(built.report.runs, SWEPT["swept"])
+def test_plots_have_a_panel_for_each_network_and_say_what_is_wrong_with_it(built: BuiltReport) -> None:
+    grid = lay_out_runs(built.report.runs, SWEPT["swept"])
     found = layout.lay_out(grid, grid.runs, ["workers"])
     assert {title.partition("\n")[0] for title, _ in found.panels} == {
         f"network={name}" for name in ("none", "ethernet_1g", "wan_100m")

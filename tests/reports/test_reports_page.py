@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from gradsweep import run_directory
-from reports.analysis.grid import lay_out
-from reports.building.sweep_report import Built, build, read, render
+from reports.analysis.grid import lay_out_runs
+from reports.building.sweep_report import BuiltReport, build_report, read_report, render_report
 from reports.page import assets, cells
 from reports.plots import Picture
 from reports.reading.report import Report
@@ -65,11 +65,11 @@ def good_directory(nine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def good(good_directory: Path) -> Page:
-    return Page(illustrate(build(good_directory, pictures=())))
+    return Page(illustrate(build_report(good_directory, pictures=())))
 
 
 @pytest.fixture(scope="module")
-def bad(troubled: Built) -> Page:
+def bad(troubled: BuiltReport) -> Page:
     return Page(illustrate(troubled, f"A picture of {HOSTILE}"))
 
 
@@ -88,12 +88,12 @@ def test_pictures_that_are_too_large_together_lie_beside_it(
     good: Page, good_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [len(image["src"].partition(",")[2]) for image in good.all("img")]
-    built = read([good_directory], good_directory)
+    built = read_report([good_directory], good_directory)
     pictures = {path: Picture(path.stem, f"Title {path.stem}", HOSTILE) for path in good_directory.glob("plots/*.png")}
     sentence = "The pictures are too large to be in this page: its links lead to them, beside it in plots/"
     for most, count in ((sum(held), len(held)), (sum(held) - 4 * len(held) - 1, 0)):
         monkeypatch.setattr("reports.page._PICTURES", most)
-        (good_directory / "other.html").write_text(render(built, pictures), encoding="utf-8")
+        (good_directory / "other.html").write_text(render_report(built, pictures), encoding="utf-8")
         shown = Page(good_directory / "other.html")
         assert len(shown.all("img")) == count and (sentence in shown.words) == (not count)
         assert {f"plots/{path.name}" for path in pictures} <= {link["href"] for link in shown.all("a")}
@@ -147,7 +147,9 @@ def test_options_of_compressors_are_shown_on_demand(good: Page, good_directory: 
     assert [name for name, text in tables.items() if "levels=7" in text] == ["runs"]
 
 
-def test_links_lead_to_the_runs_and_the_plots(good: Page, bad: Page, good_directory: Path, troubled: Built) -> None:
+def test_links_lead_to_the_runs_and_the_plots(
+    good: Page, bad: Page, good_directory: Path, troubled: BuiltReport
+) -> None:
     for page, directory in ((good, good_directory), (bad, troubled.directory)):
         targets = {link["href"] for link in page.all("a")}
         ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
@@ -164,7 +166,7 @@ def test_it_shows_why_runs_failed(bad: Page) -> None:
     assert "missing: no such run in the sweep's directory" in bad.words
 
 
-def test_what_others_wrote_is_text(bad: Page, troubled: Built) -> None:
+def test_what_others_wrote_is_text(bad: Page, troubled: BuiltReport) -> None:
     source = troubled.page.read_text(encoding="utf-8")
     assert source.lower().count("<script") == source.lower().count("</script") == 4, (
         "data, plotly and the page's own two"
@@ -198,7 +200,7 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
     fabricate.run(sweep, fabricate.config("qsgd", seed=2), run_directory.FAILED, "it broke")
     fabricate.run(sweep, fabricate.config("none", seed=0), run_directory.FAILED, "it broke")
     report = Report([sweep])
-    grid = lay_out(report.runs)
+    grid = lay_out_runs(report.runs)
     none, qsgd = cells.cells(grid, report.epochs, report.profile)
     assert (qsgd["label"], qsgd["done"], qsgd["counts"]) == ("qsgd", 2, {"done": 2, "failed": 1})
     ends = report.epochs[report.epochs["epoch"] == 15]["test_accuracy"]
@@ -213,7 +215,7 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
 def test_what_is_measured_now_and_then_is_drawn_where_it_is(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd")])
     report = Report([sweep])
-    (qsgd,) = cells.cells(lay_out(report.runs), report.epochs, report.profile)
+    (qsgd,) = cells.cells(lay_out_runs(report.runs), report.epochs, report.profile)
     measured = report.profile["compression_error"].notna().sum()
     assert measured < len(report.profile) < 2 * cells._POINTS
     assert len(qsgd["profile"]["step"]) == measured and None not in qsgd["profile"]["compression_error"][0]
@@ -222,7 +224,7 @@ def test_what_is_measured_now_and_then_is_drawn_where_it_is(tmp_path: Path) -> N
 def test_scaling_efficiency_is_that_of_the_tables(tmp_path: Path) -> None:
     """The mean of the ratios of the seeds, which is not the ratio of the means."""
     grid = [fabricate.config("qsgd", workers, seed=seed, epochs=3) for workers in (2, 4) for seed in range(3)]
-    built = read([fabricate.sweep(tmp_path / "s", grid)], tmp_path)
+    built = read_report([fabricate.sweep(tmp_path / "s", grid)], tmp_path)
     first, second = cells.cells(built.grid, built.report.epochs, built.report.profile)
     table = next(table for table in built.tables if table.name == "efficiency")
     assert first["values"]["efficiency"] == [1, 1, 1]
@@ -234,7 +236,7 @@ def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: p
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", seed=seed) for seed in (0, 1, 2)])
     fabricate.run(sweep, fabricate.config("svd"), run_directory.FAILED, "it broke")
     report = Report([sweep])
-    grid = lay_out(report.runs)
+    grid = lay_out_runs(report.runs)
     monkeypatch.setattr(cells, "_ROOM", 2 * 7 * 60)
     found = cells.single(grid, report.epochs)
     assert found["left_out"] == 2 and list(found["curves"]) == ["3", "0"], "that of the failed run first"
@@ -243,12 +245,12 @@ def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: p
 def test_a_page_without_plots_and_one_without_sweep_yaml(nine: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(nine, tmp_path / "copy")
     (copy / "sweep.yaml").unlink()
-    page = Page(build(copy, pictures=()).page)
+    page = Page(build_report(copy, pictures=()).page)
     assert not page.all("img") and not (copy / "plots").exists() and "Provenance" not in page.words
     (copy / "sweep.yaml").write_text(
         "git: {commit: 3f9a, dirty: [], diff: '" + "x" * 500 + "'}\nhost: [a, {b: 1}]\nswept: 3\n"
     )
-    (copy / "report.html").write_text(render(read([copy], copy)))
+    (copy / "report.html").write_text(render_report(read_report([copy], copy)))
     page = Page(copy / "report.html")
     assert "git diff 500 characters" in page.words and "host a, b 1" in page.words and page.all("details")
     assert "commit 3f9a" in page.words and "dirty" not in page.words, "what is empty is not shown"

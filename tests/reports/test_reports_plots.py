@@ -28,9 +28,9 @@ from matplotlib.ticker import EngFormatter, NullFormatter
 
 import reports
 from gradsweep import csv_columns, run_directory
-from reports.analysis.grid import lay_out
+from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import summarize
-from reports.building.sweep_report import Built
+from reports.building.sweep_report import BuiltReport
 from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots, style
 from reports.plots.layout import GREY, label_more
 from reports.plots.marks import _spread
@@ -45,7 +45,7 @@ NAMES += ["compression_error_step", "memory_norm_step"]
 def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
     """The plots of a sweep with these names, or all."""
     report = reports.load(sweep)
-    found = makers(lay_out(report.runs), report.epochs, report.profile)
+    found = makers(lay_out_runs(report.runs), report.epochs, report.profile)
     with matplotlib.rc_context(fname=style.STYLE):
         made = {name: maker() for name, maker in found.items() if name in names or not names}
     return {name: plot for name, plot in made.items() if plot}
@@ -164,7 +164,7 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
             assert axis.get_xlim()[1] > bars[-1].x1
 
 
-def test_who_has_no_numbers_is_named(troubled: Built) -> None:
+def test_who_has_no_numbers_is_named(troubled: BuiltReport) -> None:
     made = plots(troubled.grid, troubled.report.epochs, troubled.report.profile)
     figures = {plot.name: plot.figure for plot in made}
     (throughput,) = words(figures["throughput"])
@@ -245,7 +245,7 @@ def test_everyone_is_named_in_every_picture_of_many(
     crowd: tuple[Path, Sequence[int]], crowd_plots: dict[str, Plot]
 ) -> None:
     made = crowd_plots
-    labels = lay_out(reports.load(crowd[0]).runs).labels
+    labels = lay_out_runs(reports.load(crowd[0]).runs).labels
     expected = [name for name in NAMES if name != "efficiency" or len(crowd[1]) > 1]
     assert list(made) == expected and len(labels) == len(MANY) + 3 and "qsgd levels=127 bucket_size=1016" in labels
     for plot in made.values():
@@ -310,7 +310,7 @@ def test_many_have_axes_of_their_own_in_front_of_all_others(
 ) -> None:
     sweep, workers = crowd
     report = reports.load(sweep)
-    labels = lay_out(report.runs).labels
+    labels = lay_out_runs(report.runs).labels
     figures = {name: plot.figure for name, plot in crowd_plots.items()}
     for name in CURVES[:3]:
         axes = figures[name].axes

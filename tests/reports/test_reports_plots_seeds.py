@@ -14,8 +14,8 @@ from matplotlib.text import Text
 
 import reports
 from gradsweep import run_directory
-from reports.analysis.grid import lay_out
-from reports.analysis.statistics import band, summarize
+from reports.analysis.grid import lay_out_runs
+from reports.analysis.statistics import compute_band, summarize
 from reports.plots import Plot, curves, makers, style
 from reports.plots.layout import lay_out as panels_of
 from reports.plots.lines import MAX_LINES, lines_of, outline, series
@@ -42,7 +42,7 @@ def test_a_curve_is_the_mean_over_seeds_with_its_interval(seeds: Path) -> None:
     for axis, workers in zip(figure.axes, (2, 4), strict=True):
         runs = report.runs[(report.runs["compressor"] == "none") & (report.runs["workers"] == workers)]["run"]
         values = [report.epochs[report.epochs["run"] == run]["test_accuracy"].to_numpy() * 100 for run in runs]
-        mean, low, high = band(np.array(values))
+        mean, low, high = compute_band(np.array(values))
         (segment,) = mean_lines(axis)[0].get_segments()
         assert np.asarray(segment)[:, 1] == pytest.approx(mean)
         area = next(artist for artist in axis.collections if not isinstance(artist, LineCollection))
@@ -98,11 +98,13 @@ def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis(tmp_path: 
     report = reports.load(sweep)
     losses = [5.0, 1, 0.1] + [4.0, 0.01, 0.1]
     epochs = report.epochs.sort_values(["run", "epoch"]).assign(test_loss=losses, train_loss=losses)
-    layout = panels_of(lay_out(report.runs), lay_out(report.runs).runs, ["workers"])
+    layout = panels_of(lay_out_runs(report.runs), lay_out_runs(report.runs).runs, ["workers"])
     plot = curves.curves(layout, epochs, curves.EPOCH, curves.LOSS)
     assert plot is not None
     (axis,) = plot.figure.axes
-    assert band(np.array([[1, 0.01]]).T)[1][0] < 0, "there is an interval that a logarithmic axis has no room for"
+    assert compute_band(np.array([[1, 0.01]]).T)[1][0] < 0, (
+        "there is an interval that a logarithmic axis has no room for"
+    )
     assert axis.get_yscale() == "log" and axis.get_ylim()[0] == pytest.approx(0.1 / 1.3)
 
 
@@ -174,7 +176,9 @@ def test_a_heat_map_has_the_mean_of_each_cell(rates: Path) -> None:
 
 def test_options_of_a_single_compressor_are_keys(tmp_path: Path) -> None:
     options = [{"compressor__levels": n, "compressor__bucket_size": b} for n in (3, 7) for b in (64, 512)]
-    grid = lay_out(reports.load(fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", **o) for o in options])).runs)
+    grid = lay_out_runs(
+        reports.load(fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", **o) for o in options])).runs
+    )
     assert set(keys_of(grid)) == {"compressor.levels", "compressor.bucket_size"}
 
 
@@ -210,7 +214,7 @@ def test_axes_of_parallel_coordinates_suit_their_values() -> None:
 
 def test_consensus_distance_is_drawn_where_it_was_measured(seeds: Path) -> None:
     report = reports.load(seeds)
-    grid = lay_out(report.runs)
+    grid = lay_out_runs(report.runs)
     assert not [name for name in makers(grid, report.epochs, report.profile) if name.startswith("consensus")]
     epochs = report.epochs.assign(consensus_distance=lambda rows: 1 / rows["epoch"].astype("float64") ** 4)
     with matplotlib.rc_context(fname=style.STYLE):
@@ -224,7 +228,7 @@ def test_consensus_distance_is_drawn_where_it_was_measured(seeds: Path) -> None:
 
 def test_what_was_never_measured_has_no_plot(seeds: Path) -> None:
     report = reports.load(seeds)
-    grid = lay_out(report.runs)
+    grid = lay_out_runs(report.runs)
     layout = panels_of(grid, grid.runs, ["workers"])
     for values in (np.nan, 0.0):
         profile = report.profile.assign(memory_norm=values)

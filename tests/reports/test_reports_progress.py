@@ -40,34 +40,34 @@ def found(frame: pd.DataFrame, run: str) -> tuple[float, float]:
 def test_the_last_evaluation_that_all_have_come_to(
     by: str, fast: tuple[float, float], slow: tuple[float, float]
 ) -> None:
-    frame = targets.at_equal(epochs(fast=FAST, slow=SLOW), by)
+    frame = targets.compare_at_equal(epochs(fast=FAST, slow=SLOW), by)
     assert found(frame, "fast") == pytest.approx(fast, nan_ok=True)
     assert found(frame, "slow") == pytest.approx(slow, nan_ok=True)
 
 
 def test_only_compared_runs_limit_each_other() -> None:
     which = pd.Series([0, 0, 1], pd.MultiIndex.from_tuples([("s", "fast"), ("s", "again"), ("s", "slow")]))
-    frame = targets.at_equal(epochs(fast=FAST, again=FAST[:2], slow=SLOW), "time_s", which)
+    frame = targets.compare_at_equal(epochs(fast=FAST, again=FAST[:2], slow=SLOW), "time_s", which)
     assert (found(frame, "fast"), found(frame, "again"), found(frame, "slow")) == ((2, 0.8), (2, 0.8), (4, 0.6))
 
 
 def test_evaluations_without_a_number_are_none() -> None:
     torn = [(1.0, 1.0, 0.5), (2.0, 2.0, math.nan), (math.inf, 3.0, 0.9)]
-    assert found(targets.at_equal(epochs(torn=torn, slow=SLOW), "time_s"), "torn") == (1.0, 0.5)
-    assert targets.at_equal(epochs(fast=FAST).iloc[:0], "epoch").empty
+    assert found(targets.compare_at_equal(epochs(torn=torn, slow=SLOW), "time_s"), "torn") == (1.0, 0.5)
+    assert targets.compare_at_equal(epochs(fast=FAST).iloc[:0], "epoch").empty
 
 
 def test_a_target_costs_what_was_spent_at_the_first_evaluation_that_reached_it() -> None:
     both = epochs(fast=FAST, slow=SLOW)
-    assert targets.to_target(both, "time_s", 0.6).to_dict() == {("s", "fast"): 2.0, ("s", "slow"): 4.0}
-    assert targets.to_target(both, "sent_bytes", 0.6).to_dict() == {("s", "fast"): 100.0, ("s", "slow"): 20.0}
-    assert targets.to_target(both, "time_s", 0.8).to_dict() == {("s", "fast"): 2.0}, "reached exactly"
-    assert targets.to_target(both, "time_s", 0.81).empty
+    assert targets.find_cost_of_target(both, "time_s", 0.6).to_dict() == {("s", "fast"): 2.0, ("s", "slow"): 4.0}
+    assert targets.find_cost_of_target(both, "sent_bytes", 0.6).to_dict() == {("s", "fast"): 100.0, ("s", "slow"): 20.0}
+    assert targets.find_cost_of_target(both, "time_s", 0.8).to_dict() == {("s", "fast"): 2.0}, "reached exactly"
+    assert targets.find_cost_of_target(both, "time_s", 0.81).empty
 
 
 def test_targets_are_round_accuracies_that_half_of_the_runs_reach() -> None:
-    assert targets.default_targets(pd.Series([0.985, 0.97, 0.5])) == [0.9, 0.95]
-    assert targets.default_targets(pd.Series([0.985, 0.5])) == [0.95, 0.98]
-    assert targets.default_targets(pd.Series([0.985, math.nan])) == [0.95, 0.98]
-    assert targets.default_targets(pd.Series([0.15])) == [0.1]
-    assert targets.default_targets(pd.Series([0.05])) == targets.default_targets(pd.Series([], dtype=float)) == []
+    assert targets.choose_targets(pd.Series([0.985, 0.97, 0.5])) == [0.9, 0.95]
+    assert targets.choose_targets(pd.Series([0.985, 0.5])) == [0.95, 0.98]
+    assert targets.choose_targets(pd.Series([0.985, math.nan])) == [0.95, 0.98]
+    assert targets.choose_targets(pd.Series([0.15])) == [0.1]
+    assert targets.choose_targets(pd.Series([0.05])) == targets.choose_targets(pd.Series([], dtype=float)) == []

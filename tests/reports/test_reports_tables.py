@@ -13,30 +13,30 @@ import pytest
 
 import reports
 from gradsweep import csv_columns, files, run_directory
-from reports.analysis.grid import lay_out
-from reports.analysis.table import Table
-from reports.building.sweep_report import Built, build
+from reports.analysis.grid import lay_out_runs
+from reports.analysis.table import ReportTable
+from reports.building.sweep_report import BuiltReport, build_report
 from reports.plots import layout
 from reports.reading.text import byte_unit, clean, listed, number, setting
 from reports.tables import formats
-from reports.tables.sweep_tables import headline, tables, unfinished
+from reports.tables.sweep_tables import build_tables, build_unfinished_table, write_headline
 from tests.reports import fabricate
 
 
-def made(sweep: Path) -> dict[str, Table]:
-    return {table.name: table for table in tables(lay_out(reports.load(sweep).runs))}
+def made(sweep: Path) -> dict[str, ReportTable]:
+    return {table.name: table for table in build_tables(lay_out_runs(reports.load(sweep).runs))}
 
 
-def parsed(table: Table) -> list[dict[str, str]]:
+def parsed(table: ReportTable) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(formats.to_csv(table).decode())))
 
 
-def means(table: Table) -> dict[tuple[str, int], str]:
+def means(table: ReportTable) -> dict[tuple[str, int], str]:
     """The numbers of a table of single runs, by compressor and workers."""
     return {(row["compressor"], int(row["workers"])): row["mean"] for row in parsed(table)}
 
 
-def texts(table: Table) -> list[list[str]]:
+def texts(table: ReportTable) -> list[list[str]]:
     return [[cell.text for cell in row] for row in table.rows]
 
 
@@ -215,11 +215,13 @@ def test_throughputs_of_few_steps_are_neither_the_highest_nor_tested(short: Path
 
     runs = reports.load(short).runs
     runs.loc[runs["compressor"] == "qsgd", "iterations_per_second"] *= 1000
-    assert "Highest throughput: " in headline(lay_out(runs)) and "(qsgd" not in headline(lay_out(runs))
+    assert "Highest throughput: " in write_headline(lay_out_runs(runs)) and "(qsgd" not in write_headline(
+        lay_out_runs(runs)
+    )
     shutil.copytree(short, tmp_path / "none-timed")
     shorten(tmp_path / "none-timed", "*", 20, 10)
     all_few = tmp_path / "none-timed"
-    assert "Highest throughput" not in headline(lay_out(reports.load(all_few).runs))
+    assert "Highest throughput" not in write_headline(lay_out_runs(reports.load(all_few).runs))
     assert not any(row["p"] for row in parsed(made(all_few)["speedup"]))
 
 
@@ -252,10 +254,10 @@ def test_a_run_without_a_result_counts_its_rows(tmp_path: Path) -> None:
 
 
 def test_the_page_and_its_pictures_say_how_few_steps_were_timed(short: Path) -> None:
-    built = build(short, pictures=())
+    built = build_report(short, pictures=())
     page = (short / "report.html").read_text()
     assert "‖: fewer than 30 timed steps" in page and "of 29 timed steps (5 runs)" in page and built.tables
-    grid = lay_out(built.report.runs)
+    grid = lay_out_runs(built.report.runs)
     found = layout.lay_out(grid, grid.runs, ["workers"])
     assert found.unfair() == ["few_steps"] and found.why_unfair("few_steps") == "0 to 29 timed steps"
 
@@ -269,7 +271,7 @@ def test_a_sweep_of_one_seed_says_so(nine: Path) -> None:
 
 def test_a_difference_that_no_seed_changes_is_explained(tmp_path: Path) -> None:
     grid = [fabricate.config(name, seed=seed) for name in ("none", "qsgd") for seed in range(2)]
-    found = {table.name: table for table in build(fabricate.sweep(tmp_path / "s", grid), pictures=()).tables}
+    found = {table.name: table for table in build_report(fabricate.sweep(tmp_path / "s", grid), pictures=()).tables}
     said = {name: any("nothing to test" in remark for remark in table.remarks) for name, table in found.items()}
     assert said["payload"] and "*" not in "".join(cell.text for row in found["payload"].rows for cell in row)
     assert not said["throughput"] and not said["runs"]
@@ -279,25 +281,25 @@ def test_fair_sweeps_say_nothing_of_shared_cores(nine: Path) -> None:
     for table in made(nine).values():
         assert "‡" not in formats.to_markdown(table).decode()
         assert {row["shared_cores"] for row in parsed(table)} <= {"0", "false"}
-    assert "shared" not in headline(lay_out(reports.load(nine).runs))
+    assert "shared" not in write_headline(lay_out_runs(reports.load(nine).runs))
 
 
 def test_the_headline_compares_no_unfair_times(nine: Path, shared: Path) -> None:
     runs = reports.load(shared).runs
-    text = headline(lay_out(runs))
+    text = write_headline(lay_out_runs(runs))
     assert "3 runs shared cores with others" in text
     fair = runs[(runs["workers"] == 2) & (runs["compressor"] != "qsgd")]["iterations_per_second"].max()
     assert f"Highest throughput: {number(fair)} it/s" in text
 
 
 def test_the_page_marks_shared_cores(shared: Path) -> None:
-    built = build(shared, pictures=())
+    built = build_report(shared, pictures=())
     page = (shared / "report.html").read_text()
     assert "‡: cores were shared" in page and "3 runs shared cores" in page
     assert built.tables
 
 
-def test_what_is_no_number_is_a_word(troubled: Built) -> None:
+def test_what_is_no_number_is_a_word(troubled: BuiltReport) -> None:
     for table in troubled.tables[:-2]:
         if table.name not in (
             "throughput",
@@ -319,19 +321,19 @@ def test_what_is_no_number_is_a_word(troubled: Built) -> None:
         assert "missing: no such run" in notes and "not measured: " in notes and "failed" not in notes
 
 
-def test_runs_are_listed_with_status_and_reason(troubled: Built) -> None:
+def test_runs_are_listed_with_status_and_reason(troubled: BuiltReport) -> None:
     (table,) = (table for table in troubled.tables if table.name == "runs")
     rows = {(row["compressor"], row["workers"]): row for row in parsed(table)}
     assert len(rows) == len(table.rows) == 9
     assert rows["svd", "4"]["status"] == "diverged" and rows["svd", "4"]["accuracy"] == ""
     assert rows["svd", "4"]["reason"] == "loss is nan at step 61" and rows["none", "2"]["reason"] == ""
-    assert [cell.text for row in unfinished(troubled.grid).rows for cell in row if "nan" in cell.text]
-    reasons = {tuple(row[:2]): row[-2:] for row in texts(unfinished(troubled.grid))}
+    assert [cell.text for row in build_unfinished_table(troubled.grid).rows for cell in row if "nan" in cell.text]
+    reasons = {tuple(row[:2]): row[-2:] for row in texts(build_unfinished_table(troubled.grid))}
     assert reasons["svd", "4"] == ["diverged", "loss is nan at step 61"]
     assert reasons["none", "8"] == ["pending", "not started"] and len(reasons) == 4
 
 
-def test_markdown_cannot_be_broken_by_names(troubled: Built) -> None:
+def test_markdown_cannot_be_broken_by_names(troubled: BuiltReport) -> None:
     for table in troubled.tables:
         text = formats.to_markdown(table).decode()
         assert "<script>" not in text and "&lt;script&gt;" in text
@@ -340,8 +342,8 @@ def test_markdown_cannot_be_broken_by_names(troubled: Built) -> None:
         assert {line.replace("\\|", "").count("|") for line in lines} == {len(table.columns) + 1}
 
 
-def test_the_headline_counts_and_names_the_best(nine: Path, troubled: Built) -> None:
-    text = headline(lay_out(reports.load(nine).runs))
+def test_the_headline_counts_and_names_the_best(nine: Path, troubled: BuiltReport) -> None:
+    text = write_headline(lay_out_runs(reports.load(nine).runs))
     found = results(nine)
     (name, workers), best = max(found.items(), key=lambda item: item[1]["accuracy"])
     assert text.startswith("9 runs of 3 compressors with 2, 4 and 8 workers: 9 done. ")
@@ -349,15 +351,15 @@ def test_the_headline_counts_and_names_the_best(nine: Path, troubled: Built) -> 
     fair = {place: result for place, result in found.items() if place[1] <= fabricate.CORES}
     (name, workers), best = max(fair.items(), key=lambda item: item[1]["iterations_per_second"])
     assert f"Highest throughput: {best['iterations_per_second']:.0f} it/s ({name}, {workers} workers)." in text
-    assert "9 runs of 4 compressors" in headline(troubled.grid)
+    assert "9 runs of 4 compressors" in write_headline(troubled.grid)
     for part in ("5 done", "1 pending", "1 running", "1 failed", "1 diverged"):
-        assert part in headline(troubled.grid)
+        assert part in write_headline(troubled.grid)
 
 
 def test_the_headline_says_null_as_tables_do(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(max_steps=None)])
     fabricate.run(sweep, fabricate.config(max_steps=9), run_directory.FAILED)
-    assert headline(lay_out(reports.load(sweep).runs)).count("(none, 2 workers, max_steps=null)") == 2
+    assert write_headline(lay_out_runs(reports.load(sweep).runs)).count("(none, 2 workers, max_steps=null)") == 2
 
 
 @pytest.mark.parametrize(

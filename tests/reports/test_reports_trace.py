@@ -21,7 +21,7 @@ import pytest
 from scipy import stats
 
 from gradsweep import csv_columns, files, run_directory
-from reports.building.sweep_report import build
+from reports.building.sweep_report import build_report
 from tests.reports import fabricate
 
 COMPRESSORS, WORKERS, SEEDS = ("none", "qsgd", "svd"), (2, 4), (0, 1, 2, 3, 4)
@@ -48,7 +48,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = fabricate.run(sweep, config, status, name=f"{compressor}_{workers}_{seed}-00")
         if status == run_directory.DONE:
             measure_errors(path, draw)
-    build(sweep, pictures=(), targets=[float(target) for target in TARGETS])
+    build_report(sweep, pictures=(), targets=[float(target) for target in TARGETS])
     return sweep
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from gradsweep import csv_columns, errors, run_directory, units
-from reports.analysis.grid import lay_out
+from reports.analysis.grid import lay_out_runs
 from reports.reading.text import setting
 from reports.scaling.measured import links as networks
 from reports.scaling.measured import missing_runs, recorded
@@ -112,7 +112,7 @@ def read(runs: pd.DataFrame, swept: Sequence[str] = (), command: str = "") -> Pa
             f"scaling: all {len(done)} finished runs shared their cores with other runs: their times tell nothing; run "
             "them once more with cores of their own"
         )
-    grid = lay_out(done[~shared], swept)
+    grid = lay_out_runs(done[~shared], swept)
     rows = named(grid.runs.to_dict("records"), grid.keys)
     there = sorted({int(row["workers"]) for row in rows})
     if sum(count > 1 for count in there) < 2:

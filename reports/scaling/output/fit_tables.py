@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reports.analysis.table import Cell, Column, Table
+from reports.analysis.table import ReportTable, TableCell, TableColumn
 from reports.reading.text import number
 from reports.scaling.model.cross_validation import Check, Held
 from reports.scaling.model.predict import Predictor
 from reports.scaling.output.tables import TOPIC
 
 
-def checked(check: Check, remarks: Sequence[str]) -> Table:
+def checked(check: Check, remarks: Sequence[str]) -> ReportTable:
     """Every cell that was left out, and what the model of the others said of it."""
     headers = ["workload", "network", "compressor", "batch", "workers"]
     optional = ("workload", "batch")
@@ -28,19 +28,19 @@ def checked(check: Check, remarks: Sequence[str]) -> Table:
                 figures = (1e3 * one.cell.step_s, 1e3 * float(one.predicted.total))
                 rows.append(
                     (
-                        *(Cell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
-                        *(Cell(value / 1e3, number(value)) for value in figures),
-                        Cell(one.error, f"{100 * one.error:+.1f}"),
+                        *(TableCell(names[key], str(names[key])) for key in keep),  # type: ignore[arg-type]
+                        *(TableCell(value / 1e3, number(value)) for value in figures),
+                        TableCell(one.error, f"{100 * one.error:+.1f}"),
                     )
                 )
-    return Table(
+    return ReportTable(
         "scaling_check",
         "Step time of each cell, by a model that was fitted without it",
         (
-            *map(Column, keep),
-            Column("measured", "s", "ms"),
-            Column("predicted", "s", "ms"),
-            Column("error", "fraction", "%"),
+            *map(TableColumn, keep),
+            TableColumn("measured", "s", "ms"),
+            TableColumn("predicted", "s", "ms"),
+            TableColumn("error", "fraction", "%"),
         ),
         len(keep),
         tuple(rows),
@@ -83,7 +83,7 @@ def summary(check: Check) -> list[str]:
     return said
 
 
-def fitted(predictor: Predictor) -> Table:
+def fitted(predictor: Predictor) -> ReportTable:
     """What was fitted."""
     model = predictor.model
     k_a, k_b, per_message, per_byte, spread = model.shared
@@ -107,13 +107,15 @@ def fitted(predictor: Predictor) -> Table:
         rows += [(workload, f"{method}: summed by the network", traffic.summed / 1e6, "MB")] if traffic.summed else []
         rows += [(workload, f"{method}: sent to others", traffic.gathered / 1e6, "MB")] if traffic.gathered else []
     keep = 0 if any(row[0] for row in rows) else 1
-    return Table(
+    return ReportTable(
         "scaling_model",
         "What was fitted",
-        (Column("workload"), Column("part"), Column("value", "number"), Column("unit"))[keep:],
+        (TableColumn("workload"), TableColumn("part"), TableColumn("value", "number"), TableColumn("unit"))[keep:],
         2 - keep,
         tuple(
-            (Cell(name, name), Cell(what, what), Cell(value, number(value)), Cell(unit, unit))[keep:]
+            (TableCell(name, name), TableCell(what, what), TableCell(value, number(value)), TableCell(unit, unit))[
+                keep:
+            ]
             for name, what, value, unit in rows
         ),
         remarks=(

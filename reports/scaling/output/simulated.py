@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.analysis.table import Cell, Column, Table
+from reports.analysis.table import ReportTable, TableCell, TableColumn
 from reports.reading.text import number
 from reports.scaling.measured.links import Links
 from reports.scaling.simulator import Asynchronous, Cluster, Compute, Link, Step, simulate
@@ -126,26 +126,26 @@ _REMARKS = (
 )
 
 
-def table(found: Sequence[Simulated]) -> Table:
+def table(found: Sequence[Simulated]) -> ReportTable:
     """A row for each simulation."""
     rough = (f"{ROUGH}: messages of different workers meet on links, and are taken to share them all the time",)
     rows = [
         (
-            Cell(one.network, one.network),
-            Cell(one.exchange, one.exchange),
-            Cell(one.workers, str(one.workers)),
+            TableCell(one.network, one.network),
+            TableCell(one.exchange, one.exchange),
+            TableCell(one.workers, str(one.workers)),
             *(_cell(one, key, factor) for _, key, factor, _ in _FIGURES),
         )
         for one in found
     ]
-    return Table(
+    return ReportTable(
         "simulated",
         "Simulated steps",
         (
-            Column("network"),
-            Column("exchange"),
-            Column("workers"),
-            *(Column(name, "s" if unit == "ms" else "fraction", unit) for name, _, _, unit in _FIGURES),
+            TableColumn("network"),
+            TableColumn("exchange"),
+            TableColumn("workers"),
+            *(TableColumn(name, "s" if unit == "ms" else "fraction", unit) for name, _, _, unit in _FIGURES),
         ),
         3,
         tuple(rows),
@@ -154,7 +154,7 @@ def table(found: Sequence[Simulated]) -> Table:
     )
 
 
-def _cell(one: Simulated, key: str, factor: float) -> Cell:
+def _cell(one: Simulated, key: str, factor: float) -> TableCell:
     value = getattr(one, key)
     shown = 0.0 if abs(value) < 1e-9 else value * factor  # what is nothing but rounding
-    return Cell(value, number(shown) + ("" if one.exact else f" {ROUGH}"))
+    return TableCell(value, number(shown) + ("" if one.exact else f" {ROUGH}"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from reports.analysis.table import Table
+from reports.analysis.table import ReportTable
 from reports.reading.text import number
 from reports.scaling.measured.links import Links
 from reports.scaling.model.break_even import BASELINE, baselines
@@ -110,7 +110,7 @@ class _Pair:
         return float(np.exp(low)), float(np.exp(high))
 
 
-def table(found: Sequence[Speedup], remarks: Sequence[str]) -> Table:
+def table(found: Sequence[Speedup], remarks: Sequence[str]) -> ReportTable:
     def text(one: Speedup) -> str:
         said = f"{'' if one.is_measured else EXTRAPOLATED}{shown_times(one.times)}"
         return said if math.isnan(one.low) else f"{said} ({number(one.low)} to {number(one.high)})"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gradsweep.units import shown_bandwidth
-from reports.analysis.table import Cell, Column, Table
+from reports.analysis.table import ReportTable, TableCell, TableColumn
 from reports.reading.text import number
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
@@ -47,30 +47,30 @@ def by_workers(
     cell: Callable[[T], tuple[float, str]],
     record: Callable[[T], Mapping[str, Any]],
     remarks: Sequence[str],
-) -> Table:
+) -> ReportTable:
     """A row for each of what `of` says (as many words as `headers`), a column for each number of workers.
 
     `cell`: the value and the text of each; `record`: what programs read of it besides.
     """
     counts = sorted({one.workers for one in found})
-    rows: dict[tuple[str, ...], dict[int, Cell]] = {}
+    rows: dict[tuple[str, ...], dict[int, TableCell]] = {}
     records = []
     for one in found:
         names = tuple(of(one))
         value, text = cell(one)
-        rows.setdefault(names, {})[one.workers] = Cell(value, text)
+        rows.setdefault(names, {})[one.workers] = TableCell(value, text)
         records.append({**dict(zip(headers, names, strict=True)), "workers": one.workers, **record(one)})
     keep = [
         place for place, header in enumerate(headers) if header != "workload" or any(names[place] for names in rows)
     ]
-    empty = Cell("", "–")
-    return Table(
+    empty = TableCell("", "–")
+    return ReportTable(
         name,
         title,
-        (*(Column(headers[place]) for place in keep), *(Column(str(count), unit) for count in counts)),
+        (*(TableColumn(headers[place]) for place in keep), *(TableColumn(str(count), unit) for count in counts)),
         len(keep),
         tuple(
-            (*(Cell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts))
+            (*(TableCell(names[place], names[place]) for place in keep), *(row.get(count, empty) for count in counts))
             for names, row in rows.items()
         ),
         remarks=tuple(remarks),
@@ -107,7 +107,7 @@ def _full(one: Prediction) -> dict[str, Any]:
     }
 
 
-def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
     def text(one: Prediction) -> str:
         said = f"{_mark(one)}{number(one.iterations_per_second)}"
         return said if math.isnan(one.low) else f"{said} ({number(1 / one.high)} to {number(1 / one.low)})"
@@ -125,7 +125,7 @@ def throughput(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
     )
 
 
-def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
+def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> ReportTable:
     return by_workers(
         "scaling_efficiency",
         "Predicted efficiency [%] by workers",
@@ -139,7 +139,7 @@ def efficiency(found: Sequence[Prediction], remarks: Sequence[str]) -> Table:
     )
 
 
-def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]) -> Table:
+def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks: Sequence[str]) -> ReportTable:
     """Who wins, and how many times as fast as without compression; measured only where all methods were."""
     bases = baselines(found, compressors)
     guessed = {(one.workload, one.network, one.workers) for one in found if not one.is_measured}
@@ -171,7 +171,7 @@ def fastest(found: Sequence[Prediction], compressors: Mapping[str, str], remarks
     )
 
 
-def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> Table:
+def break_even(found: Sequence[BreakEven], latency: str, remarks: Sequence[str]) -> ReportTable:
     """Of all workloads."""
     return by_workers(
         "scaling_break_even",
@@ -207,7 +207,7 @@ def shown_times(value: float) -> str:
     return f"{number(value)} x"
 
 
-def needed(found: Sequence[Needed], remarks: Sequence[str]) -> Table:
+def needed(found: Sequence[Needed], remarks: Sequence[str]) -> ReportTable:
     """What would have to be faster for a method to win where it does not."""
 
     def text(one: Needed) -> str:
@@ -265,7 +265,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> Table:
+def published(predictor: Predictor, found: Sequence[Prediction], links: Mapping[str, Links]) -> ReportTable:
     """What the model of Agarwal et al. says of the same parts."""
     model = predictor.model
     compressors = predictor.parts.compressors
