@@ -44,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog=f"python -m reports {typed[0]}" if is_command else "python -m reports",
         description=module.__doc__,
-        epilog=None if is_command else _commands(),
+        epilog=None if is_command else _describe_commands(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if not is_command:
         parser.add_argument("--version", action=Version)
-    module.arguments(parser)
+    module.add_arguments(parser)
     try:
         status = int(module.run(parser.parse_intermixed_args(typed[is_command:])))
         sys.stdout.flush()
@@ -65,18 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        print(f"reports: {disk_errors.line(error) or _line(error)}", file=sys.stderr)
+        print(f"reports: {disk_errors.line(error) or _describe_error(error)}", file=sys.stderr)
         return 1
 
 
-def _line(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """Return what is in the way of a report, or else what the system says."""
     in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))
     where = error.filename2 or error.filename
     return f"{os.fsdecode(where)}: {error.strerror}; valid is to remove it" if where and in_the_way else str(error)
 
 
-def _commands() -> str | None:
+def _describe_commands() -> str | None:
     lines = [f"  {command:8} {summary}" for command, summary in COMMANDS.items()]
     head = "commands (python -m reports COMMAND --help tells more; a path that is called so is written ./list):"
     return "\n".join([head, *lines]) if lines else None

@@ -112,7 +112,7 @@ def render_report(built: BuiltReport, pictures: Mapping[Path, Picture] | None = 
     from reports import page
 
     report = built.report
-    return page.render(
+    return page.render_page(
         built.directory,
         built.grid,
         built.tables,
@@ -167,7 +167,7 @@ def _start_drawing(built: BuiltReport, pictures: Sequence[str]) -> contextlib.Ab
     from reports import plots
 
     (built.directory / PLOTS).mkdir(exist_ok=True)
-    makers = plots.makers(built.grid, built.report.epochs, built.report.profile)
+    makers = plots.list_makers(built.grid, built.report.epochs, built.report.profile)
     return plots.Drawing(makers, built.directory / PLOTS, ["png", *pictures])
 
 

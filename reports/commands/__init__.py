@@ -1,4 +1,4 @@
-"""What `python -m reports` can do, a module each: `arguments(parser)` says what may be typed, `run(options)` does it.
+"""What `python -m reports` can do, a module each: `add_arguments(parser)` says what may be typed, `run(options)` does it.
 
 `run` returns the exit status, and raises UsageError or OSError for what is told in one line.
 """

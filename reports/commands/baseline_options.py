@@ -18,7 +18,7 @@ COMPARED = "compared"  # below output/: reports of several sweeps
 _LONGEST = 100  # characters of a directory's name
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("several sweeps together")
     group.add_argument("--into", type=Path, metavar="DIR", help="where their report goes")
     group.add_argument(
@@ -38,13 +38,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check(options: argparse.Namespace) -> None:
+def check_baseline(options: argparse.Namespace) -> None:
     """Add the baseline to the paths.
 
     Raises:
         UsageError: an option is about a baseline, and there is none, or a verdict is none.
     """
-    fatal = _fatal(options)
+    fatal = _list_fatal_verdicts(options)
     for given, name in ((options.ignore, "--ignore"), (fatal, "--fail-on")):
         if given and options.baseline is None:
             raise UsageError(f"{name}: it is about --baseline PATH, which is not given")
@@ -57,11 +57,11 @@ def check(options: argparse.Namespace) -> None:
         options.paths.insert(0, options.baseline)
 
 
-def _fatal(options: argparse.Namespace) -> list[str]:
+def _list_fatal_verdicts(options: argparse.Namespace) -> list[str]:
     return list(filter(None, options.fail_on.split(",")))
 
 
-def compared(options: argparse.Namespace, sweeps: Sequence[Path]) -> tuple[Comparison, int]:
+def compare_with_baseline(options: argparse.Namespace, sweeps: Sequence[Path]) -> tuple[Comparison, int]:
     """What has changed since the baseline, and the exit status: 1 where a verdict is one to fail on.
 
     Raises:
@@ -76,10 +76,10 @@ def compared(options: argparse.Namespace, sweeps: Sequence[Path]) -> tuple[Compa
     if not after:
         raise UsageError(f"--baseline {options.baseline}: there is nothing else; valid is one of several sweeps")
     found = compare(Report(before).merged().runs, Report(after).merged().runs, options.ignore)
-    return found, int(any(found.verdicts[verdict] for verdict in _fatal(options)))
+    return found, int(any(found.verdicts[verdict] for verdict in _list_fatal_verdicts(options)))
 
 
-def place(typed: Path | None, sweeps: Sequence[Path]) -> Path:
+def choose_directory(typed: Path | None, sweeps: Sequence[Path]) -> Path:
     """Where the report of several sweeps goes.
 
     Raises:

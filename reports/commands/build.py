@@ -23,7 +23,7 @@ PLOTS = "png"
 _PICTURES = ("png", "svg", "pdf")  # of reports.plots, likewise
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         metavar="PATH",
@@ -40,24 +40,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="again whenever something has changed, until all end")
     follow.add_interval(parser)
-    baseline_options.arguments(parser)
-    table_options.arguments(parser)
+    baseline_options.add_arguments(parser)
+    table_options.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from reports.reading import report
 
     follow.check_interval(options)
-    baseline_options.check(options)
-    _pictures(options)
+    baseline_options.check_baseline(options)
+    _parse_picture_formats(options)
     _check_together(options)
     if not options.follow:
         if options.into is not None and options.baseline is None and len(report.sweeps(*options.paths)) < 2:
             raise UsageError(f"--into {options.into}: it is for several sweeps, and this is one, whose report is in it")
         return _build(options, report.sweeps(*options.paths), options.quiet)
-    followed = follow.Followed(lambda: report.sweeps(*options.paths))
+    followed = follow.SweepFollower(lambda: report.sweeps(*options.paths))
     status = 0
-    for changed in followed.changes(options.interval):
+    for changed in followed.watch(options.interval):
         status = _build(options, changed, options.quiet or followed.is_active)
     return status
 
@@ -67,14 +67,16 @@ def _build(options: argparse.Namespace, changed: Sequence[Path], quiet: bool) ->
     from reports.reading import report
 
     sweeps = report.sweeps(*options.paths)
-    if table_options.is_one(options):
+    if table_options.wants_one_table(options):
         for sweep in changed:
-            print(*map(as_typed, table_options.write_one(options, sweep)), sep="\n", flush=True)
+            print(*map(format_path, table_options.write_one_table(options, sweep)), sep="\n", flush=True)
         return 0
     if options.baseline is not None:
-        return _together(options, sweeps, quiet)
-    _each(options, changed, quiet)
-    return _together(options, sweeps, quiet) if len(sweeps) > 1 and (len(options.paths) > 1 or options.into) else 0
+        return _build_together(options, sweeps, quiet)
+    _build_each(options, changed, quiet)
+    return (
+        _build_together(options, sweeps, quiet) if len(sweeps) > 1 and (len(options.paths) > 1 or options.into) else 0
+    )
 
 
 def _check_together(options: argparse.Namespace) -> None:
@@ -85,7 +87,7 @@ def _check_together(options: argparse.Namespace) -> None:
     """
     if options.interval != follow.INTERVAL_S and not options.follow:
         raise UsageError("--interval: it is about --follow, which is not given")
-    if not table_options.is_one(options):
+    if not table_options.wants_one_table(options):
         return
     typed = {"--into": options.into, "--baseline": options.baseline, "--plots": options.plots not in (PLOTS, "")}
     for option, given in typed.items():
@@ -93,51 +95,53 @@ def _check_together(options: argparse.Namespace) -> None:
             raise UsageError(f"{option}: it is about a report; valid is without --rows, --cols, --value and --where")
 
 
-def _pictures(options: argparse.Namespace) -> list[str]:
+def _parse_picture_formats(options: argparse.Namespace) -> list[str]:
     """The formats of plots that were typed."""
-    return table_options.several("--plots", options.plots, _PICTURES)
+    return table_options.parse_words("--plots", options.plots, _PICTURES)
 
 
-def _each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
+def _build_each(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> None:
     from reports.building.sweep_report import build_report, summarize_dates
 
     formats, targets, against = (
-        table_options.formats(options),
-        table_options.targets(options),
-        table_options.against(options),
+        table_options.parse_formats(options),
+        table_options.parse_targets(options),
+        table_options.parse_against(options),
     )
     built = []
     for sweep in sweeps:
-        built.append(build_report(sweep, _pictures(options), formats, targets, against))
+        built.append(build_report(sweep, _parse_picture_formats(options), formats, targets, against))
         if not quiet:
-            _show(built[-1])
-        print(as_typed(built[-1].page), flush=True)
+            _print_report(built[-1])
+        print(format_path(built[-1].page), flush=True)
     summarize_dates(built)
 
 
-def _together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
+def _build_together(options: argparse.Namespace, sweeps: Sequence[Path], quiet: bool) -> int:
     """Write one report of all sweeps, with tables of what has changed since the baseline, where there is one."""
     from reports.building.sweep_report import read_report, write_report
     from reports.tables import terminal
 
-    comparison, status = baseline_options.compared(options, sweeps) if options.baseline is not None else (None, 0)
-    place = baseline_options.place(options.into, sweeps)
-    built = read_report(sweeps, place, table_options.targets(options), table_options.against(options))
+    comparison, status = (
+        baseline_options.compare_with_baseline(options, sweeps) if options.baseline is not None else (None, 0)
+    )
+    place = baseline_options.choose_directory(options.into, sweeps)
+    built = read_report(sweeps, place, table_options.parse_targets(options), table_options.parse_against(options))
     if comparison is not None:
         built = dataclasses.replace(built, more=comparison.tables)
-    write_report(built, _pictures(options), table_options.formats(options))
+    write_report(built, _parse_picture_formats(options), table_options.parse_formats(options))
     if comparison is not None and not quiet:
         for line in comparison.sentences:
             say(line, "bold")
         terminal.print_tables(comparison.tables)
         say("")
     elif not quiet:
-        _show(built)
-    print(as_typed(built.page), flush=True)
+        _print_report(built)
+    print(format_path(built.page), flush=True)
     return status
 
 
-def _show(built: BuiltReport) -> None:
+def _print_report(built: BuiltReport) -> None:
     from reports.reading import report
     from reports.tables import terminal
     from reports.tables.sweep_tables import build_unfinished_table, write_headline
@@ -154,7 +158,7 @@ def _show(built: BuiltReport) -> None:
     say("")
 
 
-def as_typed(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Relative to the working directory where the path is below it."""
     here, absolute = Path.cwd(), Path(os.path.realpath(path))
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)

@@ -14,7 +14,7 @@ from sweep.status import find
 NOTHING = "-"  # where one of them has no such key
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="RUN", help="a run's directory, its name in the last sweep, or SWEEP/NAME")
     parser.add_argument("second", metavar="RUN", help="likewise")
     parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -22,12 +22,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     pair = [find.one([word])[1] for word in (options.first, options.second)]
-    configs = [run_text.config(one) for one in pair]
-    results = [_result(one) for one in pair]
-    differing = {key: values for key, values in _side_by_side(configs).items() if values[0] != values[1]}
+    configs = [run_text.read_config(one) for one in pair]
+    results = [_read_result(one) for one in pair]
+    differing = {key: values for key, values in _pair_values(configs).items() if values[0] != values[1]}
     if options.json:
         runs = [str(one.directory) for one in pair]
-        found = {"runs": runs, "config": differing, "result": _side_by_side(results)}
+        found = {"runs": runs, "config": differing, "result": _pair_values(results)}
         print(json.dumps(found, indent=1, default=str))
         return 0
     for name, one in zip("AB", pair, strict=True):
@@ -38,29 +38,29 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\nTheir configs are equal.")
     rows = []
-    for key, values in _side_by_side(results).items():
-        few = [run_text.remark(one, config, key) for one, config in zip(pair, configs, strict=True)]
+    for key, values in _pair_values(results).items():
+        few = [run_text.explain_figure(one, config, key) for one, config in zip(pair, configs, strict=True)]
         cells = [f"{_cell(value)} {remark}".rstrip() for value, remark in zip(values, few, strict=True)]
-        rows.append((one_line(key), *cells, "" if any(few) else _ratio(*values)))
+        rows.append((one_line(key), *cells, "" if any(few) else _format_ratio(*values)))
     print("\n".join(["", *aligned([("result", "A", "B", "B/A"), *rows], (1, 2, 3))]))
     return 0
 
 
-def _result(one: Run) -> dict[str, Any]:
-    found = run_text.flat(one.result() or {})
+def _read_result(one: Run) -> dict[str, Any]:
+    found = run_text.flatten(one.result() or {})
     return {"status": one.status()} | {
         key: value for key, value in found.items() if key not in ("format", "status") and value is not None
     }
 
 
-def _side_by_side(found: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def _pair_values(found: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {key: [each.get(key, NOTHING) for each in found] for key in dict.fromkeys([*found[0], *found[1]])}
 
 
 def _cell(value: Any) -> str:
-    return run_text.shown(value)
+    return run_text.format_value(value)
 
 
-def _ratio(first: Any, second: Any) -> str:
+def _format_ratio(first: Any, second: Any) -> str:
     numbers = [value for value in (first, second) if isinstance(value, (int, float)) and not isinstance(value, bool)]
     return f"{second / first:.3f}" if len(numbers) == 2 and first else ""

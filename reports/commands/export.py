@@ -9,11 +9,11 @@ from pathlib import Path
 from gradsweep import errors, run_directory
 from gradsweep.cli.tables import console, say
 from gradsweep.text import plural
-from reports.commands.build import as_typed
+from reports.commands.build import format_path
 from reports.exports import PACKAGES, check_installed, export
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", choices=PACKAGES, help="for which program")
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="as for python -m reports PATH")
     parser.add_argument(
@@ -39,12 +39,12 @@ def run(options: argparse.Namespace) -> int:
     from reports.reading import report as collect
 
     sweeps = collect.sweeps(*options.paths)
-    for into, paths in _places(options.program, options.into, sweeps).items():
+    for into, paths in _choose_directories(options.program, options.into, sweeps).items():
         _export(options, into, paths)
     return 0
 
 
-def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | str, list[Path]]:
+def _choose_directories(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | str, list[Path]]:
     """Where to write which sweeps.
 
     Raises:
@@ -67,15 +67,15 @@ def _places(program: str, into: str | None, sweeps: list[Path]) -> dict[Path | s
 
 
 def _export(options: argparse.Namespace, into: Path | str, sweeps: list[Path]) -> None:
-    from reports.exports.runs import ended
+    from reports.exports.runs import read_ended_runs
     from reports.reading.report import Report
 
     out = console()
     report = Report(sweeps).merged() if options.program == "mlflow" else Report(sweeps)  # one run of each signature
-    written = [is_new for _, is_new in export(options.program, ended(report, options.every), into)]
+    written = [is_new for _, is_new in export(options.program, read_ended_runs(report, options.every), into)]
     if not options.quiet:
         unchanged = f", {written.count(False)} there already" if False in written else ""
         say(f"{plural(written.count(True), 'run')} exported{unchanged}")
         for entry in report.left_out:
-            say(f"left out: {as_typed(entry.path)}: {entry.reason}", out=out)
-    print(as_typed(into) if isinstance(into, Path) else into, flush=True)
+            say(f"left out: {format_path(entry.path)}: {entry.reason}", out=out)
+    print(format_path(into) if isinstance(into, Path) else into, flush=True)

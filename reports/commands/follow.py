@@ -28,7 +28,7 @@ def check_interval(options: argparse.Namespace) -> None:
         raise UsageError(f"--interval {options.interval:g}: valid is a number of seconds from 0.1 to 3600")
 
 
-class Followed:
+class SweepFollower:
     """Some sweeps.
 
     Args:
@@ -41,22 +41,22 @@ class Followed:
         self._overviews: dict[Path, Overview] = {}
         self._stamps: dict[Path, int] = {}
 
-    def look(self) -> list[Path]:
+    def find_changes(self) -> list[Path]:
         """The sweeps in which anything has changed since the last look; then `is_active` says whether to look again."""
         sweeps = list(self.find())
         # First, so that what is written until a sweep ends is seen after its end.
         self.is_active = any([self._is_active(sweep) for sweep in sweeps])
-        before, self._stamps = self._stamps, {sweep: stamp(sweep) for sweep in sweeps}
+        before, self._stamps = self._stamps, {sweep: stamp_sweep(sweep) for sweep in sweeps}
         return [sweep for sweep in sweeps if self._stamps[sweep] != before.get(sweep)]
 
-    def changes(self, interval_s: float) -> Iterator[list[Path]]:
+    def watch(self, interval_s: float) -> Iterator[list[Path]]:
         """The sweeps that have changed, whenever some have, until nobody works on them any more.
 
         Whoever is slow to make use of it is waited for: at least half of the time is for the sweep.
         """
         while True:
             began = time.monotonic()
-            if changed := self.look():
+            if changed := self.find_changes():
                 yield changed
             if not self.is_active:
                 return
@@ -68,7 +68,7 @@ class Followed:
         return overview.active
 
 
-def stamp(sweep: Path) -> int:
+def stamp_sweep(sweep: Path) -> int:
     """A number that is another one when the files of any run have changed."""
     runs = f"{sweep}/{run_directory.RUNS}"
     try:

@@ -24,7 +24,7 @@ _HEAD_BYTES = 4096  # of a sweep.yaml, whose end may tell of ten thousand points
 
 
 @dataclasses.dataclass(frozen=True)
-class Listed:
+class SweepEntry:
     """One sweep; `failed` are runs that are failed, timeout, diverged or lost."""
 
     directory: str
@@ -37,7 +37,7 @@ class Listed:
     best_run: str | None
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     # While options are parsed, and --help is one, positional arguments have no default that %(default)s could name.
     parser.add_argument("root", metavar="ROOT", nargs="?", type=Path, default=OUTPUT, help=f"default: {OUTPUT}")
     parser.add_argument("--json", action="store_true", help="one JSON array")
@@ -48,25 +48,25 @@ def run(options: argparse.Namespace) -> int:
     if not root.is_dir():
         raise UsageError(f"{root}: no such directory; valid is one below which sweeps lie, such as {OUTPUT}")
     sweeps = {root} if is_sweep(root) else set(sweeps_below(root))
-    found = sorted(map(_listed, sweeps), key=lambda sweep: (sweep.created or "", sweep.directory))
+    found = sorted(map(_read_sweep, sweeps), key=lambda sweep: (sweep.created or "", sweep.directory))
     if options.json:
         print(json.dumps([dataclasses.asdict(sweep) for sweep in found], indent=1))
     elif found:
-        sys.stdout.write("\n".join(aligned([HEADINGS, *map(_cells, found)], right=(2, 3, 4, 5))) + "\n")
+        sys.stdout.write("\n".join(aligned([HEADINGS, *map(_format_cells, found)], right=(2, 3, 4, 5))) + "\n")
     else:
         print(f"{one_line(str(root))}: no sweeps")
     return 0
 
 
-def _listed(directory: Path) -> Listed:
+def _read_sweep(directory: Path) -> SweepEntry:
     overview = Overview(directory)
     overview.refresh()
     counts = overview.counts()
     done = [view for view in overview.views.values() if view.status == run_directory.DONE and view.accuracy is not None]
-    best = max(done, key=_accuracy, default=None)
-    return Listed(
+    best = max(done, key=_get_accuracy, default=None)
+    return SweepEntry(
         os.path.relpath(directory) if not directory.is_absolute() else str(directory),
-        _created(directory / run_directory.SWEEP),
+        _read_creation(directory / run_directory.SWEEP),
         len(overview.views),
         counts.pop(run_directory.DONE, 0),
         sum(counts.pop(status, 0) for status in FAILED),
@@ -76,11 +76,11 @@ def _listed(directory: Path) -> Listed:
     )
 
 
-def _accuracy(view: View) -> float:
+def _get_accuracy(view: View) -> float:
     return float("-inf") if view.accuracy is None else view.accuracy
 
 
-def _created(path: Path) -> str | None:
+def _read_creation(path: Path) -> str | None:
     """When a sweep was started, from the beginning of its sweep.yaml: a parser takes seconds for a large one."""
     try:
         with open_regular(path) as file:
@@ -91,7 +91,7 @@ def _created(path: Path) -> str | None:
         return None
 
 
-def _cells(sweep: Listed) -> tuple[str, ...]:
+def _format_cells(sweep: SweepEntry) -> tuple[str, ...]:
     return (
         one_line(sweep.directory),
         (sweep.created or "")[:16].replace("T", " "),

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradsweep.cli.tables import say
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", type=Path, help="a network.json, or the directory of a probe"
     )
@@ -25,8 +25,8 @@ def run(options: argparse.Namespace) -> int:
         terminal.print_tables(probe_tables.build_tables(probe))
         say(f"\n{os.path.relpath(path)}")
         if options.plots:
-            from reports.plots.network import plot
+            from reports.plots.network import plot_probe
 
-            picture = plot(probe).save(path.parent, ["png"])
-            say(os.path.relpath(picture.path(path.parent)))
+            picture = plot_probe(probe).save(path.parent, ["png"])
+            say(os.path.relpath(picture.get_path(path.parent)))
     return 0

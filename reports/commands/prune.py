@@ -22,13 +22,13 @@ from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from gradsweep.sweep_lock import unheld
 from gradsweep.text import aligned, one_line, plural
-from reports.commands.run_text import size
+from reports.commands.run_text import format_size
 from sweep.status import find
 from sweep.status.overview import Overview
 
 
 @dataclasses.dataclass(frozen=True)
-class Doomed:
+class Deletion:
     """A directory that would go."""
 
     path: Path
@@ -36,7 +36,7 @@ class Doomed:
     why: str
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="DIR, RUN", nargs="+", help="a sweep, and runs of it; default: all its runs")
     parser.add_argument("--checkpoints", action="store_true", help="from which runs could go on, RUN/checkpoint")
     parser.add_argument(
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("prune: nothing to delete is named; valid is --checkpoints, --failed-attempts or both")
     directory, words = find.sweep_and_runs(options.words)
     runs = find.chosen(directory, words)
-    doomed = _show(directory, runs, options)
+    doomed = _print_deletions(directory, runs, options)
     if not doomed:
         print("nothing to delete")
         return 0
@@ -62,21 +62,21 @@ def run(options: argparse.Namespace) -> int:
             return 0
     failed = 0
     with unheld(directory) as is_free:  # nobody who is about to resume it begins meanwhile
-        now = {each.path for each in _doomed(directory, runs, options, is_free)[0]}
+        now = {each.path for each in _find_deletions(directory, runs, options, is_free)[0]}
         for each in doomed:
             if each.path not in now:
-                print(f"left alone: {_relative(each.path, directory)}: it is in use now, or has gone")
+                print(f"left alone: {_format_path(each.path, directory)}: it is in use now, or has gone")
             elif not _delete(each.path):
                 failed = 1
     return failed
 
 
-def _show(directory: Path, runs: Sequence[Run], options: argparse.Namespace) -> list[Doomed]:
+def _print_deletions(directory: Path, runs: Sequence[Run], options: argparse.Namespace) -> list[Deletion]:
     with unheld(directory) as is_free:
-        doomed, spared = _doomed(directory, runs, options, is_free)
-    rows = [(size(each.bytes), _relative(each.path, directory), each.why) for each in doomed]
+        doomed, spared = _find_deletions(directory, runs, options, is_free)
+    rows = [(format_size(each.bytes), _format_path(each.path, directory), each.why) for each in doomed]
     if rows:
-        total = size(sum(each.bytes for each in doomed))
+        total = format_size(sum(each.bytes for each in doomed))
         count = len(doomed)
         print(f"{one_line(str(directory))}: {count} {'directory' if count == 1 else 'directories'}, {total}")
         print("\n".join(aligned(rows, (0,))))
@@ -85,9 +85,9 @@ def _show(directory: Path, runs: Sequence[Run], options: argparse.Namespace) -> 
     return doomed
 
 
-def _doomed(
+def _find_deletions(
     directory: Path, runs: Sequence[Run], options: argparse.Namespace, is_free: bool
-) -> tuple[list[Doomed], list[str]]:
+) -> tuple[list[Deletion], list[str]]:
     """What would go, and in words what would not though it was asked for."""
     overview = Overview(directory)
     overview.refresh()
@@ -100,22 +100,22 @@ def _doomed(
         ):
             busy += 1
         else:
-            found = [*(_checkpoint(one, status) if options.checkpoints else ())]
-            found += [*(_attempts(one, status) if options.failed_attempts else ())]
-            doomed += [Doomed(path, _bytes(path), why) for path, why in found if not path.is_symlink()]
-            spared += [f"{_relative(path, directory)}: a symbolic link" for path, _ in found if path.is_symlink()]
+            found = [*(_find_checkpoint(one, status) if options.checkpoints else ())]
+            found += [*(_find_attempts(one, status) if options.failed_attempts else ())]
+            doomed += [Deletion(path, _count_bytes(path), why) for path, why in found if not path.is_symlink()]
+            spared += [f"{_format_path(path, directory)}: a symbolic link" for path, _ in found if path.is_symlink()]
     if busy:
         spared.append(f"{plural(busy, 'run')} that {'is' if busy == 1 else 'are'} running or may be taken up")
     return doomed, spared
 
 
-def _checkpoint(one: Run, status: str) -> Iterator[tuple[Path, str]]:
+def _find_checkpoint(one: Run, status: str) -> Iterator[tuple[Path, str]]:
     path = one.path(run_directory.CHECKPOINT)
     if os.path.lexists(path):
         yield path, "" if status in run_directory.COMPLETE else f"{status}: a resume computes it from the beginning"
 
 
-def _attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
+def _find_attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
     if status not in run_directory.COMPLETE and one.path(run_directory.CHECKPOINT).exists():
         return  # who goes on from it needs to know what it was made on
     kept = {*one.contributors(), *one.attempt_numbers()[-1:]}
@@ -127,7 +127,7 @@ def _attempts(one: Run, status: str) -> Iterator[tuple[Path, str]]:
             yield path, str(ended)
 
 
-def _bytes(directory: Path) -> int:
+def _count_bytes(directory: Path) -> int:
     total = 0
     for above, _, names in os.walk(directory):
         total += sum(os.lstat(os.path.join(above, name)).st_size for name in names)
@@ -143,5 +143,5 @@ def _delete(path: Path) -> bool:
     return True
 
 
-def _relative(path: Path, directory: Path) -> str:
+def _format_path(path: Path, directory: Path) -> str:
     return one_line(os.path.relpath(path, directory))

@@ -14,7 +14,7 @@ from gradsweep.text import one_line
 RATES = ("iterations_per_second", "samples_per_second")
 
 
-def config(run: Run) -> dict[str, Any]:
+def read_config(run: Run) -> dict[str, Any]:
     """The resolved config of a run in dotted form: `compressor.levels`, and `compressor` for its name.
 
     Raises:
@@ -24,22 +24,22 @@ def config(run: Run) -> dict[str, Any]:
 
     path = run.path(CONFIG)
     try:
-        return flat(yaml_files.read_mapping(path))
+        return flatten(yaml_files.read_mapping(path))
     except (OSError, ValueError) as error:
         why = (isinstance(error, OSError) and error.strerror) or str(error)
     raise UsageError(f"{path}: no config can be read ({one_line(why)})")
 
 
-def flat(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(found: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings in dotted form; a group goes by its name."""
     keys: dict[str, Any] = {}
     for name, value in found.items():
         key = prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"
-        keys |= flat(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
+        keys |= flatten(value, f"{key}.") if isinstance(value, Mapping) and value else {key: value}
     return keys
 
 
-def remark(run: Run, config: Mapping[str, Any], key: str) -> str:
+def explain_figure(run: Run, config: Mapping[str, Any], key: str) -> str:
     """Return the remark behind a figure of the run's result: a throughput may be of few steps."""
     if key not in RATES:
         return ""
@@ -47,7 +47,7 @@ def remark(run: Run, config: Mapping[str, Any], key: str) -> str:
     return timed_steps.remark(timed_steps.steps(run.result() or {}, warmup if isinstance(warmup, int) else None))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as it is typed on the command line, a number with six digits at most."""
     if value is None:
         return "null"
@@ -58,7 +58,7 @@ def shown(value: Any) -> str:
     return one_line(f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value))
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes in decimal units: 812 B, 12.3 kB."""
     for unit, exponent in (("GB", 9), ("MB", 6), ("kB", 3)):
         if count >= 10**exponent:
@@ -66,7 +66,7 @@ def size(count: int) -> str:
     return f"{count} B"
 
 
-def listed(directory: Path) -> list[tuple[str, int]]:
+def list_files(directory: Path) -> list[tuple[str, int]]:
     """The files below a run's directory with their bytes; what is a symbolic link is not followed."""
     found = []
     for path in sorted(directory.rglob("*")):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gradsweep.cli.tables import say
 from gradsweep.errors import UsageError, bad_value
 from reports.commands import baseline_options, table_options
-from reports.commands.build import as_typed
+from reports.commands.build import format_path
 
 if TYPE_CHECKING:
     from reports.analysis.table import ReportTable
@@ -28,7 +28,7 @@ _MOST = 4_000  # predictions
 _MAP_LATENCY = "50us"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a sweep's directory, or one with sweeps")
     parser.add_argument(
         "--network",
@@ -55,13 +55,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from reports.scaling.measured import links as networks
 
-    pictures = table_options.several("--plots", options.plots, _PICTURES)
-    formats = table_options.several("--format", options.format, _FORMATS)
+    pictures = table_options.parse_words("--plots", options.plots, _PICTURES)
+    formats = table_options.parse_words("--format", options.format, _FORMATS)
     asked = networks.asked(options.network, options.latency, options.probe)
     workers = networks.workers(options.workers)
     if options.samples is not None and not 0 < options.samples < 1e9:
         raise bad_value("--samples", options.samples, "a number above 0, of samples of a worker in a step")
-    predictor, place = _fitted(options)
+    predictor, place = _fit_model(options)
     named = {one.name for one in asked}
     promised = [one for one in predictor.parts.promised if one.name not in named]
     links = [*predictor.parts.networks, *promised, *asked]
@@ -79,12 +79,12 @@ def run(options: argparse.Namespace) -> int:
     latency = options.latency or _MAP_LATENCY
     tables, closest = _write(predictor, links, workers, latency, place, formats, pictures)
     if not options.quiet:
-        _show(predictor, tables, closest)
-    print(as_typed(place), flush=True)
+        _print_summary(predictor, tables, closest)
+    print(format_path(place), flush=True)
     return 0
 
 
-def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
+def _fit_model(options: argparse.Namespace) -> tuple[Predictor, Path]:
     """The model of the sweeps that were typed, and the directory of what is told of it.
 
     Raises:
@@ -107,7 +107,7 @@ def _fitted(options: argparse.Namespace) -> tuple[Predictor, Path]:
     cross_validation.refuse(checked)
     model = fit.fit(found.cells, found.traffic)
     one = options.into is None and len(sweeps) == 1
-    place = sweeps[0] if one else baseline_options.place(options.into, sweeps)
+    place = sweeps[0] if one else baseline_options.choose_directory(options.into, sweeps)
     return Predictor(found, model, checked, options.samples, options.best), place / PLACE if one else place
 
 
@@ -159,7 +159,7 @@ def _write(
     return made, tables.closest(missing)
 
 
-def _show(predictor: Predictor, made: Sequence[ReportTable], closest: Sequence[str]) -> None:
+def _print_summary(predictor: Predictor, made: Sequence[ReportTable], closest: Sequence[str]) -> None:
     from reports.scaling.output.fit_tables import summary
     from reports.tables import terminal
 

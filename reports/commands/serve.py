@@ -19,14 +19,14 @@ from sweep.status import find
 PORT = 8000
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="DIR", nargs="?", default="last", help="a sweep")
-    parser.add_argument("--port", type=_port, default=PORT, help="0: any that is free; default: %(default)s")
+    parser.add_argument("--port", type=_parse_port, default=PORT, help="0: any that is free; default: %(default)s")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     follow.add_interval(parser)
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     with contextlib.suppress(ValueError):
         if 0 <= (port := int(text)) <= 65535:
             return port
@@ -45,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
     from reports.serving.rendering import Renderer
     from reports.serving.server import Server
 
-    followed = follow.Followed(lambda: [directory])
+    followed = follow.SweepFollower(lambda: [directory])
     renderer = Renderer(
-        has_changed=lambda: bool(followed.look()),
+        has_changed=lambda: bool(followed.find_changes()),
         is_active=lambda: followed.is_active,
         render=lambda: render_report(read_report([directory], directory)),
         interval_s=options.interval,

@@ -17,7 +17,7 @@ from sweep.status.overview import Overview
 LOG_LINES = 12
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     find.add_words(parser, "the run")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -31,9 +31,9 @@ def run(options: argparse.Namespace) -> int:
         found: dict[str, object] = {
             "directory": str(one.directory),
             "status": view.status,
-            "config": run_text.config(one),
+            "config": run_text.read_config(one),
         }
-        found |= {"state": one.state(), "result": one.result(), "files": dict(run_text.listed(one.directory))}
+        found |= {"state": one.state(), "result": one.result(), "files": dict(run_text.list_files(one.directory))}
         print(json.dumps(found, indent=1, default=str))
         return 0
     print(f"{one_line(one.name)}: {view.status}")
@@ -41,32 +41,37 @@ def run(options: argparse.Namespace) -> int:
         print(f"  {one_line(view.reason)}")
     for damaged in view.damaged:
         print(f"  {one_line(damaged)}")
-    config, result = run_text.config(one), run_text.flat(one.result() or {})
+    config, result = run_text.read_config(one), run_text.flatten(one.result() or {})
     result = {key: value for key, value in result.items() if key not in ("format", "status", "reason")}
     for title, lines in (
         ("directory", [one_line(os.path.relpath(one.directory))]),
-        ("attempts", list(_attempts(one))),
-        ("config", _pairs(config, [""] * len(config))),
-        ("result", _pairs(result, [run_text.remark(one, config, key) for key in result])),
+        ("attempts", list(_format_attempts(one))),
+        ("config", _format_pairs(config, [""] * len(config))),
+        ("result", _format_pairs(result, [run_text.explain_figure(one, config, key) for key in result])),
         (
             "files",
-            aligned([(run_text.size(count), one_line(name)) for name, count in run_text.listed(one.directory)], (0,)),
+            aligned(
+                [(run_text.format_size(count), one_line(name)) for name, count in run_text.list_files(one.directory)],
+                (0,),
+            ),
         ),
     ):
         if lines:
             print("\n".join([f"\n{title}", *(f"  {line}" for line in lines)]))
     if view.status not in run_directory.FINE:
-        _show_log(one)
+        _print_log(one)
     return 0
 
 
-def _pairs(found: dict[str, object], remarks: Sequence[str]) -> list[str]:
+def _format_pairs(found: dict[str, object], remarks: Sequence[str]) -> list[str]:
     pairs = zip(found.items(), remarks, strict=True)
-    texts = [(one_line(str(key)), f"{run_text.shown(value)} {remark}".rstrip()) for (key, value), remark in pairs]
+    texts = [
+        (one_line(str(key)), f"{run_text.format_value(value)} {remark}".rstrip()) for (key, value), remark in pairs
+    ]
     return aligned(texts) if texts else []
 
 
-def _attempts(one: Run) -> Iterator[str]:
+def _format_attempts(one: Run) -> Iterator[str]:
     for attempt in one.state()["attempts"]:
         words = [attempt.get("number"), attempt.get("status"), attempt.get("started"), "to", attempt.get("ended")]
         words += ["on", attempt.get("host")] if attempt.get("host") else []
@@ -74,7 +79,7 @@ def _attempts(one: Run) -> Iterator[str]:
         yield " ".join(one_line("?" if word is None else str(word)) for word in words)
 
 
-def _show_log(one: Run) -> None:
+def _print_log(one: Run) -> None:
     """The end of the latest attempt's standard error, or of its standard output where there is none."""
     for number in one.attempt_numbers()[-1:]:
         for name in (run_directory.STDERR, run_directory.STDOUT):

@@ -49,7 +49,7 @@ _TIMES = {
 }
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", metavar="N", default="2..1024", help="2..1024 (default), or 2,4,96")
     parser.add_argument(
         "--exchange", metavar="E,E", default="ring", help=f"of {', '.join(_EXCHANGES)}; default: %(default)s"
@@ -108,10 +108,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    exchanges = table_options.several("--exchange", options.exchange, _EXCHANGES)
-    formats = table_options.several("--format", options.format, _FORMATS)
+    exchanges = table_options.parse_words("--exchange", options.exchange, _EXCHANGES)
+    formats = table_options.parse_words("--format", options.format, _FORMATS)
     _check_together(options, exchanges)
-    asked = _asked(options)
+    asked = _parse_settings(options)
     from reports.scaling.measured import links as networks
     from reports.scaling.output import simulated
     from reports.scaling.simulator.exchanges import EXCHANGES
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     if counts[-1] > _MOST_WORKERS:
         raise bad_value("--workers", options.workers, f"numbers up to {_MOST_WORKERS}")
     if any(EXCHANGES[exchange].is_asynchronous for exchange in exchanges):
-        _few_enough(asked, counts)
+        _check_gradient_count(asked, counts)
     found = []
     for one in links:
         for exchange in exchanges:
@@ -152,17 +152,22 @@ def _check_together(options: argparse.Namespace, exchanges: Sequence[str]) -> No
         ("--format", options.format != _FORMAT, options.into is not None, "together with --into DIR"),
         ("--inner", options.inner != _INNER, options.per_node > 1, "together with --per-node above 1"),
         ("--staleness", options.staleness != _STALENESS, "asynchronous" in exchanges, "of --exchange asynchronous"),
-        ("--dense", options.dense is not None, not _DENSE.isdisjoint(exchanges), f"of --exchange {_listed(_DENSE)}"),
+        (
+            "--dense",
+            options.dense is not None,
+            not _DENSE.isdisjoint(exchanges),
+            f"of --exchange {_join_names(_DENSE)}",
+        ),
     ):
         if given and not useful:
             raise bad_value(option, getattr(options, option.strip("-")), valid)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(name for name in _EXCHANGES if name in names)
 
 
-def _few_enough(asked: Asked, counts: Sequence[int]) -> None:
+def _check_gradient_count(asked: Asked, counts: Sequence[int]) -> None:
     """Every gradient is an event of its own to a server that takes one after another.
 
     Raises:
@@ -186,7 +191,7 @@ def _draw(found: Sequence[Simulated], place: Path) -> None:
         drawing.finish()
 
 
-def _asked(options: argparse.Namespace) -> Asked:
+def _parse_settings(options: argparse.Namespace) -> Asked:
     """What is alike in all simulations.
 
     Raises:
@@ -196,21 +201,24 @@ def _asked(options: argparse.Namespace) -> Asked:
     from reports.scaling.measured import traffic
 
     times = {
-        name: _quantity(f"--{name}", getattr(options, name), units.seconds, _LONGEST_S, "100ms") for name in _TIMES
+        name: _parse_quantity(f"--{name}", getattr(options, name), units.seconds, _LONGEST_S, "100ms")
+        for name in _TIMES
     }
-    size = _quantity("--bytes", options.bytes, units.byte_count, _LARGEST, "44MB")
-    dense = size if options.dense is None else _quantity("--dense", options.dense, units.byte_count, _LARGEST, "44MB")
-    part = _limit("--part", options.part, traffic.PART, _SMALLEST_PART)
-    eager = _limit("--eager", options.eager, traffic.EAGER, "0B")
-    _number("--stragglers", options.stragglers, 0, 3)
-    _number("--oversubscription", options.oversubscription, 1, 1000)
-    _number("--per-node", options.per_node, 1, 1024)
-    _number("--staleness", options.staleness, 0, 1000)
-    _number("--seed", options.seed, 0, 2**63)
+    size = _parse_quantity("--bytes", options.bytes, units.byte_count, _LARGEST, "44MB")
+    dense = (
+        size if options.dense is None else _parse_quantity("--dense", options.dense, units.byte_count, _LARGEST, "44MB")
+    )
+    part = _parse_limit("--part", options.part, traffic.PART, _SMALLEST_PART)
+    eager = _parse_limit("--eager", options.eager, traffic.EAGER, "0B")
+    _check_range("--stragglers", options.stragglers, 0, 3)
+    _check_range("--oversubscription", options.oversubscription, 1, 1000)
+    _check_range("--per-node", options.per_node, 1, 1024)
+    _check_range("--staleness", options.staleness, 0, 1000)
+    _check_range("--seed", options.seed, 0, 2**63)
     if options.steps is not None:
-        _number("--steps", options.steps, 1, 10_000)
+        _check_range("--steps", options.steps, 1, 10_000)
     if options.slow is not None:
-        _number("--slow", options.slow, 0, 1000)
+        _check_range("--slow", options.slow, 0, 1000)
     if times["compute"] + times["update"] <= 0:
         raise bad_value("--compute", options.compute, "a time above 0, or one of --update")
     from reports.scaling.output.simulated import Asked
@@ -226,14 +234,14 @@ def _asked(options: argparse.Namespace) -> Asked:
     )
 
 
-def _quantity(name: str, text: str, read: Callable[[object], float | None], most: float, example: str) -> float:
+def _parse_quantity(name: str, text: str, read: Callable[[object], float | None], most: float, example: str) -> float:
     value = read(text)
     if value is None or value > most:
         raise bad_value(name, text, f"a number with its unit, such as {example}")
     return value
 
 
-def _limit(name: str, text: str | None, usual: float, smallest: str) -> float:
+def _parse_limit(name: str, text: str | None, usual: float, smallest: str) -> float:
     """Bytes above which messages travel otherwise; `none`: never."""
     if text is None or text == "none":
         return usual if text is None else math.inf
@@ -243,6 +251,6 @@ def _limit(name: str, text: str | None, usual: float, smallest: str) -> float:
     return value
 
 
-def _number(name: str, value: Any, low: float, high: float) -> None:
+def _check_range(name: str, value: Any, low: float, high: float) -> None:
     if not low <= value <= high:
         raise bad_value(name, value, f"{low:,} to {high:,}")

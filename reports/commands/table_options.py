@@ -12,7 +12,7 @@ from gradsweep.hints import did_you_mean
 _FORMATS = ("csv", "md", "tex", "html", "parquet")  # of reports.tables.formats, which --help does not load
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tables")
     group.add_argument(
         "--format", default="csv,md,tex", metavar="F,F", help=f"of {', '.join(_FORMATS)}; default: %(default)s"
@@ -43,16 +43,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def formats(options: argparse.Namespace) -> list[str]:
+def parse_formats(options: argparse.Namespace) -> list[str]:
     """Those that were typed.
 
     Raises:
         gradsweep.errors.UsageError: one is none.
     """
-    return several("--format", options.format, _FORMATS)
+    return parse_words("--format", options.format, _FORMATS)
 
 
-def several(option: str, typed: str, valid: Sequence[str]) -> list[str]:
+def parse_words(option: str, typed: str, valid: Sequence[str]) -> list[str]:
     """The words of an option, each once.
 
     Raises:
@@ -65,7 +65,7 @@ def several(option: str, typed: str, valid: Sequence[str]) -> list[str]:
     return found
 
 
-def targets(options: argparse.Namespace) -> list[float] | None:
+def parse_targets(options: argparse.Namespace) -> list[float] | None:
     """Those that were typed, each once; None where none was.
 
     Raises:
@@ -84,18 +84,18 @@ def targets(options: argparse.Namespace) -> list[float] | None:
     return list(dict.fromkeys(found))
 
 
-def against(options: argparse.Namespace) -> Mapping[str, str]:
+def parse_against(options: argparse.Namespace) -> Mapping[str, str]:
     from reports.tables import pivot
 
     return pivot.parse_against(options.against)
 
 
-def is_one(options: argparse.Namespace) -> bool:
+def wants_one_table(options: argparse.Namespace) -> bool:
     """Whether one table is asked for instead of a report."""
     return bool(options.rows is not None or options.cols is not None or options.value or options.where)
 
 
-def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
+def write_one_table(options: argparse.Namespace, directory: Path) -> list[Path]:
     """Write and show the table that was asked for; its files."""
     from reports.building.sweep_report import TABLES, get_swept_keys
     from reports.reading.report import Report
@@ -103,19 +103,24 @@ def write_one(options: argparse.Namespace, directory: Path) -> list[Path]:
     from reports.tables.formats import save_table
     from reports.tables.pivot import Choice, parse_where, pivot
 
-    rows = _keys(options.rows, ["compressor"])
-    cols = _keys(options.cols, [] if "workers" in rows else ["workers"])
+    rows = _parse_keys(options.rows, ["compressor"])
+    cols = _parse_keys(options.cols, [] if "workers" in rows else ["workers"])
     choice = Choice(rows, cols, options.value or "accuracy", parse_where(options.where))
     report = Report([directory]).merged()
     table = pivot(
-        report.runs, report.epochs, choice, get_swept_keys(report.info(directory)), targets(options), against(options)
+        report.runs,
+        report.epochs,
+        choice,
+        get_swept_keys(report.info(directory)),
+        parse_targets(options),
+        parse_against(options),
     )
     (directory / TABLES).mkdir(exist_ok=True)
-    files = save_table(table, directory / TABLES, formats(options))
+    files = save_table(table, directory / TABLES, parse_formats(options))
     if not options.quiet:
         terminal.print_tables([table])
     return files
 
 
-def _keys(typed: str | None, default: Sequence[str]) -> list[str]:
+def _parse_keys(typed: str | None, default: Sequence[str]) -> list[str]:
     return [key.removesuffix(".name") for key in typed.split(",") if key] if typed is not None else list(default)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from reports.commands.follow import stamp
+from reports.commands.follow import stamp_sweep
 from sweep.status import find, watch
 
 if TYPE_CHECKING:
     from reports.analysis.table import ReportTable
 
-arguments = watch.arguments
+add_arguments = watch.arguments
 SHOWN = ("throughput", "accuracy")
 FEW = 10  # lines that the runs have at least, with what stands above them
 
@@ -29,19 +29,19 @@ def run(options: argparse.Namespace) -> int:
     from reports.tables import terminal
 
     directory, _ = find.sweep_and_runs([options.words])
-    status = watch.follow(options, Results)
-    terminal.print_tables(tables(directory))
+    status = watch.follow(options, ResultsTable)
+    terminal.print_tables(read_tables(directory))
     return status
 
 
-def tables(directory: Path) -> list[ReportTable]:
+def read_tables(directory: Path) -> list[ReportTable]:
     """What is known of a sweep by now."""
     from reports.building.sweep_report import read_report
 
     return [table for table in read_report([directory], directory).tables if table.name in SHOWN]
 
 
-class Results(watch.Table):
+class ResultsTable(watch.Table):
     """The tables, as far as they leave a few lines for the runs, and the runs."""
 
     _stamp = 0
@@ -49,22 +49,22 @@ class Results(watch.Table):
     _next = 0.0
 
     def picture(self, height: int) -> RenderableType:
-        self._look()
-        shown = Text.from_ansi(_printed(self._tables, self.console.width))
+        self._refresh()
+        shown = Text.from_ansi(_render_text(self._tables, self.console.width))
         most = max(0, height - FEW)
         lines = shown.split("\n", allow_blank=False)[:most]
         return Group(super().picture(height - len(lines)), *lines)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Read what has changed; reading takes at most half of the time."""
-        if time.monotonic() < self._next or (now := stamp(self.overview.directory)) == self._stamp:
+        if time.monotonic() < self._next or (now := stamp_sweep(self.overview.directory)) == self._stamp:
             return
         began = time.monotonic()
-        self._stamp, self._tables = now, tuple(tables(self.overview.directory))
+        self._stamp, self._tables = now, tuple(read_tables(self.overview.directory))
         self._next = 2 * time.monotonic() - began
 
 
-def _printed(made: tuple[ReportTable, ...], width: int) -> str:
+def _render_text(made: tuple[ReportTable, ...], width: int) -> str:
     from reports.tables import terminal
 
     out = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, markup=False, emoji=False)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from gradsweep import errors
 
 if TYPE_CHECKING:
-    from reports.exports.runs import Ended  # loads pandas, which --help does without
+    from reports.exports.runs import EndedRun  # loads pandas, which --help does without
 
 PACKAGES: Mapping[str, str] = {"tensorboard": "tensorboardX", "mlflow": "mlflow"}
 """The package that each module needs; the extra that installs it is called like the module."""
 
 
-def export(name: str, runs: Iterable[Ended], into: Path | str) -> Iterator[tuple[Ended, bool]]:
+def export(name: str, runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRun, bool]]:
     """Write runs for the program `name`, each as it is asked for.
 
     Args:

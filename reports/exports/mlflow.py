@@ -8,13 +8,13 @@ from pathlib import Path
 
 from gradsweep import errors, run_directory
 from gradsweep.tracking.mlflow_store import Store, import_mlflow
-from reports.exports.runs import Ended
+from reports.exports.runs import EndedRun
 
 SIGNATURE, VERSION = "gradsweep.signature", "gradsweep.version"  # the second is set when all the rest is there
 _TAG = 5000  # characters
 
 
-def export(runs: Iterable[Ended], into: Path | str) -> Iterator[tuple[Ended, bool]]:
+def export(runs: Iterable[EndedRun], into: Path | str) -> Iterator[tuple[EndedRun, bool]]:
     """Write runs into the experiment `gradsweep` of a store, one run for each signature.
 
     A run that is there already stays if it has the same version; else it is deleted, as by hand, and written anew.
@@ -51,7 +51,7 @@ def _find_runs(store: Store) -> dict[str, dict[str, str]]:
     return found
 
 
-def _write(run: Ended, store: Store) -> None:
+def _write(run: EndedRun, store: Store) -> None:
     tags = {SIGNATURE: run.signature, "sweep": run.sweep, "status": run.status, "reason": run.reason[:_TAG]}
     began, ended = int(run.began_s * 1000), int(run.ended_s * 1000)
     made = store.begin_run(run.name, run.options, began, tags)

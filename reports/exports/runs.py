@@ -32,7 +32,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """A run that is neither pending nor running.
 
     Attributes:
@@ -58,7 +58,7 @@ class Ended:
     read: Callable[[], list[Point]]
 
 
-def ended(report: Report, every_s: float = 1.0) -> Iterator[Ended]:
+def read_ended_runs(report: Report, every_s: float = 1.0) -> Iterator[EndedRun]:
     """The runs of a report that have ended and taken any step; the others are added to `report.left_out`.
 
     Args:
@@ -73,13 +73,13 @@ def ended(report: Report, every_s: float = 1.0) -> Iterator[Ended]:
             report.left_out.append(LeftOut(Path(directory), f"not exported: {why}"))
     runs = runs[~runs["status"].isin(NOT_ENDED) & (steps_done > 0)]
     for first in range(0, len(runs), _TOGETHER):
-        rows = _Rows(runs.iloc[first : first + _TOGETHER].reset_index(drop=True), every_s)
+        rows = _CsvRows(runs.iloc[first : first + _TOGETHER].reset_index(drop=True), every_s)
         for _, row in rows.report.runs.iterrows():
-            yield _ended(row, rows)
+            yield _make_ended_run(row, rows)
         report.left_out.extend(rows.report.left_out)
 
 
-class _Rows:
+class _CsvRows:
     """The CSVs of some runs, read when the points of one of them are asked for."""
 
     def __init__(self, runs: pd.DataFrame, every_s: float) -> None:
@@ -91,15 +91,15 @@ class _Rows:
         frames = (self.report.steps, self.report.epochs)
         return [dict(list(frame.groupby(["sweep", "run"], observed=True))) for frame in frames]
 
-    def points(self, sweep: str, run: str, ended_s: float) -> list[Point]:
+    def read_points(self, sweep: str, run: str, ended_s: float) -> list[Point]:
         empty = (self.report.steps.iloc[:0], self.report.epochs.iloc[:0])
         steps, epochs = (known.get((sweep, run), none) for known, none in zip(self._by_run, empty, strict=True))
-        return points(steps, epochs, ended_s, self.every_s)
+        return make_points(steps, epochs, ended_s, self.every_s)
 
 
-def _ended(row: pd.Series, rows: _Rows) -> Ended:
+def _make_ended_run(row: pd.Series, rows: _CsvRows) -> EndedRun:
     began, end = (0.0 if pd.isna(row[name]) else row[name].timestamp() for name in ("started", "ended"))
-    return Ended(
+    return EndedRun(
         sweep=row["sweep"],
         name=row["run"],
         signature=row["signature"],
@@ -109,45 +109,47 @@ def _ended(row: pd.Series, rows: _Rows) -> Ended:
         ended_s=end,
         steps=int(row["steps_done"]),
         options={
-            _as_typed(key): _plain(row[key]) for key in row.index if key not in RUN_COLUMNS and not pd.isna(row[key])
+            _name_option(key): _convert_value(row[key])
+            for key in row.index
+            if key not in RUN_COLUMNS and not pd.isna(row[key])
         },
         results={f"result/{name}": float(row[name]) for name in RESULTS if not pd.isna(row[name])},
         version=f"{row['status']} {row['attempts']} {end:.3f} {row['steps_done']} {rows.every_s:g}",
-        read=functools.partial(rows.points, row["sweep"], row["run"], end),
+        read=functools.partial(rows.read_points, row["sweep"], row["run"], end),
     )
 
 
-def points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: float = 1.0) -> list[Point]:
+def make_points(steps: pd.DataFrame, epochs: pd.DataFrame, ended_s: float, every_s: float = 1.0) -> list[Point]:
     """Points over the steps, by wall time.
 
     Wall times are counted back from the end of the run, in training and evaluation seconds: as if all its attempts
     were one that ended when the last one did. Forward from 0 where that is not known.
     """
-    steps, epochs = map(_numbers, (steps, epochs))
-    steps = _averaged(steps, every_s) if every_s else steps
+    steps, epochs = map(_convert_to_numbers, (steps, epochs))
+    steps = _average(steps, every_s) if every_s else steps
     evaluated = np.concatenate([[0.0], epochs["evaluate_s"].fillna(0.0).cumsum()])
     # a row of epochs.csv is written after its evaluation, that of its last step before it
     step_at = steps["time_s"] + evaluated[np.searchsorted(epochs["step"], steps["step"], side="left")]
     epoch_at = epochs["time_s"] + evaluated[1:]
     begin = max(ended_s - max([0.0, *step_at[-1:], *epoch_at[-1:]]), 0.0)
-    told = [*_points("step", steps, begin + step_at), *_points("epoch", epochs, begin + epoch_at)]
+    told = [*_make_points("step", steps, begin + step_at), *_make_points("epoch", epochs, begin + epoch_at)]
     return sorted(told, key=lambda point: point.step)
 
 
-def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+def _convert_to_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """Without the names of the run; times that are not known are those before them."""
     numbers = frame.drop(columns=["sweep", "run"]).astype("float64")
     return numbers.assign(time_s=numbers["time_s"].ffill().fillna(0.0))
 
 
-def _averaged(steps: pd.DataFrame, every_s: float) -> pd.DataFrame:
+def _average(steps: pd.DataFrame, every_s: float) -> pd.DataFrame:
     groups = steps.groupby(steps["time_s"] // every_s)
     means = groups.mean()
     means[list(LAST)] = groups[list(LAST)].last()
     return means.reset_index(drop=True)
 
 
-def _points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Point]:
+def _make_points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Point]:
     """Without the step, which is where a value stands, and without what live trackers are not told either."""
     names = [name for name in frame if name != "step" and (prefix, name) != ("step", "time_s")]
     for step, wall, row in zip(frame["step"], walls, frame[names].to_numpy(), strict=True):
@@ -155,9 +157,9 @@ def _points(prefix: str, frame: pd.DataFrame, walls: pd.Series) -> Iterator[Poin
         yield Point(int(step), float(wall), {name: x for name, x in values.items() if not math.isnan(x)})
 
 
-def _as_typed(key: str) -> str:
+def _name_option(key: str) -> str:
     return key.removeprefix("config.") if key.removeprefix("config.") in RUN_COLUMNS else key
 
 
-def _plain(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value

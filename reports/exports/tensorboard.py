@@ -9,12 +9,12 @@ from pathlib import Path
 
 from gradsweep import disk_errors, run_directory
 from gradsweep.tracking.tensorboard_events import EventFile
-from reports.exports.runs import Ended
+from reports.exports.runs import EndedRun
 
 EVENTS = "events.out.tfevents.*"
 
 
-def export(runs: Iterable[Ended], into: Path) -> Iterator[tuple[Ended, bool]]:
+def export(runs: Iterable[EndedRun], into: Path) -> Iterator[tuple[EndedRun, bool]]:
     """Write each run into `into/RUN`, and delete the event files that an earlier export has left there."""
     for run in runs:
         directory = into / run.name
@@ -28,7 +28,7 @@ def export(runs: Iterable[Ended], into: Path) -> Iterator[tuple[Ended, bool]]:
         yield run, True
 
 
-def _write(run: Ended, directory: str) -> None:
+def _write(run: EndedRun, directory: str) -> None:
     """Write the event file of a run."""
     events = EventFile(directory)
     try:

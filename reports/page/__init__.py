@@ -48,7 +48,7 @@ _PICTURES = 4_000_000  # characters that the pictures of a page may have togethe
 _ROWS_OF_RUNS = 1000  # the same for the table of runs where there are no scripts
 
 
-def render(
+def render_page(
     directory: Path,
     grid: Grid,
     tables: Sequence[ReportTable],
@@ -71,60 +71,60 @@ def render(
         profile: `Report.profile`.
     """
     table_of_runs = next(table for table in tables if table.name == "runs")
-    details = runs.details(grid, directory)
+    details = runs.collect_details(grid, directory)
     pictures = {path: plot for path, plot in plots.items() if path.suffix == ".png"}
     has_pictures = sum(4 * path.stat().st_size // 3 for path in pictures) <= _PICTURES
-    library, own = assets.scripts()
-    head = assets.head()
+    library, own = assets.read_scripts()
+    head = assets.read_head_script()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        cells=_cells,
+        cells=_render_cells,
         name=sweep_name(directory),
         long=_LONG,
         most=_ROWS,
         most_runs=_ROWS_OF_RUNS,
-        style=assets.style(),
+        style=assets.read_style(),
         head=head.text,
         library=library.text,
         own=own.text,
         sources=" ".join(script.source for script in (head, library, own)),
-        data=assets.embedded(_data(grid, table_of_runs, details, epochs, profile)),
+        data=assets.embed_json(_collect_data(grid, table_of_runs, details, epochs, profile)),
         headline=write_headline(grid),
-        command=_text(info.get("command", "")),
+        command=_format_value(info.get("command", "")),
         caption=grid.caption,
         options=grid.options,
-        sections=list(_sections(directory, tables, pictures, has_pictures)),
-        beside="" if has_pictures else runs.link(os.path.relpath(next(iter(pictures)).parent, directory)) + "/",
+        sections=list(_make_sections(directory, tables, pictures, has_pictures)),
+        beside="" if has_pictures else runs.quote_link(os.path.relpath(next(iter(pictures)).parent, directory)) + "/",
         runs=table_of_runs,
         details=list(zip(table_of_runs.rows, details, strict=True)),
         left_out=[(os.path.relpath(entry.path, directory), entry.reason) for entry in left_out],
-        provenance=[(key, text) for key, text in _provenance(info) if text and key not in ("format", "command")],
+        provenance=[(key, text) for key, text in _list_provenance(info) if text and key not in ("format", "command")],
     )
 
 
-def _data(
+def _collect_data(
     grid: Grid, table: ReportTable, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
 ) -> dict[str, Any]:
     """All that the scripts know."""
     methods = grid.by_method
     return {
-        "runs": runs.table(table, details),
-        "configs": runs.configs(grid),
-        "facts": runs.facts(grid),
+        "runs": runs.encode_table(table, details),
+        "configs": runs.collect_configs(grid),
+        "facts": runs.collect_facts(grid),
         "label": "compressor" if methods is grid else "method",
         "keys": methods.keys,
-        "cells": cells.cells(methods, epochs, profile),
-        "curves": cells.single(grid, epochs),
+        "cells": cells.collect_cells(methods, epochs, profile),
+        "curves": cells.collect_run_curves(grid, epochs),
         "labels": [
             {"name": label, "colour": look.colour, "marker": look.marker}
-            for label, look in style.looks(methods.labels).items()
+            for label, look in style.choose_looks(methods.labels).items()
         ],
         "phases": style.PHASES,
         "baseline": next((label for label in methods.labels if label in style.BASELINES), BASELINE),
     }
 
 
-def _sections(
+def _make_sections(
     directory: Path, tables: Sequence[ReportTable], pictures: Mapping[Path, Picture], has_pictures: bool
 ) -> Iterator[dict[str, Any]]:
     """What stands below which title; whatever has no place of its own comes last."""
@@ -139,7 +139,7 @@ def _sections(
             "tables": [(table, [note for note in table.notes if counts[note] == 1]) for table in shown],
             "notes": [note for note, count in counts.items() if count > 1],
             "pictures": [
-                _picture(directory, path, plot, has_pictures)
+                _describe_picture(directory, path, plot, has_pictures)
                 for path, plot, word in first
                 if word in words or (is_rest and word not in placed)
             ],
@@ -147,7 +147,7 @@ def _sections(
         }
 
 
-def _cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
+def _render_cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: int | None = None) -> Markup:
     """Cells of a row as elements: there are too many of them for the template to take them one by one."""
     parts = []
     for place, cell in enumerate(row[first:last], first):
@@ -159,15 +159,15 @@ def _cells(table: ReportTable, row: Sequence[TableCell], first: int = 0, last: i
     return Markup("".join(parts))
 
 
-def _picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[str, Any]:
+def _describe_picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[str, Any]:
     content = path.read_bytes()
     return {
-        "width": assets.width(content),
+        "width": assets.measure_width(content),
         "title": plot.title,
         "alt": plot.alt,
-        "href": runs.link(os.path.relpath(path, directory)),
+        "href": runs.quote_link(os.path.relpath(path, directory)),
         "formats": [
-            (other.suffix[1:].upper(), runs.link(os.path.relpath(other, directory)))
+            (other.suffix[1:].upper(), runs.quote_link(os.path.relpath(other, directory)))
             for other in (path, path.with_suffix(".svg"), path.with_suffix(".pdf"))
             if other.exists()
         ],
@@ -175,20 +175,23 @@ def _picture(directory: Path, path: Path, plot: Picture, is_held: bool) -> dict[
     }
 
 
-def _provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+def _list_provenance(info: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
     """What is known, under its name; what is long in a group, such as git's diff, by itself."""
     for key, value in info.items():
         group = value if isinstance(value, Mapping) else {}
-        long = {name: text for name, item in group.items() if len(text := _text(item)) > _LONG}
-        yield str(key), _text({name: item for name, item in group.items() if name not in long} if long else value)
+        long = {name: text for name, item in group.items() if len(text := _format_value(item)) > _LONG}
+        yield (
+            str(key),
+            _format_value({name: item for name, item in group.items() if name not in long} if long else value),
+        )
         yield from ((f"{key} {name}", text) for name, text in long.items())
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value of sweep.yaml, whatever is nested in it, as one line."""
     if isinstance(value, Mapping):
-        texts = {key: _text(item) for key, item in value.items()}
+        texts = {key: _format_value(item) for key, item in value.items()}
         return ", ".join(f"{key} {text}" for key, text in texts.items() if text)
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(_text, value))
+        return ", ".join(map(_format_value, value))
     return setting(value)

@@ -54,32 +54,32 @@ class Script:
 
 
 @functools.cache
-def style() -> str:
+def read_style() -> str:
     return (_HERE / "page.css").read_text(encoding="utf-8")
 
 
 @functools.cache
-def scripts() -> tuple[Script, Script]:
+def read_scripts() -> tuple[Script, Script]:
     """Plotly's library and the page's own files, which share one scope of their own."""
     from plotly.offline import get_plotlyjs  # loads for a fifth of a second
 
     own = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    return _script(get_plotlyjs()), _script(f'(() => {{\n"use strict";\n{own}\n}})();\n')
+    return _make_script(get_plotlyjs()), _make_script(f'(() => {{\n"use strict";\n{own}\n}})();\n')
 
 
 @functools.cache
-def head() -> Script:
+def read_head_script() -> Script:
     """What runs before the page is shown."""
-    return _script((_HERE / "head.js").read_text(encoding="utf-8"))
+    return _make_script((_HERE / "head.js").read_text(encoding="utf-8"))
 
 
-def _script(text: str) -> Script:
+def _make_script(text: str) -> Script:
     """A script that no sequence of letters in it ends, and whose hash no line ending changes."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("<!--", "<\\!--")
     return Script(re.sub("<(?=/?script)", r"\\x3c", text, flags=re.IGNORECASE))
 
 
-def embedded(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """`value` as JSON for a `<script type="application/json">`: nothing in it is markup, all of it is ASCII."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for char, code in _ESCAPED.items():
@@ -87,19 +87,19 @@ def embedded(value: Any) -> str:
     return text
 
 
-def width(png: bytes) -> int:
+def measure_width(png: bytes) -> int:
     """The width of a picture in CSS pixels, of which there are 96 an inch (PNG, https://www.w3.org/TR/png-3/#11IHDR)."""
     return round(int.from_bytes(png[16:20], "big") * 96 / DPI)
 
 
-def coded(texts: Iterable[str]) -> dict[str, Any]:
+def encode_texts(texts: Iterable[str]) -> dict[str, Any]:
     """A column of texts, of which many are equal: each text once, and the place of each row's among them."""
     places: dict[str, int] = {}
     rows = [places.setdefault(text, len(places)) for text in texts]
     return {"texts": list(places), "rows": rows}
 
 
-def rounded(values: np.ndarray, digits: int = 4) -> np.ndarray:
+def round_digits(values: np.ndarray, digits: int = 4) -> np.ndarray:
     """Numbers with so many significant digits; what is none stays so."""
     known = np.isfinite(values) & (values != 0)
     decimals = np.zeros(values.shape)
@@ -111,7 +111,7 @@ def rounded(values: np.ndarray, digits: int = 4) -> np.ndarray:
         return np.where(decimals < 0, scaled * power, scaled / power)
 
 
-def numbers(values: np.ndarray) -> list[float | int | None]:
+def convert_numbers(values: np.ndarray) -> list[float | int | None]:
     """As JSON has them: null for what is no number, and no decimals where there are none."""
     return [
         None if not math.isfinite(value) else int(value) if value.is_integer() and abs(value) < 1e15 else value
@@ -119,7 +119,7 @@ def numbers(values: np.ndarray) -> list[float | int | None]:
     ]
 
 
-def thinned(count: int, most: int) -> Sequence[int]:
+def thin_places(count: int, most: int) -> Sequence[int]:
     """At most `most` of the places 0 ... `count` - 1, evenly, the first and the last among them."""
     if count <= most:
         return range(count)

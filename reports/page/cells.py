@@ -17,7 +17,7 @@ from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, find_centralised
 from reports.analysis.measures import compute_efficiency
 from reports.analysis.statistics import compute_band
-from reports.page.assets import numbers, rounded, thinned
+from reports.page.assets import convert_numbers, round_digits, thin_places
 from reports.reading.text import settings
 
 MEASURES = (
@@ -45,7 +45,7 @@ _POINTS, _FEWEST = 60, 12  # of a curve
 _ROOM = 300_000  # numbers in the curves of all cells; as many again for those of runs, and for the profiles
 
 
-def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
+def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[str, Any]]:
     """One entry per cell, in the order of the tables.
 
     `values` are (mean, low, high) of each of `MEASURES` over the runs that are done; `counts` are the statuses of
@@ -59,10 +59,10 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     finished = [[row for row in rows if statuses[row] == run_directory.DONE] for rows in members]
     shown = [done or list(rows) for done, rows in zip(finished, members, strict=True)]
     measured = grid.runs.assign(efficiency=compute_efficiency(grid))[list(MEASURES)].to_numpy("float64")
-    values = _bands([measured[done] for done in finished])
-    y = _recorded(epochs)
-    curves = _means(_by_run(grid, epochs, X, y), shown, X, y)
-    profiles = _means(_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
+    values = _compute_bands([measured[done] for done in finished])
+    y = _find_recorded(epochs)
+    curves = _average_curves(_split_by_run(grid, epochs, X, y), shown, X, y)
+    profiles = _average_curves(_split_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
     names = {key: settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
     is_central = list(find_centralised(grid.runs))
     return [
@@ -75,7 +75,7 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
             "done": len(done),
             "counts": collections.Counter(statuses[row] for row in rows),
             "values": {
-                name: numbers(triple if np.isfinite(triple[1]) else triple[:1])
+                name: convert_numbers(triple if np.isfinite(triple[1]) else triple[:1])
                 for name, triple in zip(MEASURES, means.T, strict=True)
                 if np.isfinite(triple[0])
             },
@@ -86,26 +86,26 @@ def cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> list[dict[
     ]
 
 
-def single(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
+def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     """The curves of single runs, by row, as many as there is room for: those of runs that are not done first."""
-    y = _recorded(epochs)
-    curves = _by_run(grid, epochs, X, y)
+    y = _find_recorded(epochs)
+    curves = _split_by_run(grid, epochs, X, y)
     most = _ROOM // ((len(X) + len(y)) * _POINTS)
     is_done = (grid.runs["status"] == run_directory.DONE).to_numpy()
     rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}
     for row in rows:
-        columns = rounded(curves[row][list(thinned(len(curves[row]), _POINTS))]).T
-        found[str(row)] = dict(zip((*X, *y), map(numbers, columns), strict=True))
+        columns = round_digits(curves[row][list(thin_places(len(curves[row]), _POINTS))]).T
+        found[str(row)] = dict(zip((*X, *y), map(convert_numbers, columns), strict=True))
     return {"curves": found, "left_out": len(curves) - len(rows)}
 
 
-def _recorded(epochs: pd.DataFrame) -> list[str]:
+def _find_recorded(epochs: pd.DataFrame) -> list[str]:
     """Those of `Y` that some run has."""
     return [name for name in Y if epochs[name].notna().any()]
 
 
-def _by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:
+def _split_by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> dict[int, np.ndarray]:
     """The rows of each run, by the run's place in the grid; a run's rows lie together in `frame`.
 
     Rows without any value are left out, so that those that are drawn are chosen among the others.
@@ -120,27 +120,27 @@ def _by_run(grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str])
     return {places[name]: part for name, part in zip(names, parts, strict=True) if name in places}
 
 
-def _means(
+def _average_curves(
     curves: Mapping[int, np.ndarray], cells: Sequence[Sequence[int]], x: Sequence[str], y: Sequence[str]
 ) -> list[dict[str, Any] | None]:
     """The mean of the curves of each cell's runs; None where none has any."""
     points = max(_FEWEST, min(_POINTS, _ROOM // max(len(cells) * (len(x) + 3 * len(y)), 1)))
-    stacks = [_aligned([curves[row] for row in rows if row in curves], points) for rows in cells]
-    flat = _bands([stack.reshape(len(stack), math.prod(stack.shape[1:])) for stack in stacks])
+    stacks = [_align([curves[row] for row in rows if row in curves], points) for rows in cells]
+    flat = _compute_bands([stack.reshape(len(stack), math.prod(stack.shape[1:])) for stack in stacks])
     found: list[dict[str, Any] | None] = []
     for stack, bands in zip(stacks, flat, strict=True):
         columns: dict[str, Any] = {"n": len(stack)}
         sides = bands.reshape(3, *stack.shape[1:])
         for place, name in enumerate((*x, *y) if len(stack) else ()):
             if name in x:
-                columns[name] = numbers(sides[0, :, place])
+                columns[name] = convert_numbers(sides[0, :, place])
             elif np.isfinite(sides[0, :, place]).any():
-                columns[name] = [numbers(side[:, place]) for side in sides[: 3 if len(stack) > 1 else 1]]
+                columns[name] = [convert_numbers(side[:, place]) for side in sides[: 3 if len(stack) > 1 else 1]]
         found.append(columns if len(stack) else None)
     return found
 
 
-def _aligned(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
+def _align(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
     """Curves (rows, columns) at the same values of their first column, of which any of them has each: (runs, points,
     columns); NaN where a curve lacks one."""
     parts = [part[np.isfinite(part[:, 0])] for part in parts]
@@ -148,9 +148,9 @@ def _aligned(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
     if not parts:
         return np.empty((0, 0, 0))
     if all(np.array_equal(part[:, 0], parts[0][:, 0]) for part in parts):  # as they nearly always are
-        return np.stack(parts)[:, list(thinned(len(parts[0]), points))]
+        return np.stack(parts)[:, list(thin_places(len(parts[0]), points))]
     every = np.unique(np.concatenate([part[:, 0] for part in parts]))
-    grid = every[list(thinned(len(every), points))]
+    grid = every[list(thin_places(len(every), points))]
     stack = np.full((len(parts), len(grid), parts[0].shape[1]), np.nan)
     for curve, part in zip(stack, parts, strict=True):
         here = np.searchsorted(part[:, 0], grid).clip(max=len(part) - 1)
@@ -159,13 +159,13 @@ def _aligned(parts: Sequence[np.ndarray], points: int) -> np.ndarray:
     return stack
 
 
-def _bands(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _compute_bands(groups: Sequence[np.ndarray]) -> list[np.ndarray]:
     """(runs, n) of each cell as (3, n): mean, low and high; all NaN without runs. Cells with as many runs at once."""
     found = [np.full((3, group.shape[1]), np.nan) for group in groups]
     for count in {len(group) for group in groups} - {0}:
         places = [place for place, group in enumerate(groups) if len(group) == count]
         ends = np.cumsum([groups[place].shape[1] for place in places])[:-1]
-        bands = rounded(np.stack(compute_band(np.concatenate([groups[place] for place in places], axis=1))))
+        bands = round_digits(np.stack(compute_band(np.concatenate([groups[place] for place in places], axis=1))))
         for place, part in zip(places, np.split(bands, ends, axis=1), strict=True):
             found[place] = part
     return found

@@ -12,7 +12,7 @@ from typing import Any
 from gradsweep import files, run_directory
 from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable
-from reports.page.assets import coded
+from reports.page.assets import encode_texts
 from reports.reading import networks
 from reports.reading.report import RUN_COLUMNS
 from reports.reading.text import clean, setting, settings
@@ -23,25 +23,25 @@ _LOGS = 2_000_000  # characters of logs in one page
 _LINE = 500  # characters of one of their lines
 
 
-def table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def encode_table(table: ReportTable, details: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The table of all runs, by column; what is not a number stands beside the numbers as the run's status does."""
     columns = []
     for place, column in enumerate(table.columns):
         texts = [row[place].text for row in table.rows]
         kind = "number" if column.is_number else "name" if place < table.headers else "text"
-        columns.append({"name": column.name, "unit": column.shown, "kind": kind, **coded(texts)})
+        columns.append({"name": column.name, "unit": column.shown, "kind": kind, **encode_texts(texts)})
     unfinished = {str(row): detail for row, detail in enumerate(details) if detail["log_name"]}
     return {
         "count": len(table.rows),
         "columns": columns,
-        "paths": coded(detail["path"] for detail in details),
+        "paths": encode_texts(detail["path"] for detail in details),
         "unfinished": {
             row: {key: detail[key] for key in ("reason", "log", "log_name")} for row, detail in unfinished.items()
         },
     }
 
 
-def configs(grid: Grid) -> dict[str, Any]:
+def collect_configs(grid: Grid) -> dict[str, Any]:
     """What every run was configured to be: what all have in common once, the rest by key."""
     known = {*RUN_COLUMNS, "label", "cell"}
     keys = [key for key in grid.runs.columns if key not in known]
@@ -49,22 +49,24 @@ def configs(grid: Grid) -> dict[str, Any]:
     same = [key for key in keys if distinct[key] == 1] if len(grid.runs) else []
     return {
         "common": {key: setting(grid.runs[key].iloc[0]) for key in same},
-        "differing": {key: coded(settings(grid.runs[key])) for key in keys if key not in same},
+        "differing": {key: encode_texts(settings(grid.runs[key])) for key in keys if key not in same},
         "baseline": BASELINE,
     }
 
 
-def facts(grid: Grid) -> dict[str, Any]:
+def collect_facts(grid: Grid) -> dict[str, Any]:
     """What is known of every run besides, by column."""
     runs = grid.runs
     instants = {key: runs[key].dt.strftime("%Y-%m-%d %H:%M:%S UTC").fillna("") for key in ("started", "ended")}
     plain = ("status", "hosts", "cpu", "gpu", "attempts", "steps_done", "epochs_done")
-    found = {key: coded(settings(values)) for key, values in (*((key, runs[key]) for key in plain), *instants.items())}
+    found = {
+        key: encode_texts(settings(values)) for key, values in (*((key, runs[key]) for key in plain), *instants.items())
+    }
     measured = zip(runs["network_latency_s"], runs["network_bandwidth"], strict=True)
-    return found | {"network measured": coded([networks.shown(*values) for values in measured])}
+    return found | {"network measured": encode_texts([networks.shown(*values) for values in measured])}
 
 
-def details(grid: Grid, directory: Path) -> list[dict[str, str]]:
+def collect_details(grid: Grid, directory: Path) -> list[dict[str, str]]:
     """Where each run lies, and of those that are not done the reason and the end of the log.
 
     `log_name` is empty for runs that are done; `log` is, too, for those whose log had no room in the page.
@@ -73,30 +75,32 @@ def details(grid: Grid, directory: Path) -> list[dict[str, str]]:
     columns = (grid.runs[key] for key in ("directory", "status", "reason", "attempts"))
     for place, status, reason, attempts in zip(*columns, strict=True):
         path = os.path.relpath(place, directory)
-        detail = {"path": path, "href": link(path) + "/", "reason": "", "log": "", "log_name": ""}
+        detail = {"path": path, "href": quote_link(path) + "/", "reason": "", "log": "", "log_name": ""}
         if status != run_directory.DONE:
             detail["reason"] = explain_status(status, reason)
-            name, lines = _log(run_directory.Run(Path(place)), attempts) if room > 0 else (run_directory.STDERR, [])
+            name, lines = (
+                _read_log(run_directory.Run(Path(place)), attempts) if room > 0 else (run_directory.STDERR, [])
+            )
             detail |= {"log": "\n".join(lines), "log_name": name}
             room -= len(detail["log"])
         found.append(detail)
     return found
 
 
-def _log(run: run_directory.Run, attempts: int) -> tuple[str, list[str]]:
+def _read_log(run: run_directory.Run, attempts: int) -> tuple[str, list[str]]:
     """The log that tells most of a run's last attempt, from the run's directory, and its last lines."""
     attempt = run.attempt(attempts)
     for name in (run_directory.STDERR, run_directory.STDOUT):
-        if lines := [_shown(line) for line in files.tail(attempt / name)]:
+        if lines := [_clean_line(line) for line in files.tail(attempt / name)]:
             return os.path.relpath(attempt / name, run.directory), lines
     return os.path.relpath(attempt / run_directory.STDERR, run.directory), []
 
 
-def _shown(line: str) -> str:
+def _clean_line(line: str) -> str:
     line = clean(_ESCAPE_SEQUENCE.sub("", line))
     return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
 
-def link(path: str) -> str:
+def quote_link(path: str) -> str:
     """A relative path as a link; no name in it is a scheme."""
     return urllib.parse.quote(path)

@@ -18,13 +18,13 @@ import pandas as pd
 
 from reports.analysis.grid import Grid
 from reports.plots import bars, curves, pareto, scaling, style, swept
-from reports.plots.layout import lay_out
+from reports.plots.layout import lay_out_panels
 from reports.plots.picture import FORMATS, Drawing, Maker, Picture, Plot
 
-__all__ = ["FORMATS", "Drawing", "Maker", "Picture", "Plot", "makers", "plots"]
+__all__ = ["FORMATS", "Drawing", "Maker", "Picture", "Plot", "list_makers", "make_plots"]
 
 
-def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
+def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str, Maker]:
     """What makes the plots of a sweep, by their names, in the order of a report; nothing where there is no run.
 
     Args:
@@ -38,33 +38,33 @@ def makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict[str,
         return {}
     if runs["cell"].duplicated().any():
         importlib.import_module("scipy.special")  # for the intervals: once for all forks
-    apart, together = lay_out(methods, runs, ["workers"]), lay_out(methods, runs, [])
-    time = curves.time_axis(epochs["time_s"].max())
+    apart, together = lay_out_panels(methods, runs, ["workers"]), lay_out_panels(methods, runs, [])
+    time = curves.make_time_axis(epochs["time_s"].max())
     make = functools.partial
     found: dict[str, Maker] = {
-        "throughput": make(scaling.throughput, together),
-        "efficiency": make(scaling.efficiency, together),
+        "throughput": make(scaling.plot_throughput, together),
+        "efficiency": make(scaling.plot_efficiency, together),
     }
     for measure in (curves.ACCURACY, curves.LOSS):
         for axis in (curves.EPOCH, time, curves.BYTES):
-            found[f"{measure.name}_{axis.name}"] = make(curves.curves, apart, epochs, axis, measure)
+            found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
     for cost in (pareto.SPEED, pareto.BYTES):
-        found[f"pareto_{cost.name}"] = make(pareto.pareto, apart, cost)
-    found["heatmap_accuracy"] = make(swept.heat_map, grid, "accuracy", "Test accuracy", "%", 100)
-    found["heatmap_throughput"] = make(swept.heat_map, grid, "iterations_per_second", "Throughput", "it/s")
-    found["parallel"] = make(swept.parallel_coordinates, grid)
-    found["breakdown"] = make(bars.breakdown, apart)
+        found[f"pareto_{cost.name}"] = make(pareto.plot_pareto, apart, cost)
+    found["heatmap_accuracy"] = make(swept.plot_heat_map, grid, "accuracy", "Test accuracy", "%", 100)
+    found["heatmap_throughput"] = make(swept.plot_heat_map, grid, "iterations_per_second", "Throughput", "it/s")
+    found["parallel"] = make(swept.plot_parallel_coordinates, grid)
+    found["breakdown"] = make(bars.plot_breakdown, apart)
     for measure in (curves.ERROR, curves.MEMORY):
-        found[f"{measure.name}_step"] = make(curves.curves, apart, profile, curves.STEP, measure)
+        found[f"{measure.name}_step"] = make(curves.plot_curves, apart, profile, curves.STEP, measure)
     local = ((curves.LOCAL, curves.EPOCH), (curves.CONSENSUS, curves.EPOCH), (curves.CONSENSUS, curves.BYTES))
     for measure, axis in local if epochs[curves.CONSENSUS.column].notna().any() else ():
-        found[f"{measure.name}_{axis.name}"] = make(curves.curves, apart, epochs, axis, measure)
+        found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
     return found
 
 
-def plots(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> Iterator[Plot]:
+def make_plots(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> Iterator[Plot]:
     """The plots of `makers` that have something to show, not yet drawn."""
     with matplotlib.rc_context(fname=style.STYLE):
-        for maker in makers(grid, epochs, profile).values():
+        for maker in list_makers(grid, epochs, profile).values():
             if plot := maker():
                 yield plot

@@ -15,8 +15,8 @@ from gradsweep.text import plural
 from reports.analysis.table import MARKS
 from reports.plots import layout as layouts
 from reports.plots import marks, style
-from reports.plots.layout import GREY, Layout, plain
-from reports.plots.lines import means_of
+from reports.plots.layout import GREY, Layout, escape_label
+from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 from reports.plots.style import BASELINES
 from reports.reading.text import number
@@ -25,58 +25,58 @@ _THICKNESS = 0.72  # of a bar, in rows
 _ROW, _FRAME = 0.2, 0.42  # inches
 
 
-def ranking(layout: Layout) -> Figure:
+def draw_ranking(layout: Layout) -> Figure:
     """The throughput with one number of workers: a bar for each, many with the longest first."""
-    figure, axes = layouts.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
+    figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == run_directory.DONE) & runs["iterations_per_second"].notna()
         speeds = runs[shown].groupby("label")["iterations_per_second"]
         means, longest = speeds.mean().sort_values(ascending=False), speeds.max()
-        for place, label in enumerate(_rows(axis, layout, means)):
+        for place, label in enumerate(_name_rows(axis, layout, means)):
             mean, end = means.get(label, 0.0), longest.get(label, 0.0)
             axis.barh(place, mean, _THICKNESS, color=style.BLACK if label in BASELINES else style.BAR)
             here = runs.loc[shown & (runs["label"] == label), "iterations_per_second"]
             if layout.repeats:
                 axis.plot(here, [place] * len(here), "|", color=GREY, zorder=2.6)
             elif len(here) > 1:
-                _, low, high = means_of([here.to_numpy()])
+                _, low, high = average_groups([here.to_numpy()])
                 axis.plot([low[0], high[0]], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.6)
                 end = max(mean, high[0])
-            _write(axis, end, place, number(mean), label, runs, shown)
+            _annotate_bar(axis, end, place, number(mean), label, runs, shown)
     workers = plural(int(layout.panels[0][1]["workers"].iloc[0]), "worker")
-    layouts.label_axes(axes, f"throughput with {workers} [it/s]{_footnote(layout)}", "", "x")
-    marks.legend(figure, [], marks.of_seeds(layout, "line"), marks.each_of(layout, "stroke"))
+    layouts.label_axes(axes, f"throughput with {workers} [it/s]{_format_footnote(layout)}", "", "x")
+    marks.draw_legend(figure, [], marks.describe_seeds(layout, "line"), marks.describe_repeats(layout, "stroke"))
     return figure
 
 
-def breakdown(layout: Layout) -> Plot | None:
+def plot_breakdown(layout: Layout) -> Plot | None:
     """The phases of a step, stacked, mean over all runs of a label; many compressors with the fastest first."""
-    if layout.all_done()["step_s"].isna().all():
+    if layout.get_done_runs()["step_s"].isna().all():
         return None
-    figure, axes = layouts.figure_of(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
+    figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x", is_wide=True)
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
         shown = (runs["status"] == run_directory.DONE) & runs["step_s"].notna()
         times = runs[shown].groupby("label")["step_s"].mean().sort_values() * 1e3
-        labels = _rows(axis, layout, times)
-        ends = _stack(axis, runs[shown], labels)
+        labels = _name_rows(axis, layout, times)
+        ends = _draw_stack(axis, runs[shown], labels)
         for place, (label, end) in enumerate(zip(labels, ends, strict=True)):
-            _write(axis, end, place, f"{number(end)} ms", label, runs, shown)
+            _annotate_bar(axis, end, place, f"{number(end)} ms", label, runs, shown)
     axes[0].set_xlim(left=0)  # of all, whose x they share
-    layouts.label_axes(axes, f"time of a step [ms]{_footnote(layout)}", "", "x")
+    layouts.label_axes(axes, f"time of a step [ms]{_format_footnote(layout)}", "", "x")
     phases = [Patch(facecolor=c, edgecolor=GREY, linewidth=0.3, label=p) for p, c in style.PHASES.items()]
-    marks.legend(figure, phases, layout.seeds)
-    alt = marks.alt_text("Time of a step by phase, stacked; in all", layout, "step_s", "ms", 1e3)
+    marks.draw_legend(figure, phases, layout.seeds)
+    alt = marks.write_alt_text("Time of a step by phase, stacked; in all", layout, "step_s", "ms", 1e3)
     return Plot("breakdown", "Where the time of a step goes", alt, figure)
 
 
-def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
+def _name_rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
     """Name a row for each label; many are in the order of their values, with a line where the baseline's ends."""
     labels = list(layout.looks)
     if layout.has_many:
         labels = [*values.index, *(label for label in labels if label not in values.index)]
         for baseline in values.index.intersection(list(BASELINES)):
             axis.axvline(values[baseline], color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=2.5)
-    axis.set_yticks(range(len(labels)), map(plain, labels))
+    axis.set_yticks(range(len(labels)), map(escape_label, labels))
     for label, text in zip(labels, axis.get_yticklabels(), strict=True):
         if layout.has_many and label in BASELINES:
             text.set_fontweight("bold")
@@ -88,7 +88,7 @@ def _rows(axis: Axes, layout: Layout, values: pd.Series) -> list[str]:
     return labels
 
 
-def _stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
+def _draw_stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
     """The phases of each label's step, one above the other; their sums, (labels,)."""
     means = runs.groupby("label")[[*(f"{phase}_s" for phase in csv_columns.PHASES), "step_s"]].mean()
     means = means.reindex(labels).fillna(0).to_numpy("float64").T * 1e3
@@ -105,13 +105,15 @@ def _stack(axis: Axes, runs: pd.DataFrame, labels: Sequence[str]) -> np.ndarray:
     return parts.sum(1)
 
 
-def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series) -> None:
+def _annotate_bar(
+    axis: Axes, end: float, place: int, text: str, label: str, runs: pd.DataFrame, shown: pd.Series
+) -> None:
     """Right of the bar its value, `text`, and a word for the runs of its label that are not in it."""
     here = runs[shown & (runs["label"] == label)]
     texts = [text + "".join(mark for column, mark in MARKS.items() if here[column].any())] if len(here) else []
     texts += [f"mean of {len(here)}"] if here["cell"].nunique() > 1 else []
     axis.annotate(
-        ", ".join([*texts, *marks.absent(label, runs, marks.words_for(runs, shown))]),
+        ", ".join([*texts, *marks.list_absent(label, runs, marks.choose_words(runs, shown))]),
         (end, place),
         (4, 0),
         textcoords="offset points",
@@ -121,5 +123,5 @@ def _write(axis: Axes, end: float, place: int, text: str, label: str, runs: pd.D
     )
 
 
-def _footnote(layout: Layout) -> str:
-    return "".join(f"; {MARKS[column]} {layout.why_unfair(column)}" for column in layout.unfair())
+def _format_footnote(layout: Layout) -> str:
+    return "".join(f"; {MARKS[column]} {layout.explain_unfair(column)}" for column in layout.find_unfair())

@@ -15,8 +15,17 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullForm
 from reports.analysis.table import NOT_MEASURED
 from reports.plots import layout as layouts
 from reports.plots import marks
-from reports.plots.layout import GREY, SMALL, Layout, plain
-from reports.plots.lines import MAX_LINES, Line, Series, is_shown, lines_of, names, outline, series
+from reports.plots.layout import GREY, SMALL, Layout, escape_label
+from reports.plots.lines import (
+    MAX_LINES,
+    Line,
+    RunPoints,
+    collect_points,
+    find_shown,
+    make_lines,
+    make_outline,
+    name_runs,
+)
 from reports.plots.picture import Plot
 from reports.reading.text import listed, number
 
@@ -30,7 +39,7 @@ _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # setting formulas is mos
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class XAxis:
     """An x axis: a column of epochs.csv or steps.csv, divided by `size`.
 
     `nothing` is the word for a run that has only zeros there; `share` the axes that panels have in common.
@@ -46,7 +55,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measure:
+class YAxis:
     """A y axis: a column, times `scale`; `result` is the same of `Report.runs`.
 
     `beside` is a column that has dashed lines, and `range` two for the band around these; `legend` says what full and
@@ -71,24 +80,24 @@ class Measure:
     is_local: bool = False
 
 
-def time_axis(longest: float) -> Progress:
+def make_time_axis(longest: float) -> XAxis:
     """Training time in the unit that suits the longest, in seconds.
 
     Times grow so much with the number of workers that a common axis would hide the smaller ones.
     """
     size, unit = (3600, "h") if longest > 7200 else (60, "min") if longest > 600 else (1, "s")
-    return Progress("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
+    return XAxis("time", "training time", "time_s", f"training time [{unit}]", share="y", size=size)
 
 
-EPOCH = Progress("epoch", "epochs", "epoch", "epoch")
-BYTES = Progress("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
-STEP = Progress("step", "steps", "step", "step")
+EPOCH = XAxis("epoch", "epochs", "epoch", "epoch")
+BYTES = XAxis("bytes", "bytes sent", "sent_bytes", "sent by one worker [B]", nothing="nothing sent")
+STEP = XAxis("step", "steps", "step", "step")
 
-ACCURACY = Measure(
+ACCURACY = YAxis(
     "accuracy", "Accuracy", "test_accuracy", "accuracy [%]", "%", 100, "train_accuracy", "accuracy", may_be_log=False
 )
-LOSS = Measure("loss", "Loss", "test_loss", "loss [nats]", "nats", 1, "train_loss", "loss")
-ERROR = Measure(
+LOSS = YAxis("loss", "Loss", "test_loss", "loss [nats]", "nats", 1, "train_loss", "loss")
+ERROR = YAxis(
     "compression_error",
     "Compression error",
     "compression_error",
@@ -98,10 +107,10 @@ ERROR = Measure(
     may_be_log=False,
     from_zero=True,
 )
-MEMORY = Measure(
+MEMORY = YAxis(
     "memory_norm", "Norm of what memory withholds", "memory_norm", "memory norm", "", may_be_log=False, from_zero=True
 )
-LOCAL = Measure(
+LOCAL = YAxis(
     "local_accuracy",
     "Accuracy of the averaged model and of the workers' own",
     "test_accuracy",
@@ -116,7 +125,7 @@ LOCAL = Measure(
     range=("local_test_accuracy_least", "local_test_accuracy_most"),
     needs_beside=True,
 )
-CONSENSUS = Measure(
+CONSENSUS = YAxis(
     "consensus",
     "Consensus distance",
     "consensus_distance",
@@ -127,51 +136,54 @@ CONSENSUS = Measure(
 )
 
 
-def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot | None:
+def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot | None:
     """A measure against progress; nothing where no run has any of it.
 
     Args:
         layout: a panel for each number of workers, of which as many are drawn as fit on a page.
         frame: `Report.epochs`, or `Report.profile`.
     """
-    layout = (layout.decentralised() if y.is_local else layout).abridged()
-    points = _points(frame, x, y.column, y.scale)
+    layout = (layout.drop_central() if y.is_local else layout).abridge()
+    points = _scale_points(frame, x, y.column, y.scale)
     if not layout.panels:
         return None
     runs = pd.concat([runs for _, runs in layout.panels])
-    if not is_shown(runs, points).any() or (y.from_zero and not any(line[:, 1].any() for line in points.values())):
+    if not find_shown(runs, points).any() or (y.from_zero and not any(line[:, 1].any() for line in points.values())):
         return None
-    beside = _points(frame, x, y.beside, y.scale) if y.beside else {}
-    if y.needs_beside and not is_shown(runs, beside).any():
+    beside = _scale_points(frame, x, y.beside, y.scale) if y.beside else {}
+    if y.needs_beside and not find_shown(runs, beside).any():
         return None
-    around = [_points(frame, x, side, y.scale) for side in y.range or ()]
+    around = [_scale_points(frame, x, side, y.scale) for side in y.range or ()]
     drawn: list[dict[str, tuple[float, float, str]]] = []
     if layout.has_many:
-        figure, blocks = layouts.small_multiples(layout, x.label, y.label)
+        figure, blocks = layouts.make_small_multiples(layout, x.label, y.label)
         axes = [axis for block in blocks for axis in block.values()]
         for block, (_, runs) in zip(blocks, layout.panels, strict=True):
-            lines, dashed = lines_of(runs, points), lines_of(runs, beside)
-            bands = _bands(runs, around)
-            others = {label: outline(members) for label, members in lines.items()}
+            lines, dashed = make_lines(runs, points), make_lines(runs, beside)
+            bands = _make_bands(runs, around)
+            others = {label: make_outline(members) for label, members in lines.items()}
             for label, axis in block.items():
-                marks.backdrop(axis, others)
-                alone = layout.only(label)
+                marks.draw_backdrop(axis, others)
+                alone = layout.select_label(label)
                 ends = _draw(axis, alone, {label: lines.get(label, [])}, {label: dashed.get(label, [])})
                 _draw_bands(axis, alone, {label: bands.get(label, [])})
                 _name_absent(axis, runs[runs["label"] == label], alone, points, x)
-                marks.title_right(axis, "".join(text for _, _, text in ends.values()))
+                marks.write_right_title(axis, "".join(text for _, _, text in ends.values()))
                 drawn.append({})
-        explained = [*marks.backdrop_marks(layout), Line2D([], [], linestyle="none", label="number: where it ends")]
+        explained = [
+            *marks.make_backdrop_marks(layout),
+            Line2D([], [], linestyle="none", label="number: where it ends"),
+        ]
     else:
         blocks = []
-        figure, axes = layouts.figure_of(layout, layout.columns, 2.1, x.share)
+        figure, axes = layouts.make_figure(layout, layout.columns, 2.1, x.share)
         for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-            drawn.append(_draw(axis, layout, lines_of(runs, points), lines_of(runs, beside)))
-            _draw_bands(axis, layout, _bands(runs, around))
+            drawn.append(_draw(axis, layout, make_lines(runs, points), make_lines(runs, beside)))
+            _draw_bands(axis, layout, _make_bands(runs, around))
             _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
-        explained = marks.label_marks(layout)
-    _scale(axes, layout, x, y)
+        explained = marks.make_label_marks(layout)
+    _scale_axes(axes, layout, x, y)
     for axis, ends in zip(axes, drawn, strict=True) if axes[0].get_yscale() == "log" else ():
         _name_zeros(axis, ends, layout)
     layouts.draw_grid(blocks)
@@ -187,10 +199,12 @@ def curves(layout: Layout, frame: pd.DataFrame, x: Progress, y: Measure) -> Plot
         ]
     if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
         explained.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
-    marks.legend(figure, explained, marks.of_seeds(layout, "band"), _many(layout), y.note, layout.omitted)
+    marks.draw_legend(
+        figure, explained, marks.describe_seeds(layout, "band"), _explain_many(layout), y.note, layout.omitted
+    )
     title = f"{y.title} against {x.title}"
     if y.result:
-        alt = marks.alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
+        alt = marks.write_alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale)
     else:
         alt = f"{title}, of {listed(list(layout.looks))}."
     return Plot(f"{y.name}_{x.name}", title, alt, figure)
@@ -201,13 +215,13 @@ def _name_zeros(axis: Axes, ends: dict[str, tuple[float, float, str]], layout: L
     zeros = [label for label, (_, y, _) in ends.items() if y <= 0]
     for label in zeros:
         del ends[label]
-    text = ", ".join(plain(label, 24) for label in zeros)
+    text = ", ".join(escape_label(label, 24) for label in zeros)
     if text:
         axis.annotate(f"{text}: 0", (0.02, 0.02), xycoords="axes fraction", fontsize=SMALL, color=GREY)
 
 
-def _points(frame: pd.DataFrame, x: Progress, column: str, scale: float) -> Series:
-    return {run: line * (1 / x.size, scale) for run, line in series(frame, x.column, column).items()}
+def _scale_points(frame: pd.DataFrame, x: XAxis, column: str, scale: float) -> RunPoints:
+    return {run: line * (1 / x.size, scale) for run, line in collect_points(frame, x.column, column).items()}
 
 
 def _draw(
@@ -247,11 +261,11 @@ Band = tuple[np.ndarray, np.ndarray, np.ndarray]
 """x, low and high, (points,) each."""
 
 
-def _bands(runs: pd.DataFrame, sides: Sequence[Series]) -> dict[str, list[Band]]:
+def _make_bands(runs: pd.DataFrame, sides: Sequence[RunPoints]) -> dict[str, list[Band]]:
     """From the mean over seeds of one side to that of the other, by label; nothing where there are no sides."""
     if not sides:
         return {}
-    low, high = (lines_of(runs, side) for side in sides)
+    low, high = (make_lines(runs, side) for side in sides)
     return {
         label: [
             (below.x, below.y, above.y)
@@ -269,21 +283,21 @@ def _draw_bands(axis: Axes, layout: Layout, bands: Mapping[str, Sequence[Band]])
             axis.fill_between(x, low, high, color=layout.looks[label].colour, alpha=0.12, linewidth=0, zorder=1.4)
 
 
-def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: Series, x: Progress) -> None:
+def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoints, x: XAxis) -> None:
     """Write why runs have no line."""
-    shown = is_shown(runs, points)
+    shown = find_shown(runs, points)
     if shown.all() and runs["label"].nunique() == len(layout.looks):
         return
-    stands = ~shown & np.array([run in points for run in names(runs)], bool)
-    words = marks.words_for(runs, shown).mask(stands, x.nothing)
+    stands = ~shown & np.array([run in points for run in name_runs(runs)], bool)
+    words = marks.choose_words(runs, shown).mask(stands, x.nothing)
     marks.name_absent(axis, runs, words, layout)
 
 
-def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> None:
+def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
     """Scales, ticks and limits; an axis is logarithmic where values are decades apart: else it would lack numbers."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > _WIDE * min(axis.dataLim.minposx for axis in axes)
     if y.may_be_log and max(axis.dataLim.y1 for axis in axes) > _WIDE * min(axis.dataLim.minposy for axis in axes):
-        least = min(filter(None, map(_least, axes)), default=None)
+        least = min(filter(None, map(_find_least, axes)), default=None)
         for axis in axes:
             axis.set_yscale("log")
             axis.set_ylim(bottom=least and least / 1.3)  # of lines: an interval may reach down to zero
@@ -295,7 +309,7 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             axis.xaxis.set_minor_formatter(NullFormatter())
             if is_wide:
-                layouts.label_more(axis)
+                layouts.label_more_ticks(axis)
             if layout.has_many:
                 axis.xaxis.set_minor_locator(NullLocator())
         elif x.column == "time_s":
@@ -305,10 +319,10 @@ def _scale(axes: Sequence[Axes], layout: Layout, x: Progress, y: Measure) -> Non
         if y.from_zero:
             axis.set_ylim(bottom=0)
     if layout.has_many:
-        layouts.same_limits(axes, x.share)
+        layouts.share_limits(axes, x.share)
 
 
-def _least(axis: Axes) -> float | None:
+def _find_least(axis: Axes) -> float | None:
     """The smallest positive value of the lines of some axes."""
     lines = (
         line for artist in axis.collections if isinstance(artist, LineCollection) for line in artist.get_segments()
@@ -317,8 +331,8 @@ def _least(axis: Axes) -> float | None:
     return min((float(each.min()) for each in values if len(each)), default=None)
 
 
-def _many(layout: Layout) -> str:
+def _explain_many(layout: Layout) -> str:
     """What a legend says of lines that share a colour."""
     cells = max(runs.groupby("label")["cell"].nunique().max() for _, runs in layout.panels)
-    keys = listed([layouts.plain(key) for key in layout.repeats])
-    return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.each_of(layout)
+    keys = listed([layouts.escape_label(key) for key in layout.repeats])
+    return f"median and middle 80 % over {keys}" if cells > MAX_LINES else marks.describe_repeats(layout)

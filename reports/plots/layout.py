@@ -75,21 +75,21 @@ class Layout:
     is_titled: bool = False
     omitted: str = ""
 
-    def all_done(self) -> pd.DataFrame:
+    def get_done_runs(self) -> pd.DataFrame:
         """The runs that are done, each once."""
         runs = pd.concat([runs for _, runs in self.panels]).drop_duplicates(["sweep", "run"])
         return runs[runs["status"] == run_directory.DONE]
 
-    def unfair(self) -> list[str]:
+    def find_unfair(self) -> list[str]:
         """The columns in `UNFAIR` that are true of some run."""
-        runs = self.all_done()
+        runs = self.get_done_runs()
         return [column for column in UNFAIR if runs[column].any()]
 
-    def why_unfair(self, column: str) -> str:
+    def explain_unfair(self, column: str) -> str:
         """The words of `UNFAIR`, and of how few steps."""
         if column != "few_steps":
             return UNFAIR[column]
-        runs = self.all_done()
+        runs = self.get_done_runs()
         steps = runs.loc[is_true(runs[column]), "timed_steps"]
         least, most = int(steps.min()), int(steps.max())
         return f"{most if least == most else f'{least} to {most}'} timed steps"
@@ -97,7 +97,7 @@ class Layout:
     @property
     def seeds(self) -> str:
         """`mean of 5 seeds`, `mean of 2 to 5 seeds`; empty where no mark is the mean of several runs."""
-        sizes = self.all_done().groupby("cell").size()
+        sizes = self.get_done_runs().groupby("cell").size()
         least, most = sizes.min(), sizes.max()
         return f"mean of {most if least == most else f'{least} to {most}'} seeds" if most > 1 else ""
 
@@ -106,7 +106,7 @@ class Layout:
         """Whether there are too many labels for one pair of axes."""
         return len(self.looks) > _FEW
 
-    def abridged(self) -> Layout:
+    def abridge(self) -> Layout:
         """With the first and the last panel, and of those between as many as fit on a page."""
         most = max(2, _MAX_SMALL // len(self.looks)) if self.has_many else _MAX_PANELS
         count = len(self.panels)
@@ -116,7 +116,7 @@ class Layout:
         panels = [self.panels[place] for place in places]
         return dataclasses.replace(self, panels=panels, omitted=f"{most} of {count} panels, all are in report.html")
 
-    def decentralised(self) -> Layout:
+    def drop_central(self) -> Layout:
         """Without the runs that have no topology where others have one."""
         panels = [(title, runs[~runs["central"]]) for title, runs in self.panels]
         panels = [(title, runs) for title, runs in panels if len(runs)]
@@ -124,15 +124,15 @@ class Layout:
         looks = {label: look for label, look in self.looks.items() if label in labels}
         return dataclasses.replace(self, panels=panels, looks=looks)
 
-    def only(self, label: str) -> Layout:
+    def select_label(self, label: str) -> Layout:
         """What small axes show in front of the backdrop."""
         return dataclasses.replace(self, looks={label: self.looks[label]}, is_titled=True)
 
 
-def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
+def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     """One panel for each setting of the swept keys and each value of `by`, of as many keys as one can look at."""
     apart = [key for key in grid.keys if key not in _REPEATS]
-    looks = style.looks(grid.labels)
+    looks = style.choose_looks(grid.labels)
     most = _MAX_PANELS if len(looks) <= _FEW else _MAX_SMALL // len(looks)
     while apart and len(runs.drop_duplicates([*apart, *by])) > most:
         apart = apart[:-1]
@@ -140,17 +140,17 @@ def lay_out(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     runs = runs.assign(repeat=[" ".join(map(setting, values)) for _, *values in runs[repeats].itertuples()])
     keys = [*apart, *by]
     runs = runs.assign(central=find_centralised(runs))
-    groups = _compared(list(runs.groupby(keys, dropna=False, sort=False)) if keys else [], keys)
+    groups = _add_central(list(runs.groupby(keys, dropna=False, sort=False)) if keys else [], keys)
     groups.sort(key=lambda group: [order(value) for value in group[0]])
     others = ("label", "workers", "cell", "repeat", "central")
     shown = [column for column in runs.columns if column in (*RUN_COLUMNS, *others)]
-    panels = [(_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
+    panels = [(_format_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
     rows = math.ceil(len(panels) / 4)
     columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
     return Layout(panels, columns, repeats, looks)
 
 
-def _compared(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
+def _add_central(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
     """The groups of some keys; runs without a topology are in those of every topology, to be compared with."""
 
     def rest(values: Sequence[Any]) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _compared(groups: Sequence[tuple[Any, pd.DataFrame]], keys: Sequence[str]) -
     return alone + [(values, pd.concat([*central.get(rest(values), ()), part])) for values, part in others]
 
 
-def figure_of(
+def make_figure(
     layout: Layout, columns: int, height: float, share: str = "", is_wide: bool = False
 ) -> tuple[Figure, list[Axes]]:
     """A figure and its axes, one for each panel, with its title; `columns` a row, each `height` inches high.
@@ -191,7 +191,7 @@ def figure_of(
     return figure, axes[:count]
 
 
-def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[str, Axes]]]:
+def make_small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[str, Axes]]]:
     """A figure and, for each panel, the axes of each label.
 
     Those of a panel have the same limits because they have the same backdrop. As all of them are alike, they are
@@ -217,7 +217,7 @@ def small_multiples(layout: Layout, x: str, y: str) -> tuple[Figure, list[dict[s
             left, bottom = _LEFT + place % _ACROSS * step_x, top - _HEAD - (place // _ACROSS + 1) * step
             size = ((step_x - _BETWEEN) / TEXT, _SMALL_HEIGHT / height)
             axis = block[label] = figure.add_axes((left / TEXT, bottom / height, *size))
-            axis.set_title("\n".join(map(plain, names[label])), fontsize=SMALL, pad=3)
+            axis.set_title("\n".join(map(escape_label, names[label])), fontsize=SMALL, pad=3)
             axis.tick_params(labelsize=SMALL)
             axis.locator_params(nbins=4)
             # Ticks are most of the time of small axes; `draw_grid` draws what inner axes need of them.
@@ -252,7 +252,7 @@ def label_axes(axes: Sequence[Axes], x: str, y: str, share: str) -> None:
         axis.set(xlabel=x if bottom else "", ylabel=y if left else "")
 
 
-def label_more(axis: Axes) -> None:
+def label_more_ticks(axis: Axes) -> None:
     """Ticks with names between the powers of ten of a logarithmic x axis that has few of these: one tells no scale.
 
     At 1, 2 and 5 of each decade, or 1 and 3, as far as names beside each other have room.
@@ -270,7 +270,7 @@ def label_more(axis: Axes) -> None:
             return
 
 
-def same_limits(axes: Sequence[Axes], share: str) -> None:
+def share_limits(axes: Sequence[Axes], share: str) -> None:
     """Show the same part of the axis that panels have in common, `share` as in `figure_of`."""
     if share in ("x", "all"):
         lefts, rights = zip(*(axis.get_xlim() for axis in axes), strict=True)
@@ -282,18 +282,18 @@ def same_limits(axes: Sequence[Axes], share: str) -> None:
             axis.set_ylim(min(bottoms), max(tops))
 
 
-def plain(text: str, limit: int = 40) -> str:
+def escape_label(text: str, limit: int = 40) -> str:
     """A name as matplotlib shall write it: `$` begins no formula, and no name fills the figure."""
     return (text if len(text) <= limit else f"{text[: limit - 1]}…").replace("$", r"\$")
 
 
-def first_baseline(labels: Sequence[str]) -> str:
+def find_baseline(labels: Sequence[str]) -> str:
     """The label that others are compared with: the baseline's, or else the first."""
     return next((label for label in labels if label in BASELINES), labels[0])
 
 
-def _title(keys: Sequence[str], values: Sequence[Any]) -> str:
+def _format_title(keys: Sequence[str], values: Sequence[Any]) -> str:
     texts = dict(zip(keys, map(setting, values), strict=True))
     workers = [plural(int(float(texts.pop("workers"))), "worker")] if "workers" in texts else []
     settings = ", ".join(f"{key}={text or 'null'}" for key, text in texts.items())
-    return "\n".join(filter(None, [plain(settings), *workers]))
+    return "\n".join(filter(None, [escape_label(settings), *workers]))

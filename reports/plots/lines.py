@@ -15,9 +15,9 @@ MAX_LINES = 40  # of one label in a panel; more are summed up
 _MAX_POINTS = 200  # of one line, which no eye tells from more
 _MAX_OUTLINE = 40  # of one in a backdrop
 
-Run = tuple[str, str]
+RunKey = tuple[str, str]
 """Sweep and name of a run."""
-Series = Mapping[Run, np.ndarray]
+RunPoints = Mapping[RunKey, np.ndarray]
 """Of each run its points, (points, 2), with ascending x."""
 
 
@@ -43,7 +43,7 @@ class Line:
         return np.column_stack([self.x, self.y])
 
 
-def series(frame: pd.DataFrame, x: str, y: str) -> Series:
+def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
     """The finite points (x, y) of every run in `Report.epochs` or `Report.profile`."""
     values = frame[[x, y]].to_numpy("float64", na_value=np.nan)
     is_shown = np.isfinite(values).all(1)
@@ -57,7 +57,7 @@ def series(frame: pd.DataFrame, x: str, y: str) -> Series:
     }
 
 
-def lines_of(runs: pd.DataFrame, points: Series) -> dict[str, Sequence[Line]]:
+def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line]]:
     """The lines of each label: one for each cell, of its runs that are done; and one for each other run.
 
     Those of a label that are more than `MAX_LINES` become two: the median of those that are done with the
@@ -65,33 +65,33 @@ def lines_of(runs: pd.DataFrame, points: Series) -> dict[str, Sequence[Line]]:
     """
     found: dict[str, list[Line]] = {}
     done: dict[tuple[str, int], list[np.ndarray]] = {}
-    for label, cell, run, status in zip(runs["label"], runs["cell"], names(runs), runs["status"], strict=True):
+    for label, cell, run, status in zip(runs["label"], runs["cell"], name_runs(runs), runs["status"], strict=True):
         lines = found.setdefault(label, [])
         if (line := points.get(run)) is None or not line[:, 0].any():
             continue
         if status == run_directory.DONE:
             done.setdefault((label, cell), []).append(line)
         else:
-            x, y = _thinned(line).T
+            x, y = _thin(line).T
             lines.append(Line(x, y, is_done=False))
     for (label, _), members in done.items():
-        found[label].append(_mean(members))
-    return {label: _few(lines) for label, lines in found.items()}
+        found[label].append(_average_runs(members))
+    return {label: _limit_lines(lines) for label, lines in found.items()}
 
 
-def _few(lines: Sequence[Line]) -> Sequence[Line]:
+def _limit_lines(lines: Sequence[Line]) -> Sequence[Line]:
     if len(lines) <= MAX_LINES:
         return lines
     groups = ([line for line in lines if line.is_done == is_done] for is_done in (True, False))
-    return [_median(group) for group in groups if group]
+    return [_take_median(group) for group in groups if group]
 
 
-def outline(lines: Sequence[Line]) -> list[np.ndarray]:
+def make_outline(lines: Sequence[Line]) -> list[np.ndarray]:
     """The lines of a label as one for the backdrop of others, (points, 2), of few points: it is drawn many times."""
-    return [_thinned(_median(lines).points, _MAX_OUTLINE)] if lines else []
+    return [_thin(_take_median(lines).points, _MAX_OUTLINE)] if lines else []
 
 
-def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def average_groups(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and 95 % interval of each group of values, (groups,) each; NaN as in `statistics.band`."""
     table = np.full((max(map(len, groups), default=0), len(groups)), np.nan)
     for place, values in enumerate(groups):
@@ -99,35 +99,35 @@ def means_of(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.n
     return compute_band(table)
 
 
-def is_shown(runs: pd.DataFrame, points: Series) -> pd.Series:
+def find_shown(runs: pd.DataFrame, points: RunPoints) -> pd.Series:
     """Which runs have a line: those that have points, and not all at x = 0."""
-    found = (points.get(run) for run in names(runs))
+    found = (points.get(run) for run in name_runs(runs))
     return pd.Series([line is not None and bool(line[:, 0].any()) for line in found], runs.index, dtype=bool)
 
 
-def names(runs: pd.DataFrame) -> list[Run]:
+def name_runs(runs: pd.DataFrame) -> list[RunKey]:
     """By which `Series` know these runs."""
     return list(zip(runs["sweep"], runs["run"], strict=True))
 
 
-def _mean(lines: Sequence[np.ndarray]) -> Line:
+def _average_runs(lines: Sequence[np.ndarray]) -> Line:
     """The mean of some runs with its 95 % interval; one run is its own mean."""
     if len(lines) == 1:
-        return Line(*_thinned(lines[0]).T)
-    x, values = _on_one_grid(lines)
+        return Line(*_thin(lines[0]).T)
+    x, values = _interpolate(lines)
     mean, low, high = compute_band(values)
     return Line(x, mean, low, high)
 
 
-def _median(lines: Sequence[Line]) -> Line:
+def _take_median(lines: Sequence[Line]) -> Line:
     if len(lines) == 1:
         return lines[0]
-    x, values = _on_one_grid([line.points for line in lines])
+    x, values = _interpolate([line.points for line in lines])
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
     return Line(x, middle, low, high, lines[0].is_done)
 
 
-def _on_one_grid(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _interpolate(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """x (points,) of the range that all lines have in common, and their y there, interpolated: (lines, points).
 
     The x are those of the lines themselves, so that nothing is interpolated where all have the same.
@@ -136,11 +136,11 @@ def _on_one_grid(lines: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     if first >= last:  # nothing in common: the ends are compared
         return np.array([np.mean([line[-1, 0] for line in lines])]), np.array([[line[-1, 1]] for line in lines])
     x = np.unique(np.concatenate([line[:, 0] for line in lines]))
-    x = _thinned(x[(x >= first) & (x <= last)])
+    x = _thin(x[(x >= first) & (x <= last)])
     return x, np.stack([np.interp(x, line[:, 0], line[:, 1]) for line in lines])
 
 
-def _thinned(points: np.ndarray, most: int = _MAX_POINTS) -> np.ndarray:
+def _thin(points: np.ndarray, most: int = _MAX_POINTS) -> np.ndarray:
     """At most so many of the points, with the first and the last."""
     if len(points) <= most:
         return points

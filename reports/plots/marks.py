@@ -17,7 +17,7 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
-from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, plain
+from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label
 from reports.plots.style import BASELINES
 from reports.reading.text import listed, number
 
@@ -29,7 +29,7 @@ _LEGEND_CHARACTERS = 105  # that fit into one line of a wide figure
 _MAX_NAMED = 24  # numbers in one alternative text
 
 
-def backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
+def draw_backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
     """The lines of all labels in grey, and those of the baseline in black, for one label's line to stand out from."""
     everyone = [line for label, members in lines.items() for line in members if label not in BASELINES]
     axis.add_collection(LineCollection(everyone, colors=style.BACKDROP, linewidths=0.6, zorder=1.1))
@@ -37,22 +37,22 @@ def backdrop(axis: Axes, lines: Mapping[str, Sequence[np.ndarray]]) -> None:
     axis.add_collection(LineCollection(baseline, colors=style.BLACK, linewidths=0.8, zorder=1.2))
 
 
-def title_right(axis: Axes, text: str) -> None:
+def write_right_title(axis: Axes, text: str) -> None:
     """Beside the name of small axes."""
     axis.set_title(text, loc="right", fontsize=SMALL, fontweight="normal")
 
 
-def backdrop_marks(layout: Layout) -> list[Line2D]:
+def make_backdrop_marks(layout: Layout) -> list[Line2D]:
     """What a legend says about the backdrop."""
     named = [label for label in layout.looks if label in BASELINES]
     marks = [Line2D([], [], color=style.BLACK, linewidth=0.8, label=label) for label in named]
     return [*marks, Line2D([], [], color=style.BACKDROP, label="all others")]
 
 
-def label_marks(layout: Layout) -> list[Line2D]:
+def make_label_marks(layout: Layout) -> list[Line2D]:
     """What a legend says about the labels."""
     return [
-        Line2D([], [], color=look.colour, marker=look.marker, label=plain(label))
+        Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
         for label, look in layout.looks.items()
     ]
 
@@ -72,7 +72,7 @@ def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout:
     else:
         heights = {label: (y - bottom) / (top - bottom) * points for label, (_, y, _) in ends.items()}
     ranked = sorted(heights, key=lambda label: heights[label])
-    places = _spread([heights[label] for label in ranked], _LINE / 2, points)
+    places = _spread_heights([heights[label] for label in ranked], _LINE / 2, points)
     for label, place in zip(ranked, places, strict=True):
         x, y, text = ends[label]
         offset = (6, place - heights[label])
@@ -80,7 +80,7 @@ def label_ends(axis: Axes, ends: Mapping[str, tuple[float, float, str]], layout:
         axis.annotate(text, (x, y), offset, textcoords="offset points", va="center_baseline", color=colour, fontsize=8)
 
 
-def _spread(heights: Sequence[float], bottom: float, top: float, gap: float = _LINE) -> list[float]:
+def _spread_heights(heights: Sequence[float], bottom: float, top: float, gap: float = _LINE) -> list[float]:
     """Ascending heights, moved as little as possible until neighbours are `gap` apart, between `bottom` and `top`.
 
     Isotonic regression by pooling adjacent violators: those that are too close share their mean. More than there is
@@ -98,12 +98,12 @@ def _spread(heights: Sequence[float], bottom: float, top: float, gap: float = _L
     return [min(max(mean, bottom), highest) + rank * gap for rank, mean in enumerate(means)]
 
 
-def words_for(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
+def choose_words(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
     """Why a run is not shown, in a word; empty for those that are."""
     return runs["status"].replace(run_directory.DONE, NOT_MEASURED).mask(is_shown, "")
 
 
-def absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
+def list_absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
     """Each word once for the runs of this label: `failed`, `diverged (2)`; `missing` where there are none."""
     here = words[runs["label"] == label]
     counts = collections.Counter(here[here != ""]) if len(here) else {MISSING: 1}
@@ -113,10 +113,10 @@ def absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
 def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout, x: float | None = None) -> None:
     """Write label and word of what is not drawn at the foot of the panel, at `x` or at its right."""
     place = ((0.98, 0.02), "axes fraction", "right") if x is None else ((x, 0.02), ("data", "axes fraction"), "center")
-    lines = [(label, word) for label in layout.looks for word in absent(label, runs, words)]
+    lines = [(label, word) for label in layout.looks for word in list_absent(label, runs, words)]
     for line, (label, word) in enumerate(reversed(lines)):
         axis.annotate(
-            word if layout.is_titled else f"{plain(label, 24)}: {word}",
+            word if layout.is_titled else f"{escape_label(label, 24)}: {word}",
             place[0],
             (0, line * (_LINE - 1)),
             xycoords=place[1],
@@ -128,7 +128,7 @@ def name_absent(axis: Axes, runs: pd.DataFrame, words: pd.Series, layout: Layout
         )
 
 
-def legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) -> None:
+def draw_legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) -> None:
     """Above all panels, in as many lines as it needs, for which the figure grows; notes that are not empty first."""
     title = "; ".join(filter(None, notes))
     if marks or title:
@@ -162,19 +162,19 @@ def _grow(figure: Figure, inches: float) -> None:
             text.set_y(text.get_position()[1] * shrunk)
 
 
-def of_seeds(layout: Layout, interval: str) -> str:
+def describe_seeds(layout: Layout, interval: str) -> str:
     """What a legend says about means: `mean of 5 seeds, band: 95 % interval`; empty where each run is a mark."""
     return f"{layout.seeds}, {interval}: 95 % interval" if layout.seeds else ""
 
 
-def each_of(layout: Layout, mark: str = "line") -> str:
+def describe_repeats(layout: Layout, mark: str = "line") -> str:
     """What a legend says where a label has several lines: `one line for each optimizer.lr`."""
-    return f"one {mark} for each {listed([plain(key) for key in layout.repeats])}" if layout.repeats else ""
+    return f"one {mark} for each {listed([escape_label(key) for key in layout.repeats])}" if layout.repeats else ""
 
 
-def alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
+def write_alt_text(what: str, layout: Layout, column: str, unit: str, scale: float = 1) -> str:
     """What a plot shows, in words: the mean of each cell, or the range where they are many."""
-    runs = layout.all_done().dropna(subset=column)
+    runs = layout.get_done_runs().dropna(subset=column)
     cells = runs.groupby("cell", sort=False).agg(
         label=("label", "first"), workers=("workers", "first"), value=(column, "mean"), count=(column, "size")
     )

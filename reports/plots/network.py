@@ -24,13 +24,13 @@ _NAMES = ["", "100 B", "", "10 kB", "", "1 MB", "", "100 MB"]  # every other one
 _SAMPLES = 60  # of a line, which is curved in logarithmic axes
 
 
-def plot(probe: Mapping[str, Any]) -> Plot:
+def plot_probe(probe: Mapping[str, Any]) -> Plot:
     """Four panels with the same axes: points with their quartiles, lines, and where one line gives way to the next."""
     with matplotlib.rc_context(fname=style.STYLE):
         figure = Figure(figsize=(TEXT, 4.9))
         panels = figure.subplots(2, 2, sharex=True, sharey=True).ravel()
         for axes, name in zip(panels, COLLECTIVES, strict=True):
-            _panel(axes, name, probe["collectives"].get(name) or {"points": [], "fits": [], "switch_points": []})
+            _draw_panel(axes, name, probe["collectives"].get(name) or {"points": [], "fits": [], "switch_points": []})
         for axes in panels[2:]:
             axes.set_xlabel("bytes")
         for axes in panels[::2]:
@@ -44,11 +44,11 @@ def plot(probe: Mapping[str, Any]) -> Plot:
             handles=marks, loc="outside upper left", ncols=3, title=format_title(probe), title_fontsize=9
         )
         box.set_alignment("left")
-    alt = "; ".join(_words(name, probe["collectives"].get(name) or {}) for name in COLLECTIVES)
+    alt = "; ".join(_describe_collective(name, probe["collectives"].get(name) or {}) for name in COLLECTIVES)
     return Plot("network", format_title(probe), f"Time of collectives against bytes. {alt}.", figure)
 
 
-def _panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
+def _draw_panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     colour = _COLOURS[name]
     axes.set(xscale="log", yscale="log")
     size, middle, low, high = (
@@ -80,7 +80,7 @@ def _panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.shown_time(value)))
 
 
-def _words(name: str, found: Mapping[str, Any]) -> str:
+def _describe_collective(name: str, found: Mapping[str, Any]) -> str:
     points = found.get("points") or []
     if not points:
         return f"{name}: not measured"

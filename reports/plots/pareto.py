@@ -16,8 +16,8 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.plots import layout as layouts
 from reports.plots import marks
-from reports.plots.layout import GREY, SMALL, Layout, plain
-from reports.plots.lines import means_of
+from reports.plots.layout import GREY, SMALL, Layout, escape_label
+from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 from reports.reading.text import listed
 
@@ -63,16 +63,16 @@ class _Cloud:
     is_best: np.ndarray
 
 
-def pareto(layout: Layout, cost: Cost) -> Plot | None:
+def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
     """Accuracy after the last epoch against a cost, a point for each cell; nothing without two to compare."""
-    panels = [(title, runs) for title, runs in layout.panels if _measured(runs, cost)["cell"].nunique() > 1]
+    panels = [(title, runs) for title, runs in layout.panels if _select_measured(runs, cost)["cell"].nunique() > 1]
     if not panels:
         return None
     layout = dataclasses.replace(layout, panels=panels)
     columns = min(layout.columns, 2 if layout.has_many else 3)
     height = 2.7 if layout.has_many else 2.3
-    figure, axes = layouts.figure_of(layout, columns, height, "y", is_wide=layout.has_many)
-    clouds = [_cloud(_measured(runs, cost), cost) for _, runs in panels]
+    figure, axes = layouts.make_figure(layout, columns, height, "y", is_wide=layout.has_many)
+    clouds = [_make_cloud(_select_measured(runs, cost), cost) for _, runs in panels]
     costs = np.concatenate([cloud.x[0] for cloud in clouds])
     for axis, cloud in zip(axes, clouds, strict=True):
         axis.margins(0.16, 0.14)
@@ -84,18 +84,18 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
         axis.xaxis.set_minor_formatter(NullFormatter())
         _draw(axis, cloud, cost, layout)
         if axis.get_xscale() == "log":
-            layouts.label_more(axis)
+            layouts.label_more_ticks(axis)
     layouts.label_axes(axes, cost.label, "accuracy [%]", "y")
     points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
     for axis, cloud, (_, runs) in zip(axes, clouds, panels, strict=True):
-        _name(axis, cloud, layout, points)
-        is_shown = pd.Series(runs.index.isin(_measured(runs, cost).index), runs.index)
-        marks.name_absent(axis, runs, marks.words_for(runs, is_shown), layout)
+        _name_points(axis, cloud, layout, points)
+        is_shown = pd.Series(runs.index.isin(_select_measured(runs, cost).index), runs.index)
+        marks.name_absent(axis, runs, marks.choose_words(runs, is_shown), layout)
     explained = [
         Line2D([], [], color=GREY, linewidth=1, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
-    marks.legend(figure, explained, marks.of_seeds(layout, "bars"), marks.each_of(layout, "point"))
+    marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), marks.describe_repeats(layout, "point"))
     fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [
         ": ".join(filter(None, (title.replace("\n", ", "), listed(list(dict.fromkeys(front))))))
@@ -105,7 +105,7 @@ def pareto(layout: Layout, cost: Cost) -> Plot | None:
     return Plot(f"pareto_{cost.name}", f"Accuracy against {cost.title}", alt, figure)
 
 
-def on_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.ndarray:
+def find_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.ndarray:
     """Which points no other beats in one and equals or beats in the other, (points,); `value` is better when higher."""
     gain = cost if more_is_better else -cost
     order = np.lexsort((-value, -gain))  # the best gain first, of equals the best value
@@ -115,16 +115,16 @@ def on_front(cost: np.ndarray, value: np.ndarray, more_is_better: bool) -> np.nd
     return found
 
 
-def _measured(runs: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+def _select_measured(runs: pd.DataFrame, cost: Cost) -> pd.DataFrame:
     runs = runs.assign(sent_in_all=runs["sent_bytes"] * runs["steps_done"].astype("float64"))
     return runs[(runs["status"] == run_directory.DONE) & (runs[cost.column] > 0)].dropna(subset="accuracy")
 
 
-def _cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:
+def _make_cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:
     cells = [cell for _, cell in runs.groupby("cell", sort=False)]
-    x = np.stack(means_of([cell[cost.column].to_numpy() for cell in cells]))
-    y = np.stack(means_of([100 * cell["accuracy"].to_numpy() for cell in cells]))
-    return _Cloud([cell["label"].iloc[0] for cell in cells], x, y, on_front(x[0], y[0], cost.more_is_better))
+    x = np.stack(average_groups([cell[cost.column].to_numpy() for cell in cells]))
+    y = np.stack(average_groups([100 * cell["accuracy"].to_numpy() for cell in cells]))
+    return _Cloud([cell["label"].iloc[0] for cell in cells], x, y, find_front(x[0], y[0], cost.more_is_better))
 
 
 def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
@@ -133,7 +133,7 @@ def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
     steps = "steps-pre" if cost.more_is_better else "steps-post"
     axis.plot(cloud.x[0, best], cloud.y[0, best], color=GREY, linewidth=1, drawstyle=steps, zorder=1.5)
     labels = np.array(cloud.labels)
-    shown = _some(cloud)
+    shown = _thin_cloud(cloud)
     for label, look in layout.looks.items():
         for is_best, alpha in ((True, 1.0), (False, _LIGHT)):
             here = np.flatnonzero(shown & (labels == label) & (cloud.is_best == is_best))
@@ -145,7 +145,7 @@ def _draw(axis: Axes, cloud: _Cloud, cost: Cost, layout: Layout) -> None:
                 axis.vlines(x, *y_ends, **line)
 
 
-def _some(cloud: _Cloud) -> np.ndarray:
+def _thin_cloud(cloud: _Cloud) -> np.ndarray:
     """Which cells are drawn: all, or where they are too many, of those not on the front one for each tile."""
     if len(cloud.labels) <= _MAX_POINTS:
         return np.ones(len(cloud.labels), bool)
@@ -154,7 +154,7 @@ def _some(cloud: _Cloud) -> np.ndarray:
     return cloud.is_best | ~tiles.duplicated().to_numpy()
 
 
-def _name(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
+def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> None:
     """Write the names beside the points, those of the front first, where they hide neither points nor each other.
 
     A name for which there is no room is left out, but on the front.
@@ -170,9 +170,9 @@ def _name(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) 
     taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in places]
     order = np.argsort(~cloud.is_best, kind="stable")
     for place in order if len(order) <= _MAX_NAMED else order[: cloud.is_best.sum()]:
-        text, is_best = plain(cloud.labels[place], _LONGEST), cloud.is_best[place]
-        boxes = [_box(places[place], len(text), offset) for offset in _OFFSETS]
-        free = [box for box in boxes if _inside(box, size) and not any(map(_overlap(box), taken))]
+        text, is_best = escape_label(cloud.labels[place], _LONGEST), cloud.is_best[place]
+        boxes = [_place_name(places[place], len(text), offset) for offset in _OFFSETS]
+        free = [box for box in boxes if _is_inside(box, size) and not any(map(_overlaps_with(box), taken))]
         if free or is_best:
             box = free[0] if free else boxes[0]
             taken.append(box)
@@ -193,7 +193,7 @@ def _name(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) 
 _Box = tuple[float, float, float, float]
 
 
-def _box(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _Box:
+def _place_name(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _Box:
     """Left, bottom, right and top of a name, in points."""
     x, y = point[0] + offset[0], point[1] + offset[1]
     width = letters * _LETTER
@@ -201,9 +201,9 @@ def _box(point: np.ndarray, letters: int, offset: tuple[float, float, str]) -> _
     return left, y - _LINE / 2, left + width, y + _LINE / 2
 
 
-def _overlap(one: _Box) -> Callable[[_Box], bool]:
+def _overlaps_with(one: _Box) -> Callable[[_Box], bool]:
     return lambda other: one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _inside(box: _Box, size: tuple[float, float]) -> bool:
+def _is_inside(box: _Box, size: tuple[float, float]) -> bool:
     return box[0] >= 0 and box[2] <= size[0] + 8 and box[1] >= -2 and box[3] <= size[1] + 6

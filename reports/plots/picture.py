@@ -43,7 +43,7 @@ class Picture:
     title: str
     alt: str
 
-    def path(self, directory: Path, suffix: str = "png") -> Path:
+    def get_path(self, directory: Path, suffix: str = "png") -> Path:
         return directory / f"{self.name}.{suffix}"
 
 
@@ -62,7 +62,7 @@ class Plot(Picture):
         with matplotlib.rc_context(fname=style.STYLE), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # at worst, names that no installed font can write
             for suffix, metadata in _NO_DATES.items():
-                path = self.path(directory, suffix)
+                path = self.get_path(directory, suffix)
                 if suffix not in formats and not path.exists():
                     continue
                 drawn = io.BytesIO()
@@ -126,9 +126,9 @@ class Drawing:
                 pictures[name] = _draw(maker, self._directory, self._formats)
             if pictures[name] is None:
                 for suffix in FORMATS:
-                    Picture(name, "", "").path(self._directory, suffix).unlink(missing_ok=True)
+                    Picture(name, "", "").get_path(self._directory, suffix).unlink(missing_ok=True)
         found = (pictures[name] for name in self._makers)
-        return {picture.path(self._directory): picture for picture in found if picture}
+        return {picture.get_path(self._directory): picture for picture in found if picture}
 
     def __enter__(self) -> Drawing:
         return self

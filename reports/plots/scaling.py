@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from gradsweep import run_directory
 from reports.plots import bars, marks
 from reports.plots import layout as layouts
-from reports.plots.layout import GREY, UNFAIR, Layout, first_baseline
-from reports.plots.lines import means_of
+from reports.plots.layout import GREY, UNFAIR, Layout, find_baseline
+from reports.plots.lines import average_groups
 from reports.plots.picture import Plot
 
 _IDEAL = (0, (1, 1.5))  # dashes
@@ -33,7 +33,7 @@ class _Curve:
     unfair: np.ndarray
 
 
-def throughput(layout: Layout) -> Plot | None:
+def plot_throughput(layout: Layout) -> Plot | None:
     """Iterations per second: a bar each with one number of workers, else lines with what would be ideal.
 
     Ideal are as many samples per second and worker as the baseline has with the fewest workers.
@@ -42,18 +42,18 @@ def throughput(layout: Layout) -> Plot | None:
     if not runs.loc[runs["status"] == run_directory.DONE, "iterations_per_second"].notna().any():
         return None
     if runs["workers"].nunique() == 1:
-        alt = marks.alt_text("Throughput", layout, "iterations_per_second", "it/s")
-        return Plot("throughput", "Throughput", alt, bars.ranking(layout))
+        alt = marks.write_alt_text("Throughput", layout, "iterations_per_second", "it/s")
+        return Plot("throughput", "Throughput", alt, bars.draw_ranking(layout))
     title = "Throughput against workers"
     return _plot(layout, "throughput", title, "iterations_per_second", "throughput [it/s]", "it/s")
 
 
-def efficiency(layout: Layout) -> Plot | None:
+def plot_efficiency(layout: Layout) -> Plot | None:
     """Samples per second and worker over those with the fewest workers; nothing with one number of workers.
 
     The fewest are those of the panel; a label that has no value there has no efficiency.
     """
-    panels = [(title, runs.assign(efficiency=_efficiency(runs))) for title, runs in layout.panels]
+    panels = [(title, runs.assign(efficiency=_compute_efficiency(runs))) for title, runs in layout.panels]
     layout = dataclasses.replace(layout, panels=panels)
     runs = pd.concat([runs for _, runs in panels])
     found = runs.loc[runs["status"] == run_directory.DONE, ["workers", "efficiency"]].dropna()
@@ -64,7 +64,7 @@ def efficiency(layout: Layout) -> Plot | None:
     )
 
 
-def _efficiency(runs: pd.DataFrame) -> pd.Series:
+def _compute_efficiency(runs: pd.DataFrame) -> pd.Series:
     each = (runs["samples_per_second"] / runs["workers"]).where(runs["status"] == run_directory.DONE)
     fewest = runs["workers"].min()
     line = [runs["label"], runs["repeat"]]
@@ -78,52 +78,54 @@ def _plot(layout: Layout, name: str, title: str, column: str, label: str, unit: 
     ]
     explained: list[Line2D] = []
     if layout.has_many:
-        figure, blocks = layouts.small_multiples(layout, "workers", label)
+        figure, blocks = layouts.make_small_multiples(layout, "workers", label)
         for block, runs in zip(blocks, parts, strict=True):
             counts = sorted(runs["workers"].unique())
-            found = _curves(runs, counts)
+            found = _make_curves(runs, counts)
             lines = {
                 one: [points[~np.isnan(points[:, 1])] for points in (np.column_stack([counts, c.mean]) for c in curves)]
                 for one, curves in found.items()
             }
             for one, axis in block.items():
-                marks.backdrop(axis, lines)
+                marks.draw_backdrop(axis, lines)
                 here = runs[runs["label"] == one]
                 _draw(axis, found.get(one, []), counts, layout.looks[one].colour, layout.looks[one].marker)
-                marks.name_absent(axis, here, marks.words_for(here, here["value"].notna()), layout.only(one))
-                _ideal(axis, name, runs, [one])
-                _frame(axis, counts)
-            layouts.same_limits(list(block.values()), "y")
+                marks.name_absent(axis, here, marks.choose_words(here, here["value"].notna()), layout.select_label(one))
+                _draw_ideal(axis, name, runs, [one])
+                _frame_axis(axis, counts)
+            layouts.share_limits(list(block.values()), "y")
         layouts.draw_grid(blocks)
-        explained = marks.backdrop_marks(layout)
+        explained = marks.make_backdrop_marks(layout)
     else:
-        figure, axes = layouts.figure_of(layout, 2, 2.3)
+        figure, axes = layouts.make_figure(layout, 2, 2.3)
         for axis, runs in zip(axes, parts, strict=True):
             counts = sorted(runs["workers"].unique())
             ends = {}
-            for one, curves in _curves(runs, counts).items():
+            for one, curves in _make_curves(runs, counts).items():
                 _draw(axis, curves, counts, layout.looks[one].colour, layout.looks[one].marker)
                 for curve in curves:
                     last = np.flatnonzero(~np.isnan(curve.mean))[-1]
-                    ends[one] = (counts[last], float(curve.mean[last]), layouts.plain(one, 24))
-            _ideal(axis, name, runs, list(layout.looks))
-            _frame(axis, counts)
+                    ends[one] = (counts[last], float(curve.mean[last]), layouts.escape_label(one, 24))
+            _draw_ideal(axis, name, runs, list(layout.looks))
+            _frame_axis(axis, counts)
             marks.label_ends(axis, ends, layout)
             for count in counts:
                 here = runs[runs["workers"] == count]
-                marks.name_absent(axis, here, marks.words_for(here, here["value"].notna()), layout, count)
+                marks.name_absent(axis, here, marks.choose_words(here, here["value"].notna()), layout, count)
             axis.set(xlabel="workers", ylabel=label)
-    of = f" (from {first_baseline(list(layout.looks))})" if name == "throughput" and not layout.has_many else ""
-    explained.append(Line2D([], [], color=GREY, linestyle=_IDEAL, linewidth=1, label=f"ideal{layouts.plain(of)}"))
-    if why := list(map(layout.why_unfair, layout.unfair())):
+    of = f" (from {find_baseline(list(layout.looks))})" if name == "throughput" and not layout.has_many else ""
+    explained.append(
+        Line2D([], [], color=GREY, linestyle=_IDEAL, linewidth=1, label=f"ideal{layouts.escape_label(of)}")
+    )
+    if why := list(map(layout.explain_unfair, layout.find_unfair())):
         hollow = Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="none")
         hollow.set_label(f"hollow: {' or '.join(why)}")
         explained.append(hollow)
-    marks.legend(figure, explained, marks.of_seeds(layout, "bars"), marks.each_of(layout))
-    return Plot(name, title, marks.alt_text(title.partition(" against")[0], layout, column, unit, scale), figure)
+    marks.draw_legend(figure, explained, marks.describe_seeds(layout, "bars"), marks.describe_repeats(layout))
+    return Plot(name, title, marks.write_alt_text(title.partition(" against")[0], layout, column, unit, scale), figure)
 
 
-def _curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
+def _make_curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curve]]:
     """By label, those of its settings that have any value."""
     place = {count: rank for rank, count in enumerate(counts)}
     values: dict[tuple[str, str], list[list[float]]] = {}
@@ -139,7 +141,7 @@ def _curves(runs: pd.DataFrame, counts: Sequence[float]) -> dict[str, list[_Curv
     found: dict[str, list[_Curve]] = {}
     for (label, repeat), cells in values.items():
         if any(cells):
-            curve = _Curve(*means_of([np.array(cell) for cell in cells]), unfair[label, repeat])
+            curve = _Curve(*average_groups([np.array(cell) for cell in cells]), unfair[label, repeat])
             found.setdefault(label, []).append(curve)
     return found
 
@@ -160,7 +162,7 @@ def _draw(axis: Axes, curves: Sequence[_Curve], counts: Sequence[float], colour:
         axis.plot(x[unfair], mean[unfair], marker, color=colour, markerfacecolor="white")
 
 
-def _ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
+def _draw_ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> None:
     """The dotted line; it may leave the axes at their top, where else it would make all others small."""
     axis.autoscale_view()
     top = axis.get_ylim()[1]
@@ -168,7 +170,7 @@ def _ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> 
         axis.axhline(100, color=GREY, linestyle=_IDEAL, linewidth=1, zorder=1.3)
         axis.set_ylim(0, max(top, 108))
         return
-    done = runs[(runs["label"] == first_baseline(labels)) & runs["value"].notna()]
+    done = runs[(runs["label"] == find_baseline(labels)) & runs["value"].notna()]
     means = done.groupby("workers")[["samples_per_second", "value"]].mean().sort_index()
     if len(means) > 1 and means["samples_per_second"].iloc[0] > 0:
         # As many samples per second and worker; what a step holds depends on how the batch is divided.
@@ -179,7 +181,7 @@ def _ideal(axis: Axes, name: str, runs: pd.DataFrame, labels: Sequence[str]) -> 
     axis.set_ylim(0, top)
 
 
-def _frame(axis: Axes, counts: Sequence[float]) -> None:
+def _frame_axis(axis: Axes, counts: Sequence[float]) -> None:
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_locator(FixedLocator(counts))
     axis.xaxis.set_major_formatter(FixedFormatter([str(int(count)) for count in counts]))

@@ -58,7 +58,7 @@ class Look:
     marker: str
 
 
-def looks(labels: Sequence[str]) -> dict[str, Look]:
+def choose_looks(labels: Sequence[str]) -> dict[str, Look]:
     """The look of each label (`qsgd`, `qsgd levels=7`), from the name of its compressor.
 
     Variants of one compressor share its colour, from dark to light, and differ in their marker. A compressor that is
@@ -67,15 +67,15 @@ def looks(labels: Sequence[str]) -> dict[str, Look]:
     variants: dict[str, list[str]] = {}
     for label in labels:
         variants.setdefault(label.partition(" ")[0], []).append(label)
-    places = _places([name for name in variants if name not in BASELINES])
+    places = _choose_colours([name for name in variants if name not in BASELINES])
     return {
-        label: _variant(places.get(name), position, len(members))
+        label: _make_look(places.get(name), position, len(members))
         for name, members in variants.items()
         for position, label in enumerate(members)
     }
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
+def _choose_colours(names: Sequence[str]) -> dict[str, int]:
     """The colour of each name, as a place among `_COLOURS`, counted on beyond their end."""
     places = {name: _KNOWN.index(name) for name in names if name in _KNOWN}
     count = len(_COLOURS)
@@ -91,17 +91,17 @@ def _places(names: Sequence[str]) -> dict[str, int]:
     return places
 
 
-def _variant(place: int | None, position: int, count: int) -> Look:
+def _make_look(place: int | None, position: int, count: int) -> Look:
     """`place` is None for the baseline."""
     if place is None:
         colour, first = BLACK, 0
     else:
         colour = _COLOURS[place % len(_COLOURS)]
         first = 1 + place // len(_COLOURS) + place % len(_COLOURS)
-    return Look(_lighter(colour, 0.45 * position / max(count - 1, 1)), _MARKERS[(first + position) % len(_MARKERS)])
+    return Look(_lighten(colour, 0.45 * position / max(count - 1, 1)), _MARKERS[(first + position) % len(_MARKERS)])
 
 
-def _lighter(colour: str, share: float) -> str:
+def _lighten(colour: str, share: float) -> str:
     """The colour mixed with white."""
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)

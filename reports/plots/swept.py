@@ -19,7 +19,7 @@ from gradsweep.text import plural
 from reports.analysis.grid import Grid, is_method_key
 from reports.analysis.table import MISSING
 from reports.plots import layout as layouts
-from reports.plots.layout import COLUMN, SMALL, TEXT, plain
+from reports.plots.layout import COLUMN, SMALL, TEXT, escape_label
 from reports.plots.picture import Plot
 from reports.reading.text import listed, number, order, setting
 
@@ -36,7 +36,7 @@ _MAX_LINES = 500  # above, lines that go together from one axis to the next are 
 _TILES = 40
 
 
-def keys_of(grid: Grid) -> list[str]:
+def find_swept_keys(grid: Grid) -> list[str]:
     """The columns of `Grid.runs` that were swept: other keys, then `workers` and `label`.
 
     Of a single compressor its options are keys of their own, and there is no label. Empty where nothing but
@@ -51,12 +51,12 @@ def keys_of(grid: Grid) -> list[str]:
     return found if set(found) & set(keys) else []
 
 
-def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -> Plot | None:
+def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -> Plot | None:
     """A measure by two swept keys, the mean of each cell as number and colour; a panel for each setting of all others.
 
     Nothing where fewer than two keys were swept, or more panels or values than one can look at.
     """
-    keys = keys_of(grid)
+    keys = find_swept_keys(grid)
     if len(keys) < 2:
         return None
     runs = grid.runs.assign(value=(grid.runs[column] * scale).where(grid.runs["status"] == run_directory.DONE))
@@ -79,20 +79,20 @@ def heat_map(grid: Grid, column: str, title: str, unit: str, scale: float = 1) -
     means = runs.groupby("cell")["value"].mean()
     colours = Normalize(means.min(), means.max())
     for axis, (values, part) in zip(axes, groups, strict=False):
-        _panel(axis, part, (down, rows), (across, columns), colours)
-        texts = [f"{_name(key)}={_text(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)]
-        axis.set_title(plain(", ".join(texts)))
-    layouts.label_axes(axes[: len(groups)], plain(_name(across)), plain(_name(down)), "")
+        _draw_panel(axis, part, (down, rows), (across, columns), colours)
+        texts = [f"{_name_key(key)}={_text(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)]
+        axis.set_title(escape_label(", ".join(texts)))
+    layouts.label_axes(axes[: len(groups)], escape_label(_name_key(across)), escape_label(_name_key(down)), "")
     name = column if column != "iterations_per_second" else "throughput"
-    what = f"{title} [{unit}] by {_name(down)} and {_name(across)}"
-    figure.suptitle(plain(what, 80), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
+    what = f"{title} [{unit}] by {_name_key(down)} and {_name_key(across)}"
+    figure.suptitle(escape_label(what, 80), x=0.01, ha="left", fontsize=8.5, fontweight="normal")
     best = runs.loc[runs["cell"] == means.idxmax()].iloc[0]
-    at = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
+    at = ", ".join(f"{_name_key(key)}={_text(best[key])}" for key in keys)
     alt = f"{what}, from {number(means.min())} to {number(means.max())}; the highest with {at}."
     return Plot(f"heatmap_{name}", what.replace(f" [{unit}]", ""), alt, figure)
 
 
-def _panel(
+def _draw_panel(
     axis: Axes, runs: pd.DataFrame, down: tuple[str, Sequence[Any]], across: tuple[str, Sequence[Any]], norm: Normalize
 ) -> None:
     fields = runs.groupby([down[0], across[0]], dropna=False, sort=False)
@@ -112,19 +112,19 @@ def _panel(
             colour = "white" if is_dark else "black"
             axis.text(x, y, text, ha="center", va="center", fontsize=size, color=colour, in_layout=False)
     axis.imshow(np.ma.masked_invalid(shown), cmap=_COLOURS, norm=norm, aspect="auto")
-    axis.set_xticks(range(len(across[1])), [plain(_text(value) or "null", 12) for value in across[1]])
-    axis.set_yticks(range(len(down[1])), [plain(_text(value) or "null", 24) for value in down[1]])
+    axis.set_xticks(range(len(across[1])), [escape_label(_text(value) or "null", 12) for value in across[1]])
+    axis.set_yticks(range(len(down[1])), [escape_label(_text(value) or "null", 24) for value in down[1]])
     axis.tick_params(length=0)
     axis.grid(visible=False)
     axis.spines[:].set_visible(False)
 
 
-def parallel_coordinates(grid: Grid) -> Plot | None:
+def plot_parallel_coordinates(grid: Grid) -> Plot | None:
     """The swept keys, accuracy and throughput as axes and a line for each cell; its colour is the accuracy.
 
     Nothing where fewer than two keys were swept.
     """
-    keys = keys_of(grid)
+    keys = find_swept_keys(grid)
     runs = grid.runs[grid.runs["status"] == run_directory.DONE]
     if len(keys) < 2:
         return None
@@ -143,10 +143,10 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
     heights = []
     for place, key in enumerate([*shown, *results]):
         values = cells[key] * 100 if key == "accuracy" else cells[key]
-        at, ticks = _axis_of(list(values), key in results)
+        at, ticks = _place_values(list(values), key in results)
         heights.append(at)
-        _upright(axis, place, key, ticks)
-    _threads(axis, np.column_stack(heights), cells["accuracy"].to_numpy() * 100)
+        _draw_upright(axis, place, key, ticks)
+    _draw_threads(axis, np.column_stack(heights), cells["accuracy"].to_numpy() * 100)
     axis.set_xlim(-0.3, len(heights) - 0.7)
     axis.set_ylim(-0.14, 1.14)
     axis.axis("off")
@@ -162,14 +162,14 @@ def parallel_coordinates(grid: Grid) -> Plot | None:
         fontweight="normal",
     )
     best = cells.iloc[-1]
-    where = ", ".join(f"{_name(key)}={_text(best[key])}" for key in keys)
-    of = f"{listed([_name(key) for key in shown])}, accuracy and throughput"
+    where = ", ".join(f"{_name_key(key)}={_text(best[key])}" for key in keys)
+    of = f"{listed([_name_key(key) for key in shown])}, accuracy and throughput"
     most = f"the most accurate, {number(best['accuracy'] * 100)} %, has {where}"
     alt = f"Parallel coordinates of {of}, {plural(len(cells), 'cell')}; {most}."
     return Plot("parallel", "Swept keys, accuracy and throughput", alt, figure)
 
 
-def _axis_of(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
+def _place_values(values: Sequence[Any], is_result: bool) -> tuple[np.ndarray, list[tuple[float, str]]]:
     """Heights in [0, 1] of the values, (values,), and the ticks of their axis.
 
     Few values are at equal distances, in the order given where equal; numbers that are decades apart on a
@@ -203,14 +203,14 @@ def _rank_among_equals(values: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]]) -> None:
-    unit = {"accuracy": "accuracy [%]", "throughput": "throughput\n[it/s]"}.get(key, _name(key))
+def _draw_upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]]) -> None:
+    unit = {"accuracy": "accuracy [%]", "throughput": "throughput\n[it/s]"}.get(key, _name_key(key))
     axis.plot([place, place], [-0.12, 1.12], color="#444444", linewidth=0.8, zorder=3)
     head: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL, "fontweight": "bold"}
-    axis.annotate(plain(unit, 24), (place, 1.12), (0, 4), **head)
+    axis.annotate(escape_label(unit, 24), (place, 1.12), (0, 4), **head)
     for height, text in ticks:
         axis.annotate(
-            plain(text, 16),
+            escape_label(text, 16),
             (place, height),
             (-3, 0),
             textcoords="offset points",
@@ -222,7 +222,7 @@ def _upright(axis: Axes, place: int, key: str, ticks: Sequence[tuple[float, str]
         )
 
 
-def _threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
+def _draw_threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
     """The lines, (lines, axes); many are united between each two axes where they lie in the same tiles."""
     norm = Normalize(accuracy.min(), accuracy.max())
     style: dict[str, Any] = {"cmap": _COLOURS, "norm": norm, "zorder": 2, "capstyle": "round"}
@@ -238,7 +238,7 @@ def _threads(axis: Axes, heights: np.ndarray, accuracy: np.ndarray) -> None:
         axis.add_collection(LineCollection(segments, array=united["mean"], linewidths=widths, alpha=0.6, **style))
 
 
-def _name(key: str) -> str:
+def _name_key(key: str) -> str:
     return "compressor" if key == "label" else key
 
 

@@ -78,8 +78,8 @@ def illustrate(built: BuiltReport, alt: str = "A picture that took no time to dr
         for name in ("throughput", "accuracy_epoch", "compression_error_step", "breakdown", "heatmap_accuracy")
     ]
     for picture in pictures:
-        picture.path(plots).write_bytes(png())
-    built.page.write_text(render_report(built, {one.path(plots): one for one in pictures}), encoding="utf-8")
+        picture.get_path(plots).write_bytes(png())
+    built.page.write_text(render_report(built, {one.get_path(plots): one for one in pictures}), encoding="utf-8")
     return built.page
 
 

@@ -15,7 +15,7 @@ import pytest
 from gradsweep import run_directory
 from reports.__main__ import main
 from reports.commands import follow
-from reports.commands.follow import Followed, stamp
+from reports.commands.follow import SweepFollower, stamp_sweep
 from sweep.directory.sweep_directory import Sweep
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -44,20 +44,20 @@ def once_per_nap(monkeypatch: pytest.MonkeyPatch, *events: object) -> None:
 
 @pytest.mark.parametrize("name", follow.FILES)
 def test_a_sweep_has_changed_when_a_file_of_a_run_has(name: str, sweep: Path) -> None:
-    before = stamp(sweep)
-    assert stamp(sweep) == before
+    before = stamp_sweep(sweep)
+    assert stamp_sweep(sweep) == before
     (run,) = run_directory.runs_of(sweep)
     with run.path(name).open("a") as file:
         file.write("\n")
-    assert stamp(sweep) != before
+    assert stamp_sweep(sweep) != before
 
 
 def test_a_sweep_has_changed_when_a_run_is_new(sweep: Path) -> None:
-    before = stamp(sweep)
+    before = stamp_sweep(sweep)
     (sweep / "report.html").write_text("ours")
-    assert stamp(sweep) == before
+    assert stamp_sweep(sweep) == before
     fabricate.run(sweep, fabricate.config("qsgd", 2), run_directory.PENDING)
-    assert stamp(sweep) != before
+    assert stamp_sweep(sweep) != before
 
 
 def test_what_is_written_until_the_end_is_seen(sweep: Path, held: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,8 +69,8 @@ def test_what_is_written_until_the_end_is_seen(sweep: Path, held: Sweep, monkeyp
         held.close()
 
     once_per_nap(monkeypatch, lambda: more("qsgd"), lambda: None, last)
-    followed = Followed(lambda: [sweep])
-    seen = [len(run_directory.runs_of(sweep)) for changed in followed.changes(1.0) if changed == [sweep]]
+    followed = SweepFollower(lambda: [sweep])
+    seen = [len(run_directory.runs_of(sweep)) for changed in followed.watch(1.0) if changed == [sweep]]
     assert seen == [1, 2, 3] and not followed.is_active
 
 

@@ -17,7 +17,7 @@ from reports.analysis.grid import Grid, lay_out_runs
 from reports.building.sweep_report import read_report
 from reports.exports import runs as exports
 from reports.page import cells
-from reports.plots import Plot, layout, makers, style
+from reports.plots import Plot, layout, list_makers, style
 from reports.tables.sweep_tables import build_tables, write_headline
 from tests.reports import fabricate
 
@@ -43,7 +43,7 @@ def grid_of(directory: Path, *kinds: tuple[str, str, str], swept: tuple[str, ...
 
 def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
     report = reports.load(sweep)
-    found = makers(lay_out_runs(report.runs, SWEPT), report.epochs, report.profile)
+    found = list_makers(lay_out_runs(report.runs, SWEPT), report.epochs, report.profile)
     with matplotlib.rc_context(fname=style.STYLE):
         made = {name: found[name]() for name in names if name in found}
     return {name: plot for name, plot in made.items() if plot}
@@ -61,7 +61,7 @@ def test_plots_name_algorithm_and_compressor_together(grid: Grid) -> None:
     methods = grid.by_method
     assert methods.labels == LABELS and methods.keys == ("topology",)
     assert list(methods.runs["cell"]) == list(grid.runs["cell"]), "the same rows"
-    looks = style.looks(methods.labels)
+    looks = style.choose_looks(methods.labels)
     assert looks["sgd"].colour == style.BLACK and len({look.colour for look in looks.values()}) == 6
 
 
@@ -69,7 +69,7 @@ def test_few_lines_have_the_topology_in_their_name(tmp_path: Path) -> None:
     grid = grid_of(tmp_path, ("sgd", "", "topk"), *(("choco", one, "topk") for one in ("ring", "torus", "star")))
     methods = grid.by_method
     assert sorted(methods.labels) == ["choco/ring topk", "choco/star topk", "choco/torus topk", "sgd topk"]
-    assert methods.keys == () and len({look.colour for look in style.looks(methods.labels).values()}) == 4
+    assert methods.keys == () and len({look.colour for look in style.choose_looks(methods.labels).values()}) == 4
 
 
 def test_topologies_of_one_algorithm_are_lines_too(tmp_path: Path) -> None:
@@ -84,15 +84,15 @@ def test_without_algorithms_nothing_has_another_name(nine: Path) -> None:
 
 def test_centralised_runs_are_in_the_panel_of_every_topology(grid: Grid) -> None:
     methods = grid.by_method
-    found = layout.lay_out(methods, methods.runs, ["workers"])
+    found = layout.lay_out_panels(methods, methods.runs, ["workers"])
     assert [title for title, _ in found.panels] == [
         f"topology={topology}\n{workers} workers" for topology in ("ring", "torus") for workers in (4, 8)
     ]
     for _, runs in found.panels:
         assert sorted(runs["label"]) == sorted(LABELS)
         assert runs["workers"].nunique() == 1 and runs["topology" if "topology" in runs else "cell"].size == 6
-    assert len(found.all_done()) == 20, "each once, whatever it is compared with"
-    assert not set(found.decentralised().looks) & {"sgd", "sgd topk"}
+    assert len(found.get_done_runs()) == 20, "each once, whatever it is compared with"
+    assert not set(found.drop_central().looks) & {"sgd", "sgd topk"}
 
 
 def test_centralised_runs_alone_are_a_panel_of_their_own(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_centralised_runs_alone_are_a_panel_of_their_own(tmp_path: Path) -> None
     configs += [fabricate.of_method("sgd", "", "none", workers) for workers in (4, 8)]
     methods = lay_out_runs(reports.load(fabricate.sweep(tmp_path / "sweep", configs)).runs, SWEPT).by_method
     assert methods.keys == ("topology",)
-    panels = layout.lay_out(methods, methods.runs, ["workers"]).panels
+    panels = layout.lay_out_panels(methods, methods.runs, ["workers"]).panels
     assert [(title, "sgd" in set(runs["label"])) for title, runs in panels] == [
         ("topology=none\n8 workers", True),
         ("topology=ring\n4 workers", True),
@@ -230,26 +230,28 @@ def test_a_heat_map_says_nothing_of_what_cannot_be(sweep: Path) -> None:
 
 def test_the_page_compares_with_centralised_runs(sweep: Path, grid: Grid) -> None:
     report = reports.load(sweep)
-    found = cells.cells(grid.by_method, report.epochs, report.profile)
+    found = cells.collect_cells(grid.by_method, report.epochs, report.profile)
     assert [cell["label"] for cell in found if cell.get("central")] == ["sgd", "sgd", "sgd topk", "sgd topk"]
     choco = next(cell for cell in found if cell["label"] == "choco topk")
     assert choco["keys"] == ["ring"] and {"local_accuracy", "consensus_distance"} <= set(choco["values"])
     assert {"local_test_accuracy", "consensus_distance"} <= set(choco["curve"])
-    single = cells.single(grid, report.epochs)["curves"]
+    single = cells.collect_run_curves(grid, report.epochs)["curves"]
     assert all("local_test_accuracy" in curve for curve in single.values())
 
 
 def test_the_page_of_others_has_nothing_of_it(nine: Path) -> None:
     report = reports.load(nine)
     grid = lay_out_runs(report.runs)
-    assert not any("central" in cell for cell in cells.cells(grid, report.epochs, report.profile))
-    (curve, *_) = cells.single(grid, report.epochs)["curves"].values()
+    assert not any("central" in cell for cell in cells.collect_cells(grid, report.epochs, report.profile))
+    (curve, *_) = cells.collect_run_curves(grid, report.epochs)["curves"].values()
     assert not {"local_test_accuracy", "consensus_distance"} & set(curve)
 
 
 def test_exports_have_the_columns(sweep: Path, nine: Path) -> None:
     def names(directory: Path) -> tuple[set[str], set[str]]:
-        run = next(one for one in exports.ended(reports.load(directory)) if one.options.get("algorithm") != "sgd")
+        run = next(
+            one for one in exports.read_ended_runs(reports.load(directory)) if one.options.get("algorithm") != "sgd"
+        )
         return {name for point in run.read() for name in point.values}, set(run.results)
 
     points, results = names(sweep)

@@ -125,7 +125,7 @@ def test_times_of_sizes_that_were_not_measured_are_words_or_nothing() -> None:
 
 
 def test_the_picture_has_points_with_quartiles_lines_and_switch_points() -> None:
-    plot = network.plot(PROBE)
+    plot = network.plot_probe(PROBE)
     panels = {axes.get_title(loc="left"): axes for axes in plot.figure.axes}
     assert list(panels) == ["allreduce (ring)", "allgather (ring)", "alltoall", "bcast"]
     axes = panels["allreduce (ring)"]
@@ -142,7 +142,7 @@ def test_the_picture_has_points_with_quartiles_lines_and_switch_points() -> None
 def test_a_collective_that_was_not_measured_at_all_leaves_its_panel_empty() -> None:
     nothing = {"points": [], "fits": [], "switch_points": [], "left_out": {"from_bytes": 4, "for_lack_of": "time"}}
     probe = {**PROBE, "collectives": {**PROBE["collectives"], "bcast": nothing}}  # type: ignore[dict-item]
-    assert "bcast: not measured" in network.plot(probe).alt
+    assert "bcast: not measured" in network.plot_probe(probe).alt
     assert [row[1].text for row in probe_tables.build_tables(probe)[1].rows][-1] == "left out"
 
 

@@ -198,9 +198,9 @@ def test_every_mark_is_printed(tmp_path: Path) -> None:
 
 def test_plots_have_a_panel_for_each_network_and_say_what_is_wrong_with_it(built: BuiltReport) -> None:
     grid = lay_out_runs(built.report.runs, SWEPT["swept"])
-    found = layout.lay_out(grid, grid.runs, ["workers"])
+    found = layout.lay_out_panels(grid, grid.runs, ["workers"])
     assert {title.partition("\n")[0] for title, _ in found.panels} == {
         f"network={name}" for name in ("none", "ethernet_1g", "wan_100m")
     }
-    assert set(found.unfair()) == {"oversubscribed", "network_off", "network_cpu_limited"}
+    assert set(found.find_unfair()) == {"oversubscribed", "network_off", "network_cpu_limited"}
     assert set(layout.UNFAIR) == set(MARKS)

@@ -178,21 +178,21 @@ def test_what_others_wrote_is_text(bad: Page, troubled: BuiltReport) -> None:
 
 def test_data_for_scripts_is_no_markup() -> None:
     value = {"</script><!--<script>": "\u2028\u2029&amp;\ud800", "é": [1, None]}
-    text = assets.embedded(value)
+    text = assets.embed_json(value)
     assert text.isascii() and not set("<>&") & set(text) and json.loads(text) == value
 
 
 def test_numbers_have_four_digits_as_they_are_written() -> None:
     values = [0.1234567, 123456.0, -9.99999, 1e-12, 0.0, 100.0, math.nan, math.inf]
-    shown = assets.numbers(assets.rounded(np.array(values)))
+    shown = assets.convert_numbers(assets.round_digits(np.array(values)))
     assert shown == [0.1235, 123500, -10, 1e-12, 0, 100, None, None]
     assert json.dumps(shown[:3]) == "[0.1235, 123500, -10]"
 
 
 def test_long_curves_keep_their_ends() -> None:
-    places = list(assets.thinned(1000, 60))
+    places = list(assets.thin_places(1000, 60))
     assert len(places) == 60 and places[0] == 0 and places[-1] == 999 and places == sorted(set(places))
-    assert list(assets.thinned(60, 60)) == list(range(60))
+    assert list(assets.thin_places(60, 60)) == list(range(60))
 
 
 def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
     fabricate.run(sweep, fabricate.config("none", seed=0), run_directory.FAILED, "it broke")
     report = Report([sweep])
     grid = lay_out_runs(report.runs)
-    none, qsgd = cells.cells(grid, report.epochs, report.profile)
+    none, qsgd = cells.collect_cells(grid, report.epochs, report.profile)
     assert (qsgd["label"], qsgd["done"], qsgd["counts"]) == ("qsgd", 2, {"done": 2, "failed": 1})
     ends = report.epochs[report.epochs["epoch"] == 15]["test_accuracy"]
     assert len(ends) == 2 and qsgd["curve"]["n"] == 2
@@ -215,7 +215,7 @@ def test_curves_are_means_of_the_runs_that_are_done(tmp_path: Path) -> None:
 def test_what_is_measured_now_and_then_is_drawn_where_it_is(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd")])
     report = Report([sweep])
-    (qsgd,) = cells.cells(lay_out_runs(report.runs), report.epochs, report.profile)
+    (qsgd,) = cells.collect_cells(lay_out_runs(report.runs), report.epochs, report.profile)
     measured = report.profile["compression_error"].notna().sum()
     assert measured < len(report.profile) < 2 * cells._POINTS
     assert len(qsgd["profile"]["step"]) == measured and None not in qsgd["profile"]["compression_error"][0]
@@ -225,7 +225,7 @@ def test_scaling_efficiency_is_that_of_the_tables(tmp_path: Path) -> None:
     """The mean of the ratios of the seeds, which is not the ratio of the means."""
     grid = [fabricate.config("qsgd", workers, seed=seed, epochs=3) for workers in (2, 4) for seed in range(3)]
     built = read_report([fabricate.sweep(tmp_path / "s", grid)], tmp_path)
-    first, second = cells.cells(built.grid, built.report.epochs, built.report.profile)
+    first, second = cells.collect_cells(built.grid, built.report.epochs, built.report.profile)
     table = next(table for table in built.tables if table.name == "efficiency")
     assert first["values"]["efficiency"] == [1, 1, 1]
     expected = [table.records[1][name] for name in ("mean", "low", "high")]
@@ -238,7 +238,7 @@ def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: p
     report = Report([sweep])
     grid = lay_out_runs(report.runs)
     monkeypatch.setattr(cells, "_ROOM", 2 * 7 * 60)
-    found = cells.single(grid, report.epochs)
+    found = cells.collect_run_curves(grid, report.epochs)
     assert found["left_out"] == 2 and list(found["curves"]) == ["3", "0"], "that of the failed run first"
 
 

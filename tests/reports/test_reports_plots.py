@@ -31,9 +31,9 @@ from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import summarize
 from reports.building.sweep_report import BuiltReport
-from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, makers, plots, style
-from reports.plots.layout import GREY, label_more
-from reports.plots.marks import _spread
+from reports.plots import FORMATS, Drawing, Maker, Picture, Plot, list_makers, make_plots, style
+from reports.plots.layout import GREY, label_more_ticks
+from reports.plots.marks import _spread_heights
 from reports.reading.text import number
 from tests.reports import fabricate
 
@@ -45,7 +45,7 @@ NAMES += ["compression_error_step", "memory_norm_step"]
 def drawn(sweep: Path, *names: str) -> dict[str, Plot]:
     """The plots of a sweep with these names, or all."""
     report = reports.load(sweep)
-    found = makers(lay_out_runs(report.runs), report.epochs, report.profile)
+    found = list_makers(lay_out_runs(report.runs), report.epochs, report.profile)
     with matplotlib.rc_context(fname=style.STYLE):
         made = {name: maker() for name, maker in found.items() if name in names or not names}
     return {name: plot for name, plot in made.items() if plot}
@@ -88,7 +88,7 @@ def test_every_axis_has_a_name_and_a_unit(nine_plots: dict[str, Plot]) -> None:
 
 def line_of(axis: Axes, name: str) -> np.ndarray:
     """x and y of the only line in the colour of a compressor, (2, points)."""
-    colour = matplotlib.colors.to_rgba(style.looks([name])[name].colour)
+    colour = matplotlib.colors.to_rgba(style.choose_looks([name])[name].colour)
     found = [each for each in axis.collections if isinstance(each, LineCollection)]
     ((segment,),) = (each.get_segments() for each in found if tuple(each.get_color()[0]) == colour)
     return np.asarray(segment).T
@@ -165,7 +165,7 @@ def test_bars_add_up_to_the_step(nine: Path, nine_plots: dict[str, Plot]) -> Non
 
 
 def test_who_has_no_numbers_is_named(troubled: BuiltReport) -> None:
-    made = plots(troubled.grid, troubled.report.epochs, troubled.report.profile)
+    made = make_plots(troubled.grid, troubled.report.epochs, troubled.report.profile)
     figures = {plot.name: plot.figure for plot in made}
     (throughput,) = words(figures["throughput"])
     for word in ("svd: failed", "svd: diverged", "svd: not measured", "none: pending", "qsgd: running"):
@@ -363,11 +363,11 @@ def test_pictures_are_written_whole_and_in_the_width_of_a_column_or_two(
 ) -> None:
     for name, inches in (("throughput", 3.5), ("accuracy_time", 7.2)):
         plot = nine_plots[name]
-        path = plot.save(tmp_path).path(tmp_path)
+        path = plot.save(tmp_path).get_path(tmp_path)
         height, width, _ = matplotlib.image.imread(path).shape
         assert width == 200 * inches and height > 400
-        assert f'width="{72 * inches:g}pt"' in plot.path(tmp_path, "svg").read_text()
-        assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in plot.path(tmp_path, "pdf").read_bytes()
+        assert f'width="{72 * inches:g}pt"' in plot.get_path(tmp_path, "svg").read_text()
+        assert f"/MediaBox [ 0 0 {72 * inches:g} ".encode() in plot.get_path(tmp_path, "pdf").read_bytes()
     for plot in nine_plots.values():
         assert len(plot.alt) > 40 and plot.title
     written = {path.name for path in tmp_path.iterdir()}
@@ -389,8 +389,8 @@ def test_files_are_the_same_bytes_with_text_and_fonts_in_them(nine: Path, tmp_pa
 
 
 def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
-    alone = {name: style.looks([name])[name] for name in ("none", "qsgd", "svd", "topk", "of-my-own")}
-    together = style.looks(["of-my-own", "topk", "svd", "none", "qsgd"])
+    alone = {name: style.choose_looks([name])[name] for name in ("none", "qsgd", "svd", "topk", "of-my-own")}
+    together = style.choose_looks(["of-my-own", "topk", "svd", "none", "qsgd"])
     assert together == alone
     assert len({look.colour for name, look in alone.items() if name != "of-my-own"}) == 4
     assert alone["qsgd"].colour == style.BLUE and alone["none"].colour == style.BLACK
@@ -398,19 +398,19 @@ def test_a_compressor_has_the_same_colour_in_every_sweep() -> None:
 
 
 def test_the_compressors_that_are_known_are_told_apart() -> None:
-    looks = style.looks([*style._KNOWN, "none"])
+    looks = style.choose_looks([*style._KNOWN, "none"])
     assert len({look.colour for look in looks.values()}) == len(looks)
 
 
 def test_nobody_has_the_colour_of_a_compressor_beside_it_while_there_are_others() -> None:
-    known = {name: style.looks([name])[name] for name in ("powersgd", "onebit", "qsgd")}
-    looks = style.looks(["none", *known, "int8", "atomo", "redsync", "sidco", "gtopk", "a", "b", "c"])
+    known = {name: style.choose_looks([name])[name] for name in ("powersgd", "onebit", "qsgd")}
+    looks = style.choose_looks(["none", *known, "int8", "atomo", "redsync", "sidco", "gtopk", "a", "b", "c"])
     assert known.items() <= looks.items(), "what is known is not moved"
     assert len({look.colour for look in looks.values()}) == len(looks) == 12
 
 
 def test_variants_share_a_colour_and_differ() -> None:
-    looks = style.looks(["qsgd levels=1", "qsgd levels=7", "qsgd levels=127"])
+    looks = style.choose_looks(["qsgd levels=1", "qsgd levels=7", "qsgd levels=127"])
     assert looks["qsgd levels=1"].colour == style.BLUE
     assert len({look.colour for look in looks.values()}) == len({look.marker for look in looks.values()}) == 3
 
@@ -424,7 +424,7 @@ def test_names_of_ticks_have_room(columns: int, high: float) -> None:
         axis.set(xscale="log", xlim=(1e6, high))
         axis.xaxis.set_major_formatter(EngFormatter("B"))
         axis.xaxis.set_minor_formatter(NullFormatter())
-        label_more(axis)
+        label_more_ticks(axis)
         FigureCanvasAgg(figure).draw()
     shown = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
     boxes = sorted((box.x0, box.x1) for box in shown if axis.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axis.bbox.x1 + 1)
@@ -433,12 +433,14 @@ def test_names_of_ticks_have_room(columns: int, high: float) -> None:
 
 
 def test_labels_are_moved_apart_as_little_as_possible() -> None:
-    assert _spread([0, 50, 100], 0, 100, gap=10) == [0, 50, 100]
-    assert _spread([48, 50, 52], 0, 100, gap=10) == pytest.approx([40, 50, 60])
-    assert _spread([1, 1], 0, 100, gap=10) == pytest.approx([0, 10]), "not below the axis"
-    assert _spread([0, 49, 51, 90], 0, 100, gap=10) == pytest.approx([0, 45, 55, 90])
-    assert _spread([96, 97, 98], 0, 100, gap=10) == pytest.approx([80, 90, 100]), "not above it, where the title is"
-    assert _spread([1, 2, 3], 5, 15, gap=10) == pytest.approx([-5, 5, 15]), "too many: rather below it"
+    assert _spread_heights([0, 50, 100], 0, 100, gap=10) == [0, 50, 100]
+    assert _spread_heights([48, 50, 52], 0, 100, gap=10) == pytest.approx([40, 50, 60])
+    assert _spread_heights([1, 1], 0, 100, gap=10) == pytest.approx([0, 10]), "not below the axis"
+    assert _spread_heights([0, 49, 51, 90], 0, 100, gap=10) == pytest.approx([0, 45, 55, 90])
+    assert _spread_heights([96, 97, 98], 0, 100, gap=10) == pytest.approx([80, 90, 100]), (
+        "not above it, where the title is"
+    )
+    assert _spread_heights([1, 2, 3], 5, 15, gap=10) == pytest.approx([-5, 5, 15]), "too many: rather below it"
 
 
 def one_plot() -> Plot:

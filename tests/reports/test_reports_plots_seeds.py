@@ -16,11 +16,11 @@ import reports
 from gradsweep import run_directory
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.statistics import compute_band, summarize
-from reports.plots import Plot, curves, makers, style
-from reports.plots.layout import lay_out as panels_of
-from reports.plots.lines import MAX_LINES, lines_of, outline, series
-from reports.plots.pareto import on_front
-from reports.plots.swept import _axis_of, keys_of
+from reports.plots import Plot, curves, list_makers, style
+from reports.plots.layout import lay_out_panels as panels_of
+from reports.plots.lines import MAX_LINES, collect_points, make_lines, make_outline
+from reports.plots.pareto import find_front
+from reports.plots.swept import _place_values, find_swept_keys
 from tests.reports import fabricate
 from tests.reports.test_reports_plots import drawn, mean_lines
 
@@ -61,7 +61,7 @@ def test_a_run_that_is_not_done_is_a_line_of_its_own(seeds: Path) -> None:
 def test_times_are_interpolated_where_all_seeds_have_been() -> None:
     runs = pd.DataFrame({"sweep": "s", "run": ["a", "b"], "label": "l", "cell": 0, "status": run_directory.DONE})
     points = {("s", "a"): np.array([[1.0, 10], [2, 20], [3, 30]]), ("s", "b"): np.array([[2.0, 0], [4, 20]])}
-    (line,) = lines_of(runs, points)["l"]
+    (line,) = make_lines(runs, points)["l"]
     assert line.x.tolist() == [2, 3] and line.y.tolist() == [10, 20]
     low, high = (summarize([20.0, 0.0]).low, summarize([30.0, 10.0]).high)
     assert line.low is not None and line.high is not None
@@ -74,13 +74,13 @@ def test_many_lines_and_long_ones_are_summed_up() -> None:
     runs = pd.DataFrame({"sweep": "s", "run": names, "label": "l", "cell": cells, "status": run_directory.DONE})
     x = np.arange(1.0, 100_001)
     points = {("s", str(n)): np.column_stack([x, np.full(len(x), float(n))]) for n in range(count)}
-    (line,) = lines_of(runs, points)["l"]
+    (line,) = make_lines(runs, points)["l"]
     assert len(line.x) == 200 and (line.x[0], line.x[-1]) == (1, 100_000)
     assert line.low is not None and line.high is not None
     assert (line.low[0], line.y[0], line.high[0]) == pytest.approx((10, 50, 90))
-    some = lines_of(runs[:MAX_LINES], points)["l"]
+    some = make_lines(runs[:MAX_LINES], points)["l"]
     assert len(some) == MAX_LINES
-    (behind,) = outline(some)
+    (behind,) = make_outline(some)
     assert behind.shape == (40, 2) and set(behind[:, 1]) == {(MAX_LINES - 1) / 2}
 
 
@@ -88,7 +88,7 @@ def test_points_of_runs_are_apart_also_where_sweeps_have_the_same_names() -> Non
     frame = pd.DataFrame(
         {"sweep": ["a", "a", "b"], "run": ["r", "r", "r"], "epoch": [1, 2, 1], "loss": [3.0, np.inf, 4]}
     )
-    found = series(frame.astype({"sweep": "category", "run": "category"}), "epoch", "loss")
+    found = collect_points(frame.astype({"sweep": "category", "run": "category"}), "epoch", "loss")
     assert {run: line.tolist() for run, line in found.items()} == {("a", "r"): [[1, 3]], ("b", "r"): [[1, 4]]}
 
 
@@ -99,7 +99,7 @@ def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis(tmp_path: 
     losses = [5.0, 1, 0.1] + [4.0, 0.01, 0.1]
     epochs = report.epochs.sort_values(["run", "epoch"]).assign(test_loss=losses, train_loss=losses)
     layout = panels_of(lay_out_runs(report.runs), lay_out_runs(report.runs).runs, ["workers"])
-    plot = curves.curves(layout, epochs, curves.EPOCH, curves.LOSS)
+    plot = curves.plot_curves(layout, epochs, curves.EPOCH, curves.LOSS)
     assert plot is not None
     (axis,) = plot.figure.axes
     assert compute_band(np.array([[1, 0.01]]).T)[1][0] < 0, (
@@ -122,8 +122,8 @@ def test_error_bars_are_the_intervals(seeds: Path) -> None:
 
 def test_the_front_is_of_those_that_none_beats() -> None:
     speed, accuracy = np.array([1.0, 2, 3, 3, 2]), np.array([9.0, 8, 5, 6, 7])
-    assert on_front(speed, accuracy, True).tolist() == [True, True, False, True, False]
-    assert on_front(speed, accuracy, False).tolist() == [True, False, False, False, False]
+    assert find_front(speed, accuracy, True).tolist() == [True, True, False, True, False]
+    assert find_front(speed, accuracy, False).tolist() == [True, False, False, False, False]
 
 
 def test_pareto_marks_the_front_and_names_the_points(seeds: Path) -> None:
@@ -179,7 +179,7 @@ def test_options_of_a_single_compressor_are_keys(tmp_path: Path) -> None:
     grid = lay_out_runs(
         reports.load(fabricate.sweep(tmp_path / "s", [fabricate.config("qsgd", **o) for o in options])).runs
     )
-    assert set(keys_of(grid)) == {"compressor.levels", "compressor.bucket_size"}
+    assert set(find_swept_keys(grid)) == {"compressor.levels", "compressor.bucket_size"}
 
 
 def test_only_what_was_swept_has_a_heat_map_and_parallel_coordinates(nine: Path, rates: Path) -> None:
@@ -204,21 +204,21 @@ def test_parallel_coordinates_have_a_line_for_each_cell(rates: Path) -> None:
 
 
 def test_axes_of_parallel_coordinates_suit_their_values() -> None:
-    at, ticks = _axis_of(["b", "a", "c"], False)
+    at, ticks = _place_values(["b", "a", "c"], False)
     assert at.tolist() == [0.5, 0, 1] and [text for _, text in ticks] == ["a", "b", "c"]
-    at, ticks = _axis_of([10.0**n for n in range(-4, 7)], False)
+    at, ticks = _place_values([10.0**n for n in range(-4, 7)], False)
     assert at.tolist() == pytest.approx([n / 10 for n in range(11)]), "logarithmic"
-    at, _ = _axis_of([float(n) for n in range(1, 12)], False)
+    at, _ = _place_values([float(n) for n in range(1, 12)], False)
     assert at.tolist() == pytest.approx([n / 10 for n in range(11)])
 
 
 def test_consensus_distance_is_drawn_where_it_was_measured(seeds: Path) -> None:
     report = reports.load(seeds)
     grid = lay_out_runs(report.runs)
-    assert not [name for name in makers(grid, report.epochs, report.profile) if name.startswith("consensus")]
+    assert not [name for name in list_makers(grid, report.epochs, report.profile) if name.startswith("consensus")]
     epochs = report.epochs.assign(consensus_distance=lambda rows: 1 / rows["epoch"].astype("float64") ** 4)
     with matplotlib.rc_context(fname=style.STYLE):
-        made = {name: make() for name, make in makers(grid, epochs, report.profile).items() if "consensus" in name}
+        made = {name: make() for name, make in list_makers(grid, epochs, report.profile).items() if "consensus" in name}
     assert set(made) == {"consensus_epoch", "consensus_bytes"}
     plot = made["consensus_epoch"]
     assert plot and plot.figure.axes[0].get_yscale() == "log"
@@ -232,7 +232,7 @@ def test_what_was_never_measured_has_no_plot(seeds: Path) -> None:
     layout = panels_of(grid, grid.runs, ["workers"])
     for values in (np.nan, 0.0):
         profile = report.profile.assign(memory_norm=values)
-        assert curves.curves(layout, profile, curves.STEP, curves.MEMORY) is None
+        assert curves.plot_curves(layout, profile, curves.STEP, curves.MEMORY) is None
 
 
 def test_training_is_dashed_beside_the_test_set(seeds: Path) -> None:
@@ -256,5 +256,5 @@ def test_hostile_names_are_only_text(tmp_path: Path) -> None:
         fabricate.run(sweep, fabricate.config(name, 2, epochs=3), name=str(number))
     plot: Plot = drawn(sweep, "pareto_bytes")["pareto_bytes"]
     plot.save(tmp_path)
-    text = plot.path(tmp_path, "svg").read_text()
+    text = plot.get_path(tmp_path, "svg").read_text()
     assert "<script" not in text and "&lt;script" in text and "$x_1$" in text

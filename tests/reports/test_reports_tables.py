@@ -258,8 +258,8 @@ def test_the_page_and_its_pictures_say_how_few_steps_were_timed(short: Path) -> 
     page = (short / "report.html").read_text()
     assert "‖: fewer than 30 timed steps" in page and "of 29 timed steps (5 runs)" in page and built.tables
     grid = lay_out_runs(built.report.runs)
-    found = layout.lay_out(grid, grid.runs, ["workers"])
-    assert found.unfair() == ["few_steps"] and found.why_unfair("few_steps") == "0 to 29 timed steps"
+    found = layout.lay_out_panels(grid, grid.runs, ["workers"])
+    assert found.find_unfair() == ["few_steps"] and found.explain_unfair("few_steps") == "0 to 29 timed steps"
 
 
 def test_a_sweep_of_one_seed_says_so(nine: Path) -> None:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from reports.plots import style
-from reports.plots.layout import GREY, plain
+from reports.plots.layout import GREY, escape_label
 
 DASHES = (0, (4, 2))
 PREDICTED = Line2D([], [], color=GREY, linestyle=DASHES, marker="o", markerfacecolor="white", label="predicted")
@@ -66,14 +66,14 @@ def numbers(axis: Axis) -> None:
 
 def title(axis: Axes, name: str, characters: int) -> None:
     """A panel's, in lines of so many."""
-    axis.set_title(textwrap.fill(plain(name), characters))
+    axis.set_title(textwrap.fill(escape_label(name), characters))
 
 
 def label_marks(labels: Sequence[str]) -> list[Line2D]:
     """What a legend says about the lines."""
     return [
-        Line2D([], [], color=look.colour, marker=look.marker, label=plain(label))
-        for label, look in style.looks(labels).items()
+        Line2D([], [], color=look.colour, marker=look.marker, label=escape_label(label))
+        for label, look in style.choose_looks(labels).items()
     ]
 
 

@@ -19,8 +19,8 @@ from matplotlib.ticker import FuncFormatter
 
 from gradsweep.units import seconds, shown_bandwidth
 from reports.plots import style
-from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, plain
-from reports.plots.marks import legend
+from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, escape_label
+from reports.plots.marks import draw_legend
 from reports.plots.picture import Maker, Plot
 from reports.reading.text import listed, number
 from reports.scaling.measured.links import PAYLOAD_SHARE, Links, same_latency
@@ -64,13 +64,13 @@ def efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
     for unused in axes[len(networks) :]:
         unused.remove()
     for place, (axis, network) in enumerate(zip(axes, networks, strict=False)):
-        for method, look in style.looks(methods).items():
+        for method, look in style.choose_looks(methods).items():
             line = [_point(one) for one in found if (one.network, one.method) == (network, method)]
             lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
         lines.title(axis, network, _TITLE)
         lines.frame(axis, sorted({one.workers for one in found}))
         axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
-    legend(figure, [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)])
+    draw_legend(figure, [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)])
     most = max(one.workers for one in found)
     last = [f"{one.network}, {one.method}: {number(100 * one.efficiency, 2)} %" for one in found if one.workers == most]
     alt = f"Predicted scaling efficiency by workers and network; with {most} workers: {'; '.join(last[:24])}."
@@ -103,7 +103,7 @@ def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links],
     axis = figure.subplots()
     winner = found.winner
     methods = [found.methods[place] for place in sorted(set(winner.flat))]
-    looks = style.looks(list(found.methods))
+    looks = style.choose_looks(list(found.methods))
     colours = ListedColormap([looks[method].colour for method in found.methods])
     half = (found.bandwidths[1] / found.bandwidths[0]) ** 0.5
     edges = np.append(found.bandwidths / half, found.bandwidths[-1] * half)
@@ -121,11 +121,11 @@ def win_map(workload: str, found: Map, dots: set[Place], links: Sequence[Links],
     axis.set(xlabel="workers", xlim=(columns[0], columns[-1]))
     axis.grid(visible=False)
     marks: list[Line2D | Patch] = [
-        Patch(facecolor=looks[method].colour, alpha=0.75, label=plain(method)) for method in methods
+        Patch(facecolor=looks[method].colour, alpha=0.75, label=escape_label(method)) for method in methods
     ]
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
-    legend(figure, marks, f"the fastest compressor, {latency} one way")
+    draw_legend(figure, marks, f"the fastest compressor, {latency} one way")
     title = _titled("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
     return Plot(_name("scaling_map", workload), title, f"{title}: {_told(found)}.", figure)
 
@@ -159,7 +159,7 @@ def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot 
     methods, counts = (list(dict.fromkeys(getattr(one, name) for one in found)) for name in ("method", "workers"))
     figure = Figure(figsize=(TEXT, LEGEND + 2.6))
     axis = figure.subplots()
-    looks = style.looks(methods)
+    looks = style.choose_looks(methods)
     for one in found:
         look = looks[one.method]
         x = counts.index(one.workers) + 0.8 * ((methods.index(one.method) + 0.5) / len(methods) - 0.5)
@@ -175,7 +175,7 @@ def break_even(workload: str, found: Sequence[BreakEven], latency: str) -> Plot 
     axis.set(xlabel="workers", xlim=(-0.5, len(counts) - 0.5))
     axis.grid(visible=False, axis="x")
     _bandwidths(axis)
-    legend(figure, [*lines.label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way")
+    draw_legend(figure, [*lines.label_marks(methods), lines.PREDICTED], f"where a compressor pays, {latency} one way")
     title = _titled("Bandwidths at which a compressor pays", workload)
     told = "; ".join(
         f"{method}: "
@@ -196,7 +196,7 @@ def checked(check: Check) -> Plot:
     axis.fill_between(ends, ends * 0.75, ends * 1.25, color=style.BACKDROP, alpha=0.5, linewidth=0)
     axis.fill_between(ends, ends * 0.9, ends * 1.1, color=style.BACKDROP, linewidth=0)
     axis.plot(ends, ends, color=GREY, linewidth=0.8)
-    for method, look in style.looks(methods).items():
+    for method, look in style.choose_looks(methods).items():
         held = [one for one in check.held if one.cell.method == method]
         x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
         axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
@@ -204,7 +204,7 @@ def checked(check: Check) -> Plot:
     lines.numbers(axis.xaxis)
     lines.numbers(axis.yaxis)
     marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
-    legend(figure, [*lines.label_marks(methods), *marks])
+    draw_legend(figure, [*lines.label_marks(methods), *marks])
     return Plot("scaling_check", "Step time: measured, and predicted without", "; ".join(summary(check)) + ".", figure)
 
 

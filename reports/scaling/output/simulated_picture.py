@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from reports.plots import style
-from reports.plots.layout import LEGEND, TEXT, plain
-from reports.plots.marks import legend
+from reports.plots.layout import LEGEND, TEXT, escape_label
+from reports.plots.marks import draw_legend
 from reports.plots.picture import Plot
 from reports.reading.text import number
 from reports.scaling.output import lines
@@ -20,7 +20,7 @@ NAME = "simulated_efficiency"
 def efficiency(found: Sequence[Simulated]) -> Plot:
     """A panel for each network, a line for each exchange; hollow marks are simulations that are not exact."""
     networks = list(dict.fromkeys(one.network for one in found))
-    looks = style.looks(list(dict.fromkeys(one.exchange for one in found)))
+    looks = style.choose_looks(list(dict.fromkeys(one.exchange for one in found)))
     counts = sorted({one.workers for one in found})
     figure = Figure(figsize=(TEXT, LEGEND + 2.4))
     axes = list(figure.subplots(1, len(networks), squeeze=False, sharey=True).flat)
@@ -32,11 +32,11 @@ def efficiency(found: Sequence[Simulated]) -> Plot:
                 face = look.colour if one.exact else "white"
                 place = [one.workers], [100 * one.efficiency]
                 axis.plot(*place, look.marker, color=look.colour, markerfacecolor=face, markersize=3.5)
-        axis.set_title(plain(network))
+        axis.set_title(escape_label(network))
         lines.frame(axis, counts)
         axis.set(xlabel="workers", ylim=(0, 105))
     axes[0].set_ylabel("efficiency [%]")
-    legend(figure, lines.label_marks(list(looks)), "" if all(one.exact for one in found) else "hollow: not exact")
+    draw_legend(figure, lines.label_marks(list(looks)), "" if all(one.exact for one in found) else "hollow: not exact")
     last = [
         f"{one.network}, {one.exchange}: {number(100 * one.efficiency, 2)} %"
         for one in found

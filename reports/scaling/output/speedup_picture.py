@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.plots import style
-from reports.plots.layout import GREY, LEGEND, TEXT, plain
-from reports.plots.marks import legend
+from reports.plots.layout import GREY, LEGEND, TEXT, escape_label
+from reports.plots.marks import draw_legend
 from reports.plots.picture import Plot
 from reports.reading.text import number
 from reports.scaling.model.cross_validation import Check
@@ -43,12 +43,12 @@ def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
             _panel(axis, here, methods)
             lines.title(axis, networks[place], _TITLE)
             if place % across == 0:
-                axis.set_ylabel("\n".join([*([plain(workload)] if workload else []), "times as fast as none"]))
+                axis.set_ylabel("\n".join([*([escape_label(workload)] if workload else []), "times as fast as none"]))
             if row == len(workloads) - 1 and place >= len(networks) - across:
                 axis.set_xlabel("workers")
                 axis.tick_params(labelbottom=True)
     marks = [*lines.label_marks(methods), *lines.kind_marks(one.is_measured for one in found)]
-    legend(figure, marks, *summary(check)[:1])
+    draw_legend(figure, marks, *summary(check)[:1])
     most = max(one.workers for one in found)
     ends = [
         f"{' '.join(filter(None, (one.workload, one.network, one.method)))} {number(one.times, 2)}"
@@ -61,7 +61,7 @@ def speedup(found: Sequence[Speedup], check: Check) -> Plot | None:
 
 def _panel(axis: Axes, found: Sequence[Speedup], methods: Sequence[str]) -> None:
     axis.axhline(1.0, color=GREY, linewidth=0.8)
-    for method, look in style.looks(methods).items():
+    for method, look in style.choose_looks(methods).items():
         line = [(one.workers, one.times, one.low, one.high, one.is_measured) for one in found if one.method == method]
         if line:  # only another workload may have it
             lines.draw(axis, line, look, has_band=len(methods) <= lines.MOST_BANDS)
