@@ -29,8 +29,9 @@ from benchmarks import eager  # noqa: E402
 from compressors import registry  # noqa: E402
 from compressors.commands import bench_timing  # noqa: E402
 from compressors.commands.bench_timing import Gradients, Operation, Times, Worker  # noqa: E402
-from compressors.commands.method_specs import parse, positive  # noqa: E402
+from compressors.commands.method_specs import parse  # noqa: E402
 from gradsweep.cli import markdown_sections, tables  # noqa: E402
+from gradsweep.cli.arguments import positive  # noqa: E402
 from gradsweep.cli.tables import Column, Table  # noqa: E402
 
 PART = "speed"

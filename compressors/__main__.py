@@ -37,7 +37,7 @@ def _show(**options: Any) -> int:
 
 def _check(names: list[str], everything: bool, **options: Any) -> int:
     from compressors.commands import check
-    from compressors.commands.method_specs import UsageError
+    from gradsweep.errors import UsageError
 
     if everything == bool(names):
         raise UsageError("check: give names, or --all")
@@ -46,7 +46,7 @@ def _check(names: list[str], everything: bool, **options: Any) -> int:
 
 def _bench(elements: int | None, **options: Any) -> int:
     from compressors.commands import bench
-    from compressors.commands.method_specs import UsageError
+    from gradsweep.errors import UsageError
 
     if elements is not None and options["model"] != "flat":
         raise UsageError(f"--elements {elements}: valid with --model flat, which is one tensor of that size")
@@ -59,8 +59,7 @@ _COMMANDS: dict[str, Callable[..., int]] = {"list": _list, "show": _show, "check
 def _parser() -> argparse.ArgumentParser:
     from pathlib import Path
 
-    from compressors.commands.method_specs import elements, positive, probability, several, threads
-    from gradsweep.cli.arguments import Command, Parser, Version
+    from gradsweep.cli.arguments import Command, Parser, Version, elements, positive, probability, several, threads
 
     parser = Parser(prog="python -m compressors", description=__doc__)
     parser.add_argument("--version", action=Version)

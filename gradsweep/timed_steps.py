@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gradsweep.text import plural
+
 FEW = 30
 """Of fewer timed steps a throughput says little: it is marked, and not compared."""
 
@@ -32,7 +34,7 @@ def remark(steps: int | None) -> str:
     """Say that a throughput is of few timed steps, and of how many; empty where they are enough, or not known."""
     if steps is None or steps >= FEW:
         return ""
-    return f"of {steps} timed step{'' if steps == 1 else 's'}" if steps else "warm-up included"
+    return f"of {plural(steps, 'timed step')}" if steps else "warm-up included"
 
 
 def _count(value: Any) -> int | None:

@@ -15,11 +15,12 @@ from compressors.base import Compressor
 from compressors.commands.bench_rows import Row
 from compressors.commands.bench_timing import Gradients, Operation, Times, Worker, interleaved, machine, resnet18_shapes
 from compressors.commands.descriptions import number
-from compressors.commands.method_specs import UsageError, chosen, label
+from compressors.commands.method_specs import chosen, label
 from compressors.kernels import backend
 from gradsweep import spreadsheets
 from gradsweep.cli import markdown_sections, tables
 from gradsweep.cli.tables import Column, Table
+from gradsweep.errors import UsageError
 from gradsweep.parameters import InvalidParameter
 
 PART = "bench"

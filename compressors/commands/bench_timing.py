@@ -20,6 +20,7 @@ from compressors.commands import single_worker
 from compressors.commands.sample_tensors import GRADIENT
 from compressors.kernels import backend
 from compressors.random_key import Key
+from gradsweep.text import plural
 
 Operation = Callable[[], object]
 
@@ -196,8 +197,7 @@ class Worker:
 def machine(threads: int, device: torch.device | str = "cpu") -> str:
     """What the times were taken on, in a line."""
     what = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else _processor()
-    many = "1 thread" if threads == 1 else f"{threads} threads"
-    return f"{what}, {many}, Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{what}, {plural(threads, 'thread')}, Python {platform.python_version()}, torch {torch.__version__}"
 
 
 def _processor() -> str:

@@ -8,61 +8,9 @@ from typing import Any
 import compressors
 from compressors.base import Compressor
 from compressors.commands import descriptions
+from gradsweep.errors import UsageError
 from gradsweep.hints import did_you_mean, one_of
 from gradsweep.parameters import InvalidParameter, shown
-
-_MOST_THREADS, _MOST_ELEMENTS = 1024, 10**12
-
-
-class UsageError(ValueError):
-    """A command cannot do what was typed; the message is one line."""
-
-
-def positive(text: str) -> int:
-    """An integer from 1 up, with 1_000 and 1e6 for large ones."""
-    value = float(text)
-    if value < 1 or not value.is_integer():
-        raise ValueError(text)
-    return int(value)
-
-
-def several(text: str) -> int:
-    """An integer from 30 up: fewer draws say nothing of their own spread."""
-    value = positive(text)
-    if value < 30:
-        raise ValueError(text)
-    return value
-
-
-def probability(text: str) -> float:
-    """A number above 0 and below 1."""
-    value = float(text)
-    if not 0 < value < 1:
-        raise ValueError(text)
-    return value
-
-
-def elements(text: str) -> int:
-    """How many elements a tensor may have."""
-    value = positive(text)
-    if value > _MOST_ELEMENTS:
-        raise ValueError(text)
-    return value
-
-
-def threads(text: str) -> int:
-    """How many threads a machine may have."""
-    value = positive(text)
-    if value > _MOST_THREADS:
-        raise ValueError(text)
-    return value
-
-
-positive.__name__ = "positive integer"  # how argparse calls them in "invalid ... value"
-several.__name__ = "integer from 30 up"
-elements.__name__ = f"integer from 1 to {_MOST_ELEMENTS}"
-threads.__name__ = f"integer from 1 to {_MOST_THREADS}"
-probability.__name__ = "probability"
 
 
 def check_name(name: str, key: str = "name") -> None:

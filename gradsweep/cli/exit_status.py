@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from compressors.commands.method_specs import UsageError
+from gradsweep.errors import UsageError
 
 
 def ended(program: str, ask: Callable[[], int], *refusals: type[Exception]) -> int:

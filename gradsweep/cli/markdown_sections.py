@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from compressors.commands.method_specs import UsageError
+from gradsweep.errors import UsageError
 
 
 def fill(page: Path, part: str, text: str) -> None:

@@ -19,6 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from gradsweep import yaml_files
 from gradsweep.config_keys import look_up
 from sweep.config import schema
 
@@ -127,7 +128,7 @@ def _file(folders: Sequence[Path], group: str, name: str) -> Path | None:
 def _read(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
-    content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    content = yaml.load(path.read_text(encoding="utf-8"), yaml_files.Loader)
     return content if isinstance(content, dict) else {}
 
 

@@ -19,10 +19,11 @@ from compressors.__main__ import main
 from compressors.commands import bench, bench_timing, check, descriptions, measured_laws, show, single_worker
 from compressors.commands import list as listing
 from compressors.commands.measured_laws import Draws, Level
-from compressors.commands.method_specs import UsageError, label, parse
+from compressors.commands.method_specs import label, parse
 from compressors.commands.sample_tensors import gaussian
 from compressors.kernels import backend
 from gradsweep.cli import markdown_sections
+from gradsweep.errors import UsageError
 from tests.compressors.cases import CASES, case_name
 from tests.conftest import ROOT
 

@@ -108,7 +108,7 @@ def test_tables_and_picture_of_all_that_was_probed(
 
 
 def test_only_the_tables(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (file, _) = probe_tables.files(directory)
+    (file, _) = probe_tables.find_files(directory)
     assert main(["network", "--no-plots", str(file)]) == 0
     assert not file.with_name("network.png").exists() and "2 workers" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from compressors import Compressor, Key
 from compressors.base import Cooperative
 from compressors.commands import method_specs
-from gradsweep.cli import picture_files
+from gradsweep.cli import arguments, picture_files
 from gradsweep.cli.arguments import Parser
 from gradsweep.cli.exit_status import ended
 from gradsweep.cli.tables import show
@@ -62,7 +62,7 @@ def _answer(given: argparse.Namespace) -> int:
 
 
 def _at_most(text: str) -> int:
-    value = method_specs.positive(text)
+    value = arguments.positive(text)
     if value > _MOST:
         raise ValueError(text)
     return value

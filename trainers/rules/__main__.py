@@ -103,12 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if page is None:
         print(table())
         return 0
-    from compressors.commands import method_specs
+    from gradsweep import errors
     from gradsweep.cli import markdown_sections
 
     try:
         markdown_sections.fill(page, PART, table())
-    except method_specs.UsageError as error:
+    except errors.UsageError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compressors.commands import method_specs
-from gradsweep.cli import markdown_sections, picture_files
+from gradsweep.cli import arguments, markdown_sections, picture_files
 from gradsweep.cli.arguments import Parser
 from gradsweep.cli.exit_status import ended
 from gradsweep.cli.tables import markdown, show
@@ -75,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workers", type=workers, default=16, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument(
-        "--parameters", type=method_specs.elements, metavar="N", help="of the model: a step's bytes are counted, too"
+        "--parameters", type=arguments.elements, metavar="N", help="of the model: a step's bytes are counted, too"
     )
     parser.add_argument(
         "--compressor", metavar="NAME[,option=value...]", help="what these are sent with (default: none, 32 bits each)"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compressors.commands import method_specs
+from gradsweep.cli import arguments
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.hints import did_you_mean
 from gradsweep.parameters import InvalidParameter, from_mapping, shown
@@ -19,7 +20,7 @@ _TEXTS = ("file", "links")  # of these, a number is a text, too
 
 def workers(text: str) -> int:
     """How many workers a run may have."""
-    value = method_specs.positive(text)
+    value = arguments.positive(text)
     if value > MOST:
         raise ValueError(text)
     return value

@@ -10,6 +10,7 @@ from compressors.commands import method_specs
 from compressors.commands.descriptions import written
 from gradsweep.cli.tables import Column, Table
 from gradsweep.parameters import shown
+from gradsweep.text import plural
 from trainers.config.groups import name_of
 from trainers.topology.mixing import Mixing
 
@@ -33,7 +34,7 @@ def payload(parameters: int, compressor: str) -> Payload:
     """The message of a compressor (`NAME[,option=value...]`, as in `--compressor`) for one flat tensor.
 
     Raises:
-        compressors.commands.method_specs.UsageError: there is no such compressor.
+        gradsweep.errors.UsageError: there is no such compressor.
     """
     method = method_specs.parse(compressor, "--compressor")
     size = method.payload_size((parameters,))
@@ -57,13 +58,13 @@ def facts(options: Any, mixing: Mixing, sent: Payload | None) -> Table:
     if sent:
         most = "" if sent.exact else "at most "
         rows.append(("bytes", f"{most}{sent.of(mixing)} a worker and step: {sent.size} a message ({sent.words})"))
-    return Table([Column(name_of(options)), Column(f"{_workers(mixing)}: {', '.join(given)}")], rows)
+    return Table([Column(name_of(options)), Column(f"{plural(mixing.workers, 'worker')}: {', '.join(given)}")], rows)
 
 
 def heading(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> str:
     """Of what `compared` says."""
     of = f"; bytes: {sent.words}" if sent else ""
-    return f"{_workers(found[0][1])}; messages and bytes are a worker's in a step{of}"
+    return f"{plural(found[0][1].workers, 'worker')}; messages and bytes are a worker's in a step{of}"
 
 
 def compared(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table:
@@ -79,10 +80,6 @@ def compared(found: Sequence[tuple[Any, Mixing]], sent: Payload | None) -> Table
         rows.append([*row, _steps(mixing), until, *([str(sent.of(mixing))] if sent else [])])
     columns = [Column("topology"), Column("weights"), *(Column(name, is_number=True) for name in numbers)]
     return Table(columns, rows)
-
-
-def _workers(mixing: Mixing) -> str:
-    return f"{mixing.workers} worker{'' if mixing.workers == 1 else 's'}"
 
 
 def _gap(mixing: Mixing) -> str:
