@@ -57,10 +57,10 @@ def test_it_is_new_and_short() -> None:
 
 def test_the_conformance_suite_picks_it_up_and_passes(copy: Path) -> None:
     names = (
-        "test_compressor_conformance.py",
-        "test_conformance_laws.py",
-        "test_conformance_corruption.py",
-        "test_memory.py",
+        "conformance/test_promises.py",
+        "conformance/test_laws.py",
+        "conformance/test_corruption.py",
+        "memories/test_memory.py",
     )
     suite = [f"tests/compressors/{name}" for name in names]
     output = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite, "-k", NAME)

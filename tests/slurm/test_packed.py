@@ -19,15 +19,15 @@ import pytest
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
 from sweep.system.processes import processes_of
-from tests.conftest import PLAYED, QUICK, Program, eventually
+from tests.conftest import PLAYED, QUICK, ROOT, Program, eventually
 from tests.slurm.conftest import CPUS, NODES, Slurm
 from tests.slurm.test_cluster import as_root
 from tests.slurm.test_faults import WAIT_S, Night, processes_with
-from tests.sweep.test_pool import numbers
+from tests.sweep.executors.packed.test_packed_runs import numbers
 
 pytestmark = pytest.mark.slurm
 
-FAKE = Path(__file__).parent.parent / "sweep" / "fake_world.py"
+FAKE = ROOT / "tests" / "sweep" / "fake_world.py"
 
 
 class PackedNight(Night):

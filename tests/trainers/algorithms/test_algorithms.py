@@ -1,0 +1,109 @@
+"""Algorithms and optimizers on real ranks: laws, states, and runs from beginning to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradsweep.errors import UsageError
+from gradsweep.parameters import InvalidParameter
+from tests.trainers.config.test_run_config import composed
+from tests.trainers.exchange.test_exchange import mpirun
+from trainers.config import run_config as configs
+from trainers.options.algorithms import LocalSGD
+from trainers.rules import training
+from trainers.rules.resolve import resolve
+
+MODULE = "tests.trainers.ranks.algorithms"
+
+
+@pytest.mark.mpi
+def test_laws_states_and_whole_runs_on_two_ranks(tmp_path: Path) -> None:
+    mpirun(2, "of_two", str(tmp_path), module=MODULE)
+
+
+@pytest.mark.mpi
+def test_laws_on_three_ranks() -> None:
+    mpirun(3, "of_three", module=MODULE)
+
+
+LOCAL = {"algorithm": "local_sgd"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {**LOCAL, "optimizer": {"name": "onebit_adam"}},
+            "algorithm=local_sgd with optimizer=onebit_adam: it exchanges mom",
+        ),
+        (
+            {**LOCAL, "memory": "dgc", "optimizer": "dgc_sgd"},
+            "algorithm=local_sgd with memory=dgc: what the workers have m",
+        ),
+        (
+            {**LOCAL, "clip": {"local_norm": 1.0}},
+            "algorithm=local_sgd with clip.local_norm=1.0: gradients are not exchanged",
+        ),
+        (
+            {**LOCAL, "batch_norm": "synchronised"},
+            "algorithm=local_sgd with batch_norm=synchronised: the workers' models differ",
+        ),
+        (
+            {**LOCAL, "max_steps": 7},
+            "algorithm.steps=8: valid is an integer up to 7, or nothing would be averaged in 7 steps",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "max_steps": 8},
+            "algorithm.from_step=9: valid is an integer up to the number of steps (8)",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "residual", "compressor": "topk"},
+            "algorithm.from_step=9 with memory=residual: what it keeps of gradients is no part of what workers have "
+            "moved; valid is memory=none or scaled_residual, or policy.start_step=9",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "ef21", "compressor": "topk"},
+            "algorithm.from_step=9 with memory=ef21",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        resolve(composed(**changes))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_goes_together_is_not_refused() -> None:
+    post = {"algorithm": {"name": "local_sgd", "from_step": 9}, "compressor": "topk"}
+    resolve(composed(**post, memory="residual", policy={"start_step": 9}))
+    resolve(composed(**post, memory="scaled_residual"))
+    resolve(composed(**LOCAL, max_steps=8, memory="ef21", compressor="topk"))
+
+
+def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
+    run = configs.parse(composed(algorithm={"name": "local_sgd", "steps": 500}))
+    training.check_length(run, 8000)  # 8 epochs of 63 steps
+    with pytest.raises(UsageError, match="algorithm.steps=500: valid is an integer up to 96, or nothing"):
+        training.check_length(run, 1437)
+
+
+def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known() -> None:
+    late = {"name": "powersgd", "start_step": 97}
+    run = configs.parse(composed(compressor=late))
+    training.check_length(run, 8000)
+    with pytest.raises(UsageError, match=r"^compressor.start_step=97: valid is an integer up to the number of steps"):
+        training.check_length(run, 1437)  # 8 epochs of 12 steps
+    resolve(composed(compressor=late, max_steps=97))
+    with pytest.raises(UsageError, match=r"^compressor.start_step=97: .* number of steps \(20\)"):
+        resolve(composed(compressor=late, max_steps=20))
+    one = configs.parse(composed(policy={"patterns": [{"match": "weight", "compressor": late}]}))
+    with pytest.raises(UsageError, match=r"^policy.patterns: powersgd.start_step=97: valid is an integer up to"):
+        training.check_length(one, 1437)
+
+
+def test_nesterov_outside_needs_momentum() -> None:
+    with pytest.raises(InvalidParameter, match="^outer_nesterov=True: valid is false where outer_momentum is 0"):
+        LocalSGD(outer_nesterov=True)

@@ -1,0 +1,382 @@
+"""What algorithms do over the steps of a run: `mpirun -n W python -m tests.trainers.ranks.algorithms NAME`."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from tests.trainers.arrays import random_arrays
+from tests.trainers.config.test_run_config import composed
+from tests.trainers.ranks.exchange import main
+from trainers import data
+from trainers.config import run_config as configs
+from trainers.config.epochs import Epochs
+from trainers.config.run_config import RunConfig
+from trainers.data.batches import Shard
+from trainers.data.feeds import Batch, Feed
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Traffic
+from trainers.optimizers import schedules
+from trainers.optimizers.sgd import SGD
+from trainers.options.datasets import Digits
+from trainers.replica.replica import DifferentWeights, Replica
+from trainers.rules.resolve import resolve
+from trainers.training import assembly, loop
+
+COMM = MPI.COMM_WORLD
+STEPS = 24  # of three epochs
+
+PLAIN = {"momentum": 0.0, "nesterov": False}
+LOCAL = {"name": "local_sgd", "steps": 4}
+
+
+def run_of(**changes: Any) -> RunConfig:
+    changes = {"model": {"width": 33}, "epochs": 3, "batch": {"size": 48}, "workers": COMM.size, **changes}
+    return configs.parse(resolve(composed(**changes)))
+
+
+class Run:
+    """A run without its loop: its steps can be taken one by one."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.config = run_of(**changes)
+        self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
+        self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
+        self.algorithm = assembly.algorithm_of(self.config, COMM, self.replica, self.watch)
+        self.schedule = schedules.build(self.config, Epochs.alike(STEPS, self.feed.plan.steps))
+        self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
+        self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients
+
+    def begin(self, step: int) -> float:
+        """Everything up to the gradient; returns the learning rate."""
+        lr = self.schedule.rate(step)
+        self.algorithm.setup.optimizer.adjust(**self.schedule.settings(step))
+        self.algorithm.begin(step, self.schedule.epochs.done(step) + 1, lr, measure=step % 5 == 1)
+        self.replica.gradient(self.batches[step - 1], self.watch)
+        return lr
+
+    def steps(self, first: int, last: int) -> list[Traffic]:
+        found = []
+        for step in range(first, last + 1):
+            self.begin(step)
+            found.append(self.algorithm.finish())
+        return found
+
+
+def everyone(values: torch.Tensor) -> torch.Tensor:
+    found = np.empty((COMM.size, values.numel()), dtype=np.float32)
+    COMM.Allgather(values.numpy(), found)
+    return torch.from_numpy(found)
+
+
+def alike(values: torch.Tensor) -> bool:
+    found = everyone(values)
+    return bool((found == found[0]).all())
+
+
+def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-5) -> None:
+    error = float((one - other).abs().max() / other.abs().max())
+    assert error < tolerance, error
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are equal to the bit."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return isinstance(other, dict) and set(one) == set(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def one_local_step_is_synchronous() -> None:
+    for optimizer in (PLAIN, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01, "decay_1d": False}):
+        local = Run(algorithm={"name": "local_sgd", "steps": 1}, optimizer=optimizer)
+        synchronous = Run(optimizer=optimizer)
+        before = local.values.clone()
+        for step in range(1, STEPS + 1):
+            local.steps(step, step)
+            synchronous.steps(step, step)
+            assert alike(local.values)
+        close(local.values, synchronous.values)
+        assert float((local.values - before).abs().max()) > 0.01
+
+
+def averaging() -> None:
+    """Bits are alike after an averaging, it is the mean, and nothing travels in between."""
+    many = {"compressor": ["none", "qsgd", "topk", "onebit", "intsgd", "powersgd"], "memory": "residual"}
+    for compressor in many["compressor"]:
+        memory = "none" if compressor in ("none", "qsgd", "intsgd") else "residual"
+        run = Run(algorithm=LOCAL, compressor=compressor, memory=memory)
+        for step in range(1, 13):
+            lr = run.begin(step)
+            if step % 4 == 0 and compressor == "none":
+                run.algorithm.setup.optimizer.step(lr)
+                mean = everyone(run.values).mean(0)
+                run.gradients.zero_()  # the step is done: now it must be nothing more than the mean
+                run.algorithm.setup.optimizer.step = lambda lr: None  # type: ignore[method-assign]
+                traffic = run.algorithm.finish()
+                del run.algorithm.setup.optimizer.step
+                close(run.values, mean, 1e-6)
+                assert traffic.payload_bytes == 4 * len(run.values)
+            else:
+                traffic = run.algorithm.finish()
+            averaged = step % 4 == 0
+            assert (traffic.sent_bytes > 0) == (traffic.payload_bytes > 0) == averaged
+            assert alike(run.values) == averaged, (compressor, step)
+            # steps 1, 6 and 11 are to be measured: what is measured is the next averaging
+            assert (traffic.compression_error is not None) == averaged
+        if averaged:
+            run.replica.require_same("test")
+        run.steps(13, 13)
+        try:
+            run.replica.require_same("test")
+        except DifferentWeights:
+            continue
+        raise AssertionError("the workers have the same parameters after a local step")
+
+
+def outer_optimizer() -> None:
+    """DiLoCo's outer step against its rule: Nesterov's momentum on the mean of x - x_i."""
+    outer = {"outer_lr": 0.7, "outer_momentum": 0.9, "outer_nesterov": True}
+    run = Run(algorithm={"name": "local_sgd", "steps": 2, **outer}, optimizer={**PLAIN, "weight_decay": 0.0})
+    x, momentum = run.values.clone(), torch.zeros_like(run.values)
+    for step in range(1, 13):
+        lr = run.begin(step)
+        mine = run.values - lr * run.gradients
+        run.algorithm.finish()
+        if step % 2 == 0:
+            difference = x - everyone(mine).mean(0)
+            momentum = 0.9 * momentum + difference
+            x = x - 0.7 * (difference + 0.9 * momentum)
+            close(run.values, x)
+            x = run.values.clone()
+        else:
+            close(run.values, mine, 1e-6)
+            assert not alike(run.values)
+
+
+def post_local() -> None:
+    """To the bit synchronous before `from_step`, the first averaging `steps` steps later."""
+    run, synchronous = Run(algorithm={**LOCAL, "from_step": 7}), Run()
+    assert run.steps(1, 6) == synchronous.steps(1, 6)
+    assert torch.equal(run.values, synchronous.values)
+    sent = [traffic.payload_bytes > 0 for traffic in run.steps(7, 16)]
+    assert sent == [False, False, False, True] * 2 + [False, False] and not alike(run.values)
+
+
+def evaluation() -> None:
+    """Of the mean of the workers, which disturbs nothing."""
+    run, undisturbed = Run(algorithm=LOCAL), Run(algorithm=LOCAL)
+    for step in range(1, 11):
+        run.steps(step, step)
+        undisturbed.steps(step, step)
+        before, mean = run.values.clone(), everyone(run.values).mean(0)
+        with run.algorithm.evaluated():
+            assert alike(run.values)
+            close(run.values, mean, 1e-6)
+            judged = run.replica.evaluate(run.feed)
+        assert COMM.allgather(judged) == [judged] * COMM.size
+        assert torch.equal(run.values, before)
+        try:
+            with run.algorithm.evaluated():
+                raise KeyError
+        except KeyError:
+            assert torch.equal(run.values, before)
+        run.replica.model.train()
+    assert torch.equal(run.values, undisturbed.values)
+
+
+ONEBIT = {"name": "onebit_adam", "freeze_steps": 9, "lr": 1e-3}
+GOING_ON: list[dict[str, Any]] = [
+    {"algorithm": {**LOCAL, "outer_momentum": 0.5}, "compressor": "topk", "memory": "residual"},
+    {"algorithm": {**LOCAL, "from_step": 10}, "compressor": "topk", "memory": "scaled_residual", "optimizer": "adam"},
+    {"algorithm": LOCAL, "optimizer": "lars", "compressor": "intsgd"},
+    {"optimizer": ONEBIT, "compressor": "onebit", "memory": "residual"},
+    {"optimizer": "dgc_sgd", "compressor": "topk", "memory": "dgc"},
+    {"optimizer": "signum", "clip": {"norm": 0.5, "local_norm": 1.0}},
+    {"schedule": {"name": "regime", "phases": [{"epoch": 0, "lr": 0.1}, {"epoch": 1, "momentum": 0.5}]}}
+    | {"optimizer": PLAIN},
+]
+
+
+def going_on() -> None:
+    """A copy that is given the state goes on to the bit, from before and within every stage."""
+    for changes in GOING_ON:
+        first = Run(**changes)
+        traffic, saved = [], {}
+        for step in range(1, 18):
+            traffic += first.steps(step, step)
+            if step in (3, 9, 11):
+                saved[step] = copy.deepcopy((first.values, first.algorithm.state_dict()))
+        for stop, (values, state) in saved.items():
+            second = Run(**changes)
+            second.values.copy_(values)
+            second.algorithm.load_state_dict(state)
+            assert second.steps(stop + 1, 17) == traffic[stop:], (changes, stop)
+            assert torch.equal(second.values, first.values), (changes, stop)
+            assert same(second.algorithm.state_dict(), first.algorithm.state_dict()), (changes, stop)
+
+
+def refused() -> None:
+    """What is no state of local SGD; nothing has been changed then."""
+    run = Run(algorithm=LOCAL)
+    run.steps(1, 2)
+    state = run.algorithm.state_dict()
+    run.steps(3, 3)
+    now = run.algorithm.state_dict()
+    wrong: list[Any] = [
+        {},
+        None,
+        {**state, "local": 4},
+        {**state, "local": True},
+        {**state, "anchor": torch.zeros(3)},
+        {**state, "outer": {"momentum": torch.zeros(3)}},
+        Run().algorithm.state_dict(),
+    ]
+    for given in wrong:
+        try:
+            run.algorithm.load_state_dict(given)
+        except ValueError:
+            assert same(run.algorithm.state_dict(), now)
+            continue
+        raise AssertionError(f"{given!r} was taken")
+
+
+def onebit_adam() -> None:
+    """With an exact exchange the plain rule on the mean gradient; compressed, workers stay alike and send little."""
+    config = {**ONEBIT, "beta1": 0.8, "beta2": 0.9, "eps": 1e-3}
+    run = Run(optimizer=config, schedule={"name": "cosine", "warmup_epochs": 0.5})
+    w, m, v = run.values.clone(), torch.zeros_like(run.values), torch.zeros_like(run.values)
+    for step in range(1, STEPS + 1):
+        lr = run.begin(step)
+        g = everyone(run.gradients).mean(0)
+        run.algorithm.finish()
+        m = 0.8 * m + 0.2 * g
+        v = 0.9 * v + 0.1 * g * g if step <= 9 else v
+        m = torch.where(v == 0, 0.0, m) if step > 9 else m
+        w = w - lr * m / (v.sqrt() + 1e-3)
+        close(run.values, w)
+        w = run.values.clone()
+    compressed = Run(optimizer=ONEBIT, compressor="onebit", memory="residual")
+    sizes = [traffic.payload_bytes for traffic in compressed.steps(1, 14)]
+    assert alike(compressed.values)
+    assert sizes[:9] == [4 * len(compressed.values)] * 9 and max(sizes[9:]) < len(compressed.values) / 4
+
+
+def dgc_sgd() -> None:
+    """With memory=dgc and everything sent, SGD with that momentum: weight decay has it here, the gradient there."""
+    for nesterov in (False, True):
+        options = {"momentum": 0.8, "nesterov": nesterov, "weight_decay": 0.02}
+        memory = {"name": "dgc", "momentum": 0.8, "nesterov": nesterov}
+        ours = Run(optimizer={"name": "dgc_sgd", **options}, memory=memory)
+        plain = Run(optimizer=options)
+        ours.steps(1, STEPS)
+        plain.steps(1, STEPS)
+        close(ours.values, plain.values)
+
+
+def clipping() -> None:
+    """Bounds of the mean after the exchange and of what a worker sends before it."""
+    run = Run(optimizer={**PLAIN, "weight_decay": 0.0}, clip={"norm": 0.01})
+    before = run.values.clone()
+    lr = run.begin(1)
+    run.algorithm.finish()
+    assert abs(float((run.values - before).norm()) - 0.01 * lr) < 1e-6
+    run = Run(optimizer={**PLAIN, "weight_decay": 0.0}, clip={"local_norm": 0.01})
+    before = run.values.clone()
+    lr = run.begin(1)
+    mean = everyone(run.gradients * (0.01 / run.gradients.norm())).mean(0)
+    run.algorithm.finish()
+    torch.testing.assert_close(run.values, before - lr * mean, rtol=1e-5, atol=1e-8)
+
+
+def accumulation() -> None:
+    """A share in pieces has the gradient, the loss and the accuracy of a share in one."""
+    whole, parts = Run(), Run(batch={"size": 48, "accumulate": 3})
+    for batch in whole.batches[:8]:
+        first = whole.replica.gradient(batch, whole.watch)
+        second = parts.replica.gradient(batch, parts.watch)
+        close(parts.gradients, whole.gradients, 1e-6)
+        assert abs(first[0] - second[0]) < 1e-6 and abs(first[1] - second[1]) < 1e-12
+    seen: list[int] = []
+    parts.replica.model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    batch = whole.batches[0]
+    parts.replica.gradient(batch, parts.watch)
+    assert len(seen) == 3 and sum(seen) == len(batch.labels) and max(seen) - min(seen) <= 1
+    seen.clear()
+    parts.replica.gradient(Batch(batch.inputs[:2], batch.labels[:2], 48), parts.watch)
+    assert seen == [1, 1]
+    parts.replica.gradient(Batch(batch.inputs[:0], batch.labels[:0], 48), parts.watch)
+    assert not parts.gradients.any()
+
+
+def whole_runs(folder: str) -> None:
+    """Runs from beginning to end, with what only the loop does: schedules that observe, regimes, evaluations."""
+    data.load(Digits(), Path(folder))
+    evaluate = Replica.evaluate
+
+    def judged(replica: Replica, feed: Feed, epoch: int = 1) -> tuple[float, float]:
+        replica.require_same("the parameters that are judged")
+        return evaluate(replica, feed, epoch)
+
+    Replica.evaluate = judged  # type: ignore[method-assign]
+    taken: list[tuple[float, float]] = []
+    step = SGD.step
+
+    def noted(optimizer: SGD, lr: float) -> None:
+        taken.append((optimizer.momentum, optimizer.weight_decay))
+        step(optimizer, lr)
+
+    SGD.step = noted  # type: ignore[method-assign]
+    phases = [{"epoch": 0, "lr": 0.1, "momentum": 0.9}, {"epoch": 1, "lr": 0.02, "weight_decay": 0.01}]
+    runs: dict[str, dict[str, Any]] = {
+        "local": {"algorithm": LOCAL, "compressor": "qsgd", "optimizer": {"name": "adam", "decoupled": True}},
+        "plateau": {"schedule": {"name": "plateau", "patience": 0, "threshold": 0.999, "factor": 0.5}},
+        "regime": {"schedule": {"name": "regime", "phases": phases}, "optimizer": PLAIN, "scaling": {"rule": "linear"}},
+        "lars": {"optimizer": "lars", "batch": {"size": 256, "accumulate": 2}, "clip": {"value": 0.1}},
+        "onebit": {"optimizer": ONEBIT, "compressor": "sign_norm", "memory": "residual"},
+    }
+    for name, changes in runs.items():
+        config = run_of(**{"batch": {"size": 256}, "data": {"root": folder}, **changes})
+        config = dataclasses.replace(config, max_steps=15)
+        directory = Path(folder, name)
+        directory.mkdir(exist_ok=True)
+        taken.clear()
+        result = loop.train(config, COMM, directory)
+        assert result["status"] == "done" and result["steps"] == 15 and result["accuracy"] > 0.2, (name, result)
+        if COMM.rank:
+            continue
+        with open(directory / "steps.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        rates = [float(row["lr"]) for row in rows]
+        if name == "local":
+            assert [float(row["payload_bytes"]) > 0 for row in rows] == ([False] * 3 + [True]) * 3 + [False] * 3
+        if name == "plateau":
+            assert rates == [0.1] * 12 + [0.05] * 3  # the second evaluation is not better by a factor of 1000
+        if name == "regime":
+            assert rates == [0.1 * COMM.size] * 6 + [0.02 * COMM.size] * 9
+            assert taken == [(0.9, 5e-4)] * 6 + [(0.9, 0.01)] * 9
+
+
+def of_two(folder: str) -> None:
+    for test in (averaging, post_local, going_on, refused, dgc_sgd, clipping, accumulation):
+        test()
+    whole_runs(folder)
+
+
+def of_three() -> None:
+    for test in (one_local_step_is_synchronous, outer_optimizer, evaluation, onebit_adam, accumulation):
+        test()
+
+
+if __name__ == "__main__":
+    main(globals())
