@@ -89,7 +89,7 @@ def ours(told: dict[str, Any]) -> Step:
     model = built(told, config)
     models.build = lambda *_: model
     replica, watch, feed = Replica(config, SHAPE, CLASSES, comm), Stopwatch(), InMemory()
-    algorithm = assembly.algorithm_of(config, comm, replica, watch)
+    algorithm = assembly.build_algorithm(config, comm, replica, watch)
     replica.model.train()
     numbers = itertools.count(1)
 
@@ -98,7 +98,7 @@ def ours(told: dict[str, Any]) -> Step:
         began, used = time.perf_counter(), time.process_time()
         for one in watch.steps("data", itertools.islice(feed.epoch(1), count)):
             algorithm.begin(next(numbers), 1, 0.001, False)
-            replica.gradient(one, watch, algorithm.ready)
+            replica.compute_gradient(one, watch, algorithm.on_last_backward)
             algorithm.finish()
             for phase, passed in watch.seconds.items():
                 seconds[phase] = seconds.get(phase, 0.0) + passed
@@ -216,7 +216,7 @@ def memory(told: dict[str, Any]) -> Step:
 
     def ready(config: configs.RunConfig) -> tuple[Replica, Algorithm]:
         replica = Replica(config, SHAPE, CLASSES, comm)
-        return replica, assembly.algorithm_of(config, comm, replica, Stopwatch())
+        return replica, assembly.build_algorithm(config, comm, replica, Stopwatch())
 
     def step(replica: Replica, algorithm: Algorithm, number: int) -> float:
         algorithm.begin(number, 1, 0.001, False)
@@ -259,7 +259,7 @@ def gossip(told: dict[str, Any]) -> Step:
     torch.set_num_threads(1)
     comm, config = MPI.COMM_WORLD, configs.parse(told["config"])
     replica = Replica(config, SHAPE, CLASSES, comm)
-    algorithm = assembly.algorithm_of(config, comm, replica, Stopwatch())
+    algorithm = assembly.build_algorithm(config, comm, replica, Stopwatch())
     assert isinstance(algorithm, Gossiping)
     algorithm.update = lambda: None  # type: ignore[method-assign]  # the optimizer's step is no part of it
     lane, numbers = algorithm.gossip.lane, itertools.count(1)
@@ -289,8 +289,8 @@ def gossip(told: dict[str, Any]) -> Step:
 
     def own() -> None:
         for unit in reversed(units):
-            algorithm.outgoing(unit)
-            algorithm.encoded(unit)
+            algorithm.prepare_outgoing(unit)
+            algorithm.on_encoded(unit)
             algorithm.mix(unit)
 
     def alone(part: Callable[[], None]) -> float:
@@ -354,6 +354,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     with Client(sys.argv[2]) as connection:
         serve(connection, sys.argv[1])
-    from trainers.training.rank import leave
+    from trainers.training.rank import exit_rank
 
-    leave(0)
+    exit_rank(0)

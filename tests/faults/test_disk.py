@@ -37,7 +37,7 @@ from tests.conftest import PLAYED, QUICK, ROOT, Program
 from tests.faults.conftest import StandInOf, ranks
 from tests.reports.fabricate import nine
 from tests.sweep.fakes import SUCCEED, lay_out
-from trainers.training.failure_cause import cause_of
+from trainers.training.failure_cause import find_cause
 
 Mount = Callable[..., Path]
 
@@ -327,15 +327,15 @@ def test_a_launcher_outlives_a_request_that_it_cannot_write_down(
 def test_a_rank_tells_of_a_disk_that_cannot_be_written(number: int) -> None:
     """However deep: torch's writer and the checkpoint's have errors of their own."""
     error = OSError(number, os.strerror(number))
-    assert cause_of(error) == failure_causes.DISK
-    assert cause_of(RuntimeError(f"unexpected pos: {os.strerror(number)}")) == failure_causes.DISK
+    assert find_cause(error) == failure_causes.DISK
+    assert find_cause(RuntimeError(f"unexpected pos: {os.strerror(number)}")) == failure_causes.DISK
     try:
         try:
             raise error
         except OSError:
             raise ValueError("while saving")  # noqa: B904
     except ValueError as second:
-        assert cause_of(second) == failure_causes.DISK
+        assert find_cause(second) == failure_causes.DISK
 
 
 def test_a_snapshot_without_room_names_where_it_was_to_go(mount: Mount, tmp_path: Path) -> None:

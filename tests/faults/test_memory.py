@@ -16,7 +16,7 @@ import torch
 from gradsweep import failure_causes
 from sweep.system import oom_kills
 from tests.faults.conftest import StandInOf, attempts, ranks
-from trainers.training.failure_cause import cause_of
+from trainers.training.failure_cause import find_cause
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -69,11 +69,11 @@ def test_a_kill_by_somebody_else_is_none_for_memory(stand_in: StandInOf, group: 
 def test_ranks_say_so_themselves() -> None:
     with pytest.raises(RuntimeError) as found:
         torch.empty(1 << 58, dtype=torch.uint8)
-    assert cause_of(found.value) == failure_causes.MEMORY
-    assert cause_of(torch.OutOfMemoryError("CUDA out of memory")) == failure_causes.MEMORY
-    assert cause_of(MemoryError()) == failure_causes.MEMORY
-    assert cause_of(OSError(12, "Cannot allocate memory")) == failure_causes.MEMORY
-    assert cause_of(RuntimeError("shapes do not fit")) == failure_causes.ERROR
+    assert find_cause(found.value) == failure_causes.MEMORY
+    assert find_cause(torch.OutOfMemoryError("CUDA out of memory")) == failure_causes.MEMORY
+    assert find_cause(MemoryError()) == failure_causes.MEMORY
+    assert find_cause(OSError(12, "Cannot allocate memory")) == failure_causes.MEMORY
+    assert find_cause(RuntimeError("shapes do not fit")) == failure_causes.ERROR
 
 
 def test_a_limit_of_the_shells_is_felt_as_such() -> None:

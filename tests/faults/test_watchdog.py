@@ -26,7 +26,7 @@ import os, sys, time
 from pathlib import Path
 from trainers.mpi import stopping
 stopping.listen()
-stopping.stacks_into(Path(os.environ["GRADSWEEP_ATTEMPT"]), int(os.environ["OMPI_COMM_WORLD_RANK"]))
+stopping.write_stacks_into(Path(os.environ["GRADSWEEP_ATTEMPT"]), int(os.environ["OMPI_COMM_WORLD_RANK"]))
 from mpi4py import MPI
 if MPI.COMM_WORLD.rank == 0:
     def stuck():

@@ -23,7 +23,7 @@ def build(config: Any, setup: AlgorithmSetup, *, asynchronous: bool = False) -> 
 
         return LocalSGD(config, setup)
     if isinstance(config, options.Decentralised):
-        from trainers.algorithms.decentralised import decentralised
+        from trainers.algorithms.decentralised import build_decentralised
 
-        return decentralised(config, setup)
+        return build_decentralised(config, setup)
     raise TypeError(f"no algorithm is built from {config!r}")

@@ -41,7 +41,7 @@ class Asynchronous(Synchronous):
         return self.exchange.finish()
 
     @torch.no_grad()
-    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+    def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
         self.setup.flat.values.copy_(self.exchange.link.fetch_parameters())
         return contextlib.nullcontext()
 

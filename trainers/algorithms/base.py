@@ -34,7 +34,7 @@ class AlgorithmSetup:
 class Algorithm(ABC):
     """A step: `begin`, then backward fills the flat gradient, then `finish`, after which the parameters are new.
 
-    `ready` is called before the last backward of a step, or not at all.
+    `on_last_backward` is called before the last backward of a step, or not at all.
     """
 
     replicated = True
@@ -47,7 +47,7 @@ class Algorithm(ABC):
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         """Start step `step` (from 1) of `epoch`; with `measure`, the compression error is computed on the way."""
 
-    def ready(self) -> None:
+    def on_last_backward(self) -> None:
         """The backward that comes next is the step's last: what it completes may leave while it goes on."""
         return None
 
@@ -55,7 +55,7 @@ class Algorithm(ABC):
     def finish(self) -> Traffic:
         """The gradient is complete: communicate and update the parameters."""
 
-    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+    def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
         """While this lasts, the parameters are those to be judged, the same on all workers; then they are as before.
 
         Every worker enters it at the same time, between two steps. Where a server has the parameters, the worker has
@@ -63,7 +63,7 @@ class Algorithm(ABC):
         """
         return contextlib.nullcontext()
 
-    def withheld(self) -> float:
+    def measure_withheld(self) -> float:
         """l2 norm of what this worker has not told the others yet: memory_norm."""
         return self.setup.exchange.memory.norm()
 

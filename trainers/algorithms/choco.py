@@ -25,16 +25,16 @@ class Choco(Ordered):
         self.estimate = self.keep("estimate", torch.zeros_like(self.values))
         self.pull = self.keep("pull", torch.zeros_like(self.values))
 
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         torch.sub(unit.values, self.estimate.view(unit), out=unit.gradient)
         return unit
 
-    def encoded(self, unit: Unit) -> None:
+    def on_encoded(self, unit: Unit) -> None:
         self.gossip.add_own(self.estimate, unit)
 
     def mix(self, unit: Unit) -> None:
         unit.values.add_(self.add_differences(self.pull, unit), alpha=self.gamma)
 
     @torch.no_grad()
-    def withheld(self) -> float:
+    def measure_withheld(self) -> float:
         return float(torch.linalg.vector_norm(self.values - self.estimate.values))

@@ -30,31 +30,31 @@ class Copied(Gossiping):
 
     @torch.no_grad()
     def finish(self) -> Traffic:
-        self.settle()
-        self.before()
+        self.receive_pending()
+        self.prepare_step()
         self.update()
         self.send()
         self._open = True
         if not self.gossip.overlaps:
-            self.settle()
+            self.receive_pending()
         return self.gossip.traffic()
 
-    def before(self) -> None:
+    def prepare_step(self) -> None:
         """The step comes next."""
         return None
 
-    def settle(self) -> None:
+    def receive_pending(self) -> None:
         """Take in what is on its way. All workers call it."""
         if self._open:
             self._open = False
             self.receive()
 
     def state_dict(self) -> dict[str, Any]:
-        self.settle()
+        self.receive_pending()
         return super().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.settle()
+        self.receive_pending()
         super().load_state_dict(state)
 
 
@@ -62,11 +62,11 @@ class DCD(Copied):
     """q_i = Q(x'_i - x_i) with x'_i = sum_j w_ij x_j + d_i is sent, and x_i += q_i: a worker is where its neighbours
     know it to be (algorithm 1 of the paper). Wants a compressor that loses little."""
 
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         torch.sub(unit.values, self.copy.view(unit), out=unit.gradient).add_(self.pull.view(unit))
         return unit
 
-    def encoded(self, unit: Unit) -> None:
+    def on_encoded(self, unit: Unit) -> None:
         self.gossip.add_own(self.copy, unit)
         unit.values.copy_(self.copy.view(unit))
 
@@ -83,10 +83,10 @@ class ECD(Copied):
         super().__init__(setup)
         self._before = Shadow(setup.units, torch.empty_like(self.values))
 
-    def before(self) -> None:
+    def prepare_step(self) -> None:
         self._before.values.copy_(self.values)
 
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         before = self._before.view(unit)
         unit.values.sub_(before).add_(self.pull.view(unit)).add_(self.copy.view(unit))
         torch.sub(unit.values, before, out=unit.gradient).mul_(self._step / 2).add_(before)

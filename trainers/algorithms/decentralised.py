@@ -12,7 +12,7 @@ from trainers.algorithms.sgp import SGP
 from trainers.options import algorithms as options
 
 
-def decentralised(config: options.Decentralised, setup: AlgorithmSetup) -> Gossiping:
+def build_decentralised(config: options.Decentralised, setup: AlgorithmSetup) -> Gossiping:
     """The algorithm that `config` describes; the exchange of `setup` is a Gossip. All workers call this."""
     if isinstance(config, options.DPSGD):
         return DPSGD(config, setup)

@@ -21,15 +21,15 @@ class DeepSqueeze(Ordered):
         super().__init__(config, setup, scheme="deep_squeeze")
         self.error = self.keep("error", torch.zeros_like(self.values))
 
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         self.error.view(unit).add_(unit.values)
         return self.error.units[unit.index]
 
-    def encoded(self, unit: Unit) -> None:
+    def on_encoded(self, unit: Unit) -> None:
         self.gossip.add_own(self.error, unit, -1.0)
 
     def mix(self, unit: Unit) -> None:
         self.add_differences(self.mine, unit, self.gamma)
 
-    def withheld(self) -> float:
+    def measure_withheld(self) -> float:
         return float(torch.linalg.vector_norm(self.error.values))

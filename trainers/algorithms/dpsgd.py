@@ -20,7 +20,7 @@ class DPSGD(Ordered):
     def __init__(self, config: options.DPSGD, setup: AlgorithmSetup) -> None:
         super().__init__(config, setup, scheme="q2")
 
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         return self.mine.units[unit.index]
 
     def mix(self, unit: Unit) -> None:

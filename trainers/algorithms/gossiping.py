@@ -53,10 +53,10 @@ class Gossiping(Algorithm):
             setup.optimizer.step(self._lr)
 
     @abstractmethod
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         """What is to be compressed of a unit: itself, with that in place of its gradient."""
 
-    def encoded(self, unit: Unit) -> None:
+    def on_encoded(self, unit: Unit) -> None:
         """The unit has been compressed: what the worker itself makes of that."""
         return None
 
@@ -66,10 +66,10 @@ class Gossiping(Algorithm):
         self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure)
         for unit in reversed(self.setup.units):
             with self.setup.watch("encode"):
-                leaving = self.outgoing(unit)
+                leaving = self.prepare_outgoing(unit)
             self.gossip.submit(leaving)
             with self.setup.watch("encode"):
-                self.encoded(unit)
+                self.on_encoded(unit)
         self.gossip.send()
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Gossiping(Algorithm):
         self.gossip.add_others(shadow, unit, scale)
         return shadow.view(unit)
 
-    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+    def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
         return replace_by_mean(self.values, self.setup.comm)
 
     def figures(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class LocalSGD(Synchronous):
         self._local, self._wanted = 0, False
         return traffic
 
-    def evaluated(self) -> contextlib.AbstractContextManager[None]:
+    def use_evaluation_parameters(self) -> contextlib.AbstractContextManager[None]:
         if not self._local:  # all have the same already
             return contextlib.nullcontext()
         return replace_by_mean(self.setup.flat.values, self.setup.comm)

@@ -24,7 +24,7 @@ class SGP(Gossiping):
         self.weight = self.kept["weight"] = torch.ones(1, dtype=torch.float64)
         self.gossip.lane.remarks = self.weight
 
-    def outgoing(self, unit: Unit) -> Unit:
+    def prepare_outgoing(self, unit: Unit) -> Unit:
         return self.mine.units[unit.index]
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ class Synchronous(Algorithm):
         self._lr = lr
         self.setup.exchange.begin(step, epoch=epoch, lr=lr, measure=measure)
 
-    def ready(self) -> None:
+    def on_last_backward(self) -> None:
         if self.setup.exchange.takes_early and not self.setup.clipping.needs_whole:
             self.setup.exchange.collectives.is_early = True
             self._arrivals.expect()

@@ -40,17 +40,17 @@ class Damaged(Exception):
     """A checkpoint cannot be used; `str()` says what is wrong with it."""
 
 
-def worker_part(worker: int) -> str:
+def name_worker_file(worker: int) -> str:
     """The file of one worker."""
     return f"worker-{worker}.pt"
 
 
-def name_of(step: int, evaluated: bool) -> str:
+def name_checkpoint(step: int, evaluated: bool) -> str:
     """The directory of the checkpoint after `step`."""
     return f"step-{step:08d}" + ("-evaluated" if evaluated else "")
 
 
-def found(root: Path) -> list[Path]:
+def find_checkpoints(root: Path) -> list[Path]:
     """The checkpoints in `root`, oldest first."""
     if not root.is_dir():
         return []
@@ -73,7 +73,7 @@ class _Hashing:
         self.file.flush()
 
 
-def write_part(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
+def write_file(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     """Write a part to the disk; returns what meta.json says of it.
 
     Raises:
@@ -87,7 +87,7 @@ def write_part(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
     return {"bytes": hashing.size, "sha256": hashing.hash.hexdigest()}
 
 
-def read_part(path: Path, described: Any) -> dict[str, Any]:
+def read_file(path: Path, described: Any) -> dict[str, Any]:
     """The content of a part that is what meta.json says of it.
 
     Raises:
@@ -103,7 +103,7 @@ def read_part(path: Path, described: Any) -> dict[str, Any]:
             if _sha256(file) != described.get("sha256"):
                 raise Damaged(f"the content of {path.name} is not what was written (SHA-256)")
             file.seek(0)
-            value = torch.load(file, map_location=_placed, weights_only=True)
+            value = torch.load(file, map_location=_place_on_gpu, weights_only=True)
     except FileNotFoundError:
         raise Damaged(f"{path.name} is missing") from None
     except OSError as error:
@@ -122,7 +122,7 @@ def _sha256(file: IO[bytes], block: int = 2**20) -> str:
     return digest.hexdigest()
 
 
-def _placed(storage: Any, location: str) -> Any:
+def _place_on_gpu(storage: Any, location: str) -> Any:
     """Tensors of a GPU go to the one that this rank uses now, which may have another number."""
     return storage if location == "cpu" else storage.cuda(torch.cuda.current_device())
 
@@ -180,7 +180,7 @@ def commit(partial: Path, name: str, keep: int) -> None:
     sync(partial)
     os.rename(partial, root / name)
     sync(root)
-    drop(found(root)[:-keep])
+    drop(find_checkpoints(root)[:-keep])
 
 
 def drop(checkpoints: Sequence[Path]) -> None:
@@ -201,7 +201,7 @@ def clear(root: Path) -> None:
 def conclude(root: Path, keep: int) -> None:
     """The run is over: leave the last `keep` checkpoints, and without any nothing at all."""
     with contextlib.suppress(OSError):
-        known = found(root)
+        known = find_checkpoints(root)
         drop(known[: len(known) - keep])
         clear(root)
         if not keep:

@@ -16,7 +16,7 @@ from gradsweep.files import keep_rows, now, write_json
 from gradsweep.run_directory import CHECKPOINT, EPOCHS, LOCAL_MODELS, STEPS
 from trainers.checkpoint import files
 from trainers.checkpoint.files import META, SHARED, Damaged
-from trainers.checkpoint.state import Training, described, digest
+from trainers.checkpoint.state import Training, describe_config, digest
 from trainers.config.run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -46,7 +46,11 @@ class Keeper:
 
     def __init__(self, config: RunConfig, comm: MPI.Comm, directory: Path, training: Training, began: float) -> None:
         self.comm, self.directory, self.training = comm, directory, training
-        self.config, self.described, self.decentralised = config.checkpoint, described(config), config.decentralised
+        self.config, self.described, self.decentralised = (
+            config.checkpoint,
+            describe_config(config),
+            config.decentralised,
+        )
         self.root = directory / CHECKPOINT
         self._saved_at, self._began = time.monotonic(), began
         self._earlier_s = 0.0
@@ -59,16 +63,16 @@ class Keeper:
 
     # When
 
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether this worker's clock says that it is time to save; rank 0's counts."""
         minutes = self.config.every_minutes
         return self.comm.rank == 0 and minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         """Whether to save after `step`."""
         return self.config.every_steps is not None and step % self.config.every_steps == 0
 
-    def due_after(self, epoch: int) -> bool:
+    def is_due_after(self, epoch: int) -> bool:
         """Whether to save after the evaluation of `epoch`."""
         return self.config.every_epochs is not None and epoch % self.config.every_epochs == 0
 
@@ -90,7 +94,7 @@ class Keeper:
         if error is None:
             self._last = position
         else:
-            last = files.found(self.root)
+            last = files.find_checkpoints(self.root)
             line = f"checkpoint of step {position.step}: {error}; the last complete one is " + (
                 str(last[-1]) if last else "none"
             )
@@ -101,41 +105,41 @@ class Keeper:
 
     def _write(self, position: Position) -> str | None:
         """Write a checkpoint; returns what went wrong, the same on all workers."""
-        name = files.name_of(position.step, evaluated=not position.start)
+        name = files.name_checkpoint(position.step, evaluated=not position.start)
         partial = self.root / f".{name}.partial"
-        entries = self.training.entries()
+        entries = self.training.collect_entries()
         digests = self.comm.allgather({key: digest(value) for key, value in entries.items()})
         alike = {key for key in entries if all(one.get(key) == digests[0][key] for one in digests)}
         if self.training.algorithm.replicated and "parameters" not in alike:
             self.training.replica.require_same(f"step {position.step}: the weights")
-        if error := self._first(lambda: files.begin(self.root, name)):
+        if error := self._do_on_rank_0(lambda: files.begin(self.root, name)):
             return error
-        parts = {files.worker_part(self.comm.rank): set(entries) - alike}
+        parts = {files.name_worker_file(self.comm.rank): set(entries) - alike}
         if self.comm.rank == 0:
             parts[SHARED] = alike
         mine: dict[str, Any] = {}
         error = None
         try:
             for part, keys in parts.items():
-                mine[part] = files.write_part(partial / part, {key: entries[key] for key in sorted(keys)})
+                mine[part] = files.write_file(partial / part, {key: entries[key] for key in sorted(keys)})
         except (OSError, RuntimeError) as failed:
-            error = f"worker {self.comm.rank}: {_words(failed)}"
+            error = f"worker {self.comm.rank}: {_to_line(failed)}"
         everyone = self.comm.allgather((mine, error))
         if error := next((error for _, error in everyone if error), None):
             if self.comm.rank == 0:
                 shutil.rmtree(partial, ignore_errors=True)
             return error
         written = {part: each for parts, _ in everyone for part, each in parts.items()}
-        return self._first(lambda: self._complete(partial, name, position, written))
+        return self._do_on_rank_0(lambda: self._complete(partial, name, position, written))
 
-    def _first(self, action: Any) -> str | None:
+    def _do_on_rank_0(self, action: Any) -> str | None:
         """Have rank 0 do something; returns what went wrong, on all workers."""
         error = None
         if self.comm.rank == 0:
             try:
                 action()
             except OSError as failed:
-                error = _words(failed)
+                error = _to_line(failed)
         answer: str | None = self.comm.bcast(error)
         return answer
 
@@ -144,7 +148,7 @@ class Keeper:
             for part, each in written.items():
                 if (partial / part).stat().st_size != each["bytes"]:
                     raise OSError(f"{part} is not on the file system that rank 0 sees")
-            for rows in self._rows(position):  # what the checkpoint goes on from must not be lost with the power
+            for rows in self._count_rows(position):  # what the checkpoint goes on from must not be lost with the power
                 if (self.directory / rows).exists():
                     with (self.directory / rows).open("rb") as file:
                         os.fsync(file.fileno())
@@ -163,7 +167,7 @@ class Keeper:
             shutil.rmtree(partial, ignore_errors=True)
             raise
 
-    def _rows(self, position: Position) -> dict[str, int]:
+    def _count_rows(self, position: Position) -> dict[str, int]:
         """How many rows have been written up to a position, which is the recorder's, by the name of the CSV."""
         evaluated = len(self.training.recorder.epochs)
         local = {LOCAL_MODELS: evaluated * self.comm.size} if self.decentralised else {}
@@ -177,32 +181,32 @@ class Keeper:
         Raises:
             UsageError: there is one that cannot be used; on all workers alike, and nothing has been changed.
         """
-        chosen = self._agreed(self._choose if self.comm.rank == 0 else lambda: None)[0]
+        chosen = self._do_on_all(self._choose if self.comm.rank == 0 else lambda: None)[0]
         if chosen is None:
             if self.comm.rank == 0:
-                for name in self._rows(Position()):
+                for name in self._count_rows(Position()):
                     (self.directory / name).unlink(missing_ok=True)
             return Position()
         path, position, meta = chosen
         entries: dict[str, Any] = {}
 
         def read() -> None:
-            for part in (SHARED, files.worker_part(self.comm.rank)):
-                entries.update(files.read_part(path / part, meta["files"].get(part)))
+            for part in (SHARED, files.name_worker_file(self.comm.rank)):
+                entries.update(files.read_file(path / part, meta["files"].get(part)))
 
         def cut() -> None:
-            for name, count in self._rows(position).items():
+            for name, count in self._count_rows(position).items():
                 keep_rows(self.directory / name, count)
 
-        self._agreed(read, path)
-        self._agreed(lambda: self.training.load(entries), path)
-        self._agreed(cut if self.comm.rank == 0 else lambda: None, path)
+        self._do_on_all(read, path)
+        self._do_on_all(lambda: self.training.load(entries), path)
+        self._do_on_all(cut if self.comm.rank == 0 else lambda: None, path)
         self._earlier_s, self._last = float(meta["total_s"]), position
         return position
 
     def _choose(self) -> tuple[Path, Position, dict[str, Any]] | None:
         """The newest checkpoint, which must be one of this run."""
-        known = files.found(self.root)
+        known = files.find_checkpoints(self.root)
         if not known:
             return None
         path = known[-1]
@@ -219,9 +223,9 @@ class Keeper:
                 raise Damaged(f"it is that of {meta['workers']} workers, not of {self.comm.size}")
             return path, Position(**meta["position"]), meta
         except (Damaged, TypeError) as error:
-            raise Damaged(self._line(path, error)) from error
+            raise Damaged(self._explain(path, error)) from error
 
-    def _agreed(self, action: Any, path: Path | None = None) -> list[Any]:
+    def _do_on_all(self, action: Any, path: Path | None = None) -> list[Any]:
         """Do something on every worker; returns everybody's results.
 
         Raises:
@@ -231,20 +235,20 @@ class Keeper:
         try:
             result = action()
         except (Damaged, ValueError, KeyError, TypeError, RuntimeError, OSError) as failed:
-            error = _words(failed) if path is None else self._line(path, failed)
+            error = _to_line(failed) if path is None else self._explain(path, failed)
         everyone = self.comm.allgather((result, error))
         if line := next((error for _, error in everyone if error), None):
             raise UsageError(line)
         return [result for result, _ in everyone]
 
-    def _line(self, path: Path, error: Exception) -> str:
-        older = files.found(self.root)[:-1]
+    def _explain(self, path: Path, error: Exception) -> str:
+        older = files.find_checkpoints(self.root)[:-1]
         choices = f"remove {self.root} to compute the run from its first step"
         if older:
             choices = f"remove {path.name} there to go on from {older[-1].name}, or {choices}"
-        return f"{path}: {_words(error)}; valid is a complete checkpoint of this run: {choices}"
+        return f"{path}: {_to_line(error)}; valid is a complete checkpoint of this run: {choices}"
 
 
-def _words(error: Exception) -> str:
+def _to_line(error: Exception) -> str:
     """One line."""
     return " ".join(str((isinstance(error, OSError) and error.strerror) or error or type(error).__name__).split())

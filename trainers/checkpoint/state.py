@@ -32,7 +32,7 @@ class Training:
     schedule: Schedule
     recorder: Recorder
 
-    def entries(self) -> dict[str, Any]:
+    def collect_entries(self) -> dict[str, Any]:
         """All that has to be known to go on with the next step, between two steps."""
         entries = {
             "parameters": self.replica.flat.values,
@@ -41,11 +41,11 @@ class Training:
             "schedule": self.schedule.state_dict(),
             "recorder": self.recorder.state_dict(),
         }
-        return {key: plain(value) for key, value in entries.items()}
+        return {key: to_plain(value) for key, value in entries.items()}
 
     @torch.no_grad()
     def load(self, entries: Mapping[str, Any]) -> None:
-        """Take back what `entries` gave.
+        """Take back what `collect_entries` gave.
 
         Raises:
             ValueError: it is not the state of such a run.
@@ -88,7 +88,7 @@ def _feed(found: Any, value: Any) -> None:
         found.update(f"{type(value).__name__} {value!r}\0".encode())
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """`value` as it goes into a file that is read with weights_only: dicts, lists, tuples, tensors, numbers, strings.
 
     Tensors that are a part of a larger one are copied, because that would be saved as a whole.
@@ -102,16 +102,16 @@ def plain(value: Any) -> Any:
         whole = value.untyped_storage().nbytes() == value.numel() * value.element_size()
         return value.detach() if whole else value.detach().clone()
     if isinstance(value, Mapping):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {to_plain(key): to_plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(plain(item) for item in value)
+        return type(value)(to_plain(item) for item in value)
     for kind in (int, float, str):  # numpy has subclasses of them
         if isinstance(value, kind):
             return kind(value)
     raise TypeError(f"a state holds a {type(value).__name__}: it can hold tensors, numbers, strings and these in dicts")
 
 
-def described(config: RunConfig) -> dict[str, str]:
+def describe_config(config: RunConfig) -> dict[str, str]:
     """What decides the numbers of a run, in words by dotted key; without places, and without what says no more than
     its absence from the checkpoint of an earlier version."""
     keys: dict[str, str] = {}

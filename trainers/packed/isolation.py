@@ -17,7 +17,7 @@ LAST_WORDS_S = 1.0
 
 
 @contextlib.contextmanager
-def own_logs(descriptors: Sequence[int]) -> Iterator[None]:
+def redirect_logs(descriptors: Sequence[int]) -> Iterator[None]:
     """Within the block, what this process and its children print goes to the first two of `descriptors`.
 
     They all are closed at its end: the rest are locks.
@@ -37,26 +37,26 @@ def own_logs(descriptors: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def forwarded_logs(say: Callable[[int, bytes], None]) -> Iterator[None]:
-    """Within the block, what this process and its children print is given to `say`: 0 or 1, and bytes of the stream."""
+def forward_logs(send: Callable[[int, bytes], None]) -> Iterator[None]:
+    """Within the block, give what this process and its children print to `send`: the stream, 0 or 1, and bytes."""
     pipes = [os.pipe() for _ in range(2)]
     readers = [
-        threading.Thread(target=_forward, args=(pipe, stream, say), name="output", daemon=True)
+        threading.Thread(target=_forward, args=(pipe, stream, send), name="output", daemon=True)
         for stream, (pipe, _) in enumerate(pipes)
     ]
     for reader in readers:
         reader.start()
     try:
-        with own_logs([into for _, into in pipes]):
+        with redirect_logs([into for _, into in pipes]):
             yield
     finally:
         for reader in readers:
             reader.join(LAST_WORDS_S)  # a child of ours may keep them open
 
 
-def _forward(pipe: int, stream: int, say: Callable[[int, bytes], None]) -> None:
+def _forward(pipe: int, stream: int, send: Callable[[int, bytes], None]) -> None:
     while data := os.read(pipe, BLOCK):
-        say(stream, data)
+        send(stream, data)
     os.close(pipe)
 
 
@@ -68,7 +68,7 @@ def _flush() -> None:
 
 
 @contextlib.contextmanager
-def own_environment(variables: Mapping[str, str]) -> Iterator[None]:
+def set_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Within the block these variables are set; afterwards all are as before, and so is what warnings are shown."""
     before = dict(os.environ)
     os.environ.update(variables)

@@ -60,10 +60,10 @@ class Control:
         found = self._found
         address = found["address"] if found["family"] == "AF_UNIX" else tuple(found["address"])  # host, port
         self._connection = Client(address, found["family"], authkey=bytes.fromhex(found["key"]))
-        self.say(hello)
+        self.send(hello)
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
-    def say(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a message; an end of the launcher is noticed by the thread."""
         try:
             with self._sending:
@@ -71,11 +71,11 @@ class Control:
         except OSError:
             pass
 
-    def wrote(self, number: int, stream: int, data: bytes) -> None:
+    def send_output(self, number: int, stream: int, data: bytes) -> None:
         """Say what run `number` has printed here."""
-        self.say({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
+        self.send({"say": "output", "number": number, "stream": stream, "data": data.decode("latin-1")})
 
-    def next(self) -> dict[str, Any]:
+    def wait_for_order(self) -> dict[str, Any]:
         """Wait for the next order to train or to end."""
         return self._orders.get()
 
@@ -91,7 +91,7 @@ class Control:
         while True:
             ready = wait([self._connection, self._woken])
             if self._woken in ready and signal.SIGTERM in self._woken.recv(64):
-                self.say({"say": "terminated"})
+                self.send({"say": "terminated"})
                 os._exit(128 + signal.SIGTERM)
             if self._connection in ready:
                 try:
@@ -121,7 +121,7 @@ class Control:
                 stopping.request()
 
 
-def tracked(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intracomm:
+def track_communicators(comm: MPI.Intracomm, made: list[MPI.Comm]) -> MPI.Intracomm:
     """`comm` as one whose copies and parts, and theirs, are noted in `made`: nobody else gives them back."""
     from mpi4py import MPI
 
@@ -154,19 +154,19 @@ def serve(control: Control) -> None:
     library = MPI.Get_library_version().splitlines()[0]
     about = {"rank": world.rank, "size": world.size, "pid": os.getpid(), "host": socket.gethostname()}
     control.begin({"say": "hello", **about, "library": library})
-    while (order := control.next())["do"] == "train":
+    while (order := control.wait_for_order())["do"] == "train":
         members = world.group.Incl(order["ranks"])
         comm = world.Create_group(members, tag=order["number"])  # the other ranks do not take part
         members.Free()
         made: list[MPI.Comm] = [comm]
         control.train(order["number"])
-        failed = train(order, tracked(comm, made), control)
+        failed = train(order, track_communicators(comm, made), control)
         control.train(None)
         if not failed:
             for one in reversed(made):
                 if one != MPI.COMM_NULL:  # its owner has
                     one.Free()
-        control.say({"say": "ended", "number": order["number"], "failed": failed})
+        control.send({"say": "ended", "number": order["number"], "failed": failed})
 
 
 def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str | None:
@@ -179,20 +179,20 @@ def train(order: dict[str, Any], comm: MPI.Intracomm, control: Control) -> str |
     from gradsweep.errors import UsageError
     from gradsweep.run_directory import ATTEMPT_VARIABLE, CORES_VARIABLE, GPUS_VARIABLE
     from trainers.config import run_config as configs
-    from trainers.packed.isolation import forwarded_logs, own_environment, own_logs, tidy
+    from trainers.packed.isolation import forward_logs, redirect_logs, set_environment, tidy
 
     directory, held = Path(order["directory"]), order["descriptors"]
     cores, gpus = (",".join(map(str, order[key])) for key in ("cores", "gpus"))
     variables = {ATTEMPT_VARIABLE: order["attempt"], CORES_VARIABLE: cores, GPUS_VARIABLE: gpus}
-    logs = own_logs(held) if held else forwarded_logs(partial(control.wrote, order["number"]))
-    with logs, own_environment(variables):
+    logs = redirect_logs(held) if held else forward_logs(partial(control.send_output, order["number"]))
+    with logs, set_environment(variables):
         stopping.write_stacks_into(Path(order["attempt"]), comm.rank)
         threads = threading.active_count()
         try:
             rank.train_run(configs.load(directory / "config.yaml"), comm, directory)
             failed = None
         except BaseException as error:
-            rank.let_mpirun_end(error)
+            rank.wait_for_mpirun(error)
             rank.report_failure(directory, error, comm.rank)
             clean = isinstance(error, UsageError) and not stopping.has_begun() and threading.active_count() == threads
             failed = "cleanly" if clean else "badly"
@@ -206,7 +206,7 @@ def main(arguments: list[str]) -> None:
     die_with_parent()
     if len(arguments) != 1:
         print("usage: mpirun -n RANKS python -m trainers.packed.worker POOL_DIR", file=sys.stderr)
-        rank.leave(2)
+        rank.exit_rank(2)
     try:
         control = Control(Path(arguments[0]))
         limit_threads(control.threads)
@@ -215,8 +215,8 @@ def main(arguments: list[str]) -> None:
         import traceback
 
         traceback.print_exception(error)
-        rank.leave(1)
-    rank.leave(0)
+        rank.exit_rank(1)
+    rank.exit_rank(0)
 
 
 if __name__ == "__main__":

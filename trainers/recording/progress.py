@@ -39,7 +39,7 @@ class Progress:
         """The first line."""
         self._write(what)
 
-    def steps(self, rows: Sequence[Mapping[str, float]]) -> None:
+    def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Rows of steps.csv."""
         self._rows.extend(rows)
         if self._rows and self._clock() - self._last >= EVERY_S:
@@ -61,7 +61,7 @@ class Progress:
         self._rows.clear()
         self._last = self._clock()
 
-    def epoch(self, row: Mapping[str, float]) -> None:
+    def on_epoch(self, row: Mapping[str, float]) -> None:
         """A row of epochs.csv."""
         local = f"  local accuracy {row['local_test_accuracy']:.4f}" if "local_test_accuracy" in row else ""
         apart = f"  consensus distance {row['consensus_distance']:.3g}" if "consensus_distance" in row else ""

@@ -53,10 +53,10 @@ class Diverged(Exception):
 class Listener(Protocol):
     """Is told on rank 0 what has just been written; NaN is what was not measured."""
 
-    def steps(self, rows: Sequence[Mapping[str, float]]) -> None:
+    def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Rows of steps.csv."""
 
-    def epoch(self, row: Mapping[str, float]) -> None:
+    def on_epoch(self, row: Mapping[str, float]) -> None:
         """A row of epochs.csv."""
 
 
@@ -94,7 +94,7 @@ class Recorder:
         self.resumed_after: list[int] = []
         self.listeners: list[Listener] = []
 
-    def step(
+    def record_step(
         self,
         step: int,
         epoch: int,
@@ -132,7 +132,7 @@ class Recorder:
         if not self._local:
             return
         rows = np.array(self._local)
-        rows = self._combined(rows)
+        rows = self._combine_rows(rows)
         pending = self._pending
         self._pending, self._local = [], []
         # every worker holds the same sums, so all come to the same decision
@@ -143,7 +143,7 @@ class Recorder:
         if lost.size:
             raise Diverged(f"the loss is {rows[lost[0], 0]} at step {pending[lost[0]]['step']}")
 
-    def _combined(self, rows: np.ndarray) -> np.ndarray:
+    def _combine_rows(self, rows: np.ndarray) -> np.ndarray:
         """The rows of all workers in one: what is SUMMED, and of the rest the mean over those who have measured it.
 
         In the order of the workers: a sum by the network depends on how many rows travel together.
@@ -180,9 +180,9 @@ class Recorder:
         if self.comm.rank == 0:
             append_rows(self.directory / STEPS, STEP_COLUMNS, map(_printable, written))
             for listener in self.listeners:
-                listener.steps(written)
+                listener.on_steps(written)
 
-    def epoch(
+    def record_epoch(
         self,
         epoch: int,
         step: int,
@@ -217,7 +217,7 @@ class Recorder:
             columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()))
             append_rows(self.directory / EPOCHS, columns, [_printable(row)])
             for listener in self.listeners:
-                listener.epoch(row)
+                listener.on_epoch(row)
 
     @property
     def time_s(self) -> float:

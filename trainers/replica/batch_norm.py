@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-class Group:
+class NormalisationGroup:
     """The workers whose samples are normalised together.
 
     Sums travel as float64: what is left of a sum of squares less the square of a mean may be small.
@@ -34,7 +34,7 @@ class Group:
         self.sent_bytes = 0.0
 
     @contextlib.contextmanager
-    def without_samples(self) -> Iterator[None]:
+    def exclude_samples(self) -> Iterator[None]:
         """Within the block this worker takes part in the sums but adds nothing to them."""
         self.has_samples = False
         try:
@@ -54,7 +54,7 @@ class Group:
         return host.to(mine.device)
 
 
-def _channels(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _reshape_to_channels(vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A number a channel, ready to be combined with `like` of shape (N, C, ...)."""
     return vector.view(1, -1, *[1] * (like.dim() - 2))
 
@@ -67,7 +67,12 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, group: Group
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+        group: NormalisationGroup,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
         axes = [0, *range(2, x.dim())]
         count = x.numel() // x.size(1)
@@ -89,13 +94,13 @@ class _Normalise(torch.autograd.Function):
         x, weight, mean, variance = ctx.saved_tensors
         axes = [0, *range(2, x.dim())]
         deviation = torch.rsqrt(variance + ctx.eps)
-        normal = (x.float() - _channels(mean, x)) * _channels(deviation, x)
+        normal = (x.float() - _reshape_to_channels(mean, x)) * _reshape_to_channels(deviation, x)
         dy = gradient.float()
         sum_dy, sum_dy_normal = dy.sum(axes), (dy * normal).sum(axes)
         total = ctx.group.sum(torch.cat([sum_dy, sum_dy_normal]).double()) / ctx.number
         mean_dy, mean_dy_normal = (part.float() for part in total.chunk(2))
-        dx = dy - _channels(mean_dy, x) - normal * _channels(mean_dy_normal, x)
-        dx *= _channels(deviation if weight is None else deviation * weight.float(), x)
+        dx = dy - _reshape_to_channels(mean_dy, x) - normal * _reshape_to_channels(mean_dy_normal, x)
+        dx *= _reshape_to_channels(deviation if weight is None else deviation * weight.float(), x)
         if not ctx.group.has_samples:
             dx.zero_()  # its values were in no statistics
         # weight and bias are those of a worker's own samples: the exchange adds the workers up
@@ -107,10 +112,10 @@ class SynchronisedBatchNorm(_BatchNorm):
     """Takes the place, the parameters and the running statistics of a `BatchNorm1d`, `2d` or `3d`.
 
     In evaluation it is what it was before. All workers must call it in the same order, with at least one value each
-    (see `Group.without_samples`).
+    (see `NormalisationGroup.exclude_samples`).
     """
 
-    group: Group
+    group: NormalisationGroup
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
@@ -130,7 +135,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         return y
 
 
-def synchronise(model: nn.Module, group: Group) -> nn.Module:
+def synchronise(model: nn.Module, group: NormalisationGroup) -> nn.Module:
     """Replace all batch normalisation in `model`, which is changed; returns the model, another one if it is one itself.
 
     Parameters and buffers stay the same objects with the same names.

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 
-class Carrying:
+class HiddenState:
     """Gives each of `count` pieces of a batch of `samples` what the samples in it have left behind.
 
-    Cut as trainers.replica.replica.pieces cuts the batch. For models with methods `carried` and `carry`, whose
+    Cut as trainers.replica.replica.split_batch cuts the batch. For models with methods `carried` and `carry`, whose
     tensors have
     the samples in their second dimension (trainers/models/lstm.py); others have nothing to carry. Call `begin` and
     `end` around each piece's forward, in their order; after the last one the model carries what all have left.

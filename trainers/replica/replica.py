@@ -18,7 +18,7 @@ from trainers.data.feeds import IGNORED, Batch, Feed
 from trainers.devices.stopwatch import Stopwatch
 from trainers.gradients.flat import Flat
 from trainers.replica import batch_norm
-from trainers.replica.hidden_state import Carrying
+from trainers.replica.hidden_state import HiddenState
 from trainers.replica.precision import LossScaler, autocast
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class Replica:
         for phase in config.settled[1:]:
             if phase.size is not None:
                 models.require_takes(self.model, (shape[0], phase.size, phase.size), f"from epoch {phase.epoch} on")
-        self.normalising: batch_norm.Group | None = None
+        self.normalising: batch_norm.NormalisationGroup | None = None
         if config.batch_norm == "synchronised" and comm.size > 1:
-            self.normalising = batch_norm.Group(comm)
+            self.normalising = batch_norm.NormalisationGroup(comm)
             self.model = batch_norm.synchronise(self.model, self.normalising)
         self.model.to(device).train()
         self.flat = Flat(self.model)
@@ -62,49 +62,52 @@ class Replica:
         self.require_same("the initial weights")
         torch.manual_seed(config.seed + 1 + comm.rank)  # dropout differs between workers
 
-    def gradient(self, batch: Batch, watch: Stopwatch, ready: Callable[[], None] | None = None) -> tuple[float, float]:
-        """Fill the flat gradient with this worker's part; returns its parts of the mean loss and accuracy.
+    def compute_gradient(
+        self, batch: Batch, watch: Stopwatch, on_last_backward: Callable[[], None] | None = None
+    ) -> tuple[float, float]:
+        """Fill the flat gradient with this worker's share; return its shares of the mean loss and accuracy.
 
-        `ready` is called before the last backward where what that completes is the gradient to be exchanged.
+        The share is scaled by workers / batch.total, so that the mean over the workers is the gradient of the global
+        batch, also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces, whose
+        gradients backward adds up in the flat buffer. With precision=fp16 it is larger by the loss scale until
+        `check_usable` divides by it.
 
-        The part is scaled by workers / batch.total, so that the mean over the workers is the gradient of
-        the global batch also where the workers' shares differ in size. It is computed in `batch.accumulate` pieces,
-        whose gradients backward adds up in the flat buffer. With precision=fp16 it is larger by the loss scale until
-        `usable` has been asked.
+        Args:
+            on_last_backward: called before the last backward, unless the loss scale still has to be divided out.
         """
         if not len(batch.labels):
             with watch("backward"):
                 self.flat.gradients.zero_()
-                self._listen(batch.inputs, self.config.batch.accumulate)
+                self._join_normalisation(batch.inputs, self.config.batch.accumulate)
             return 0.0, 0.0
         scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
         losses = correct = 0.0
-        parts = pieces(batch, self.config.batch.accumulate)
-        self._listen(batch.inputs, self.config.batch.accumulate - len(parts))
-        carrying = Carrying(self.model, len(parts), len(batch.labels))
+        parts = split_batch(batch, self.config.batch.accumulate)
+        self._join_normalisation(batch.inputs, self.config.batch.accumulate - len(parts))
+        carrying = HiddenState(self.model, len(parts), len(batch.labels))
         for number, (inputs, targets) in enumerate(parts, 1):
             with watch("data"):
-                inputs, targets = self._placed(inputs, targets)
+                inputs, targets = self._move_to_device(inputs, targets)
             with watch("forward"):
                 carrying.begin()
-                logits, labels = scores(self._outputs(inputs), targets)
+                logits, labels = flatten_scores(self._compute_outputs(inputs), targets)
                 carrying.end()
                 loss = F.cross_entropy(logits, labels, reduction="sum") / batch.total
             with watch("backward"):
                 if number == 1:
                     self.flat.gradients.zero_()
-                if number == len(parts) and ready is not None and self.scaler is None:
-                    ready()
+                if number == len(parts) and on_last_backward is not None and self.scaler is None:
+                    on_last_backward()
                 (loss * scale).backward()
                 correct += float((logits.detach().argmax(1) == labels).sum())
                 losses += float(loss.detach())
         return losses, correct / batch.total
 
-    def usable(self, watch: Stopwatch) -> bool:
-        """Whether a step can be taken with the gradients of all workers; asked after every `gradient`, by all alike.
+    def check_usable(self, watch: Stopwatch) -> bool:
+        """Tell whether the gradients of all workers are finite; all workers call it after every `compute_gradient`.
 
-        Only fp16 has to ask: the gradient is then divided by the loss scale, and not usable where it overflowed on
-        any worker.
+        Only fp16 has to check: the gradient is divided by the loss scale, and is unusable on all workers where it
+        overflowed on one.
 
         Raises:
             ScaleExhausted: a smaller scale will not help.
@@ -116,14 +119,14 @@ class Replica:
         with watch("communicate"):
             return self.scaler.agree(finite, self.comm)
 
-    def _placed(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _move_to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A batch on the device, laid out in memory as the model shall see it."""
         inputs, labels = inputs.to(self.device), labels.to(self.device)
         if self.config.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, labels
 
-    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _compute_outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         try:
             with autocast(self.config.precision, self.device):
                 outputs: torch.Tensor = self._called(inputs)
@@ -140,17 +143,17 @@ class Replica:
             raise
         return outputs.float()
 
-    def _listen(self, inputs: torch.Tensor, times: int) -> None:
+    def _join_normalisation(self, inputs: torch.Tensor, times: int) -> None:
         """Take part in what the layers of the workers that have samples (left) sum up; adds nothing to the gradient."""
         if self.normalising is None:
             return
         one = inputs.new_zeros((1, *inputs.shape[1:]))
         for _ in range(times):
-            with self.normalising.without_samples():
-                outputs = self._outputs(self._placed(one, one)[0])
+            with self.normalising.exclude_samples():
+                outputs = self._compute_outputs(self._move_to_device(one, one)[0])
                 outputs.backward(torch.zeros_like(outputs))
 
-    def extra_bytes(self) -> float:
+    def take_extra_bytes(self) -> float:
         """What this worker has sent since the last call, beside gradients: for synchronised batch normalisation, and
         to agree on fp16 overflows."""
         sent = 0.0
@@ -181,7 +184,7 @@ class Replica:
         return float(loss / labels), float(correct / labels)
 
     @contextlib.contextmanager
-    def buffers_kept(self) -> Iterator[None]:
+    def keep_buffers(self) -> Iterator[None]:
         """After this block the model's buffers are what they were before it."""
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         try:
@@ -195,8 +198,8 @@ class Replica:
         self.model.eval()
         sums = np.zeros(3)
         for batch in batches:
-            inputs, targets = self._placed(*batch)
-            logits, labels = scores(self._outputs(inputs), targets)
+            inputs, targets = self._move_to_device(*batch)
+            logits, labels = flatten_scores(self._compute_outputs(inputs), targets)
             sums += (
                 float(F.cross_entropy(logits, labels, reduction="sum")),
                 float((logits.argmax(1) == labels).sum()),
@@ -276,12 +279,12 @@ class Replica:
             torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self.device)
 
 
-def pieces(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def split_batch(batch: Batch, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Inputs and labels of `count` parts of a batch, as equal as they can be; fewer where samples are fewer."""
     count = min(count, len(batch.labels))
     return list(zip(batch.inputs.tensor_split(count), batch.labels.tensor_split(count), strict=True))
 
 
-def scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def flatten_scores(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (n, classes) and labels (n,), also of a model of text, which says something about every position."""
     return outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)

@@ -44,7 +44,7 @@ class AsynchronousServer(Server):
         self._waiting: list[int] = []
 
     @torch.no_grad()
-    def pushed(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
+    def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
         self._update(head, body)
         self.rooms.append(room)
         stale = self.steps - self.sent_at[worker]
@@ -59,7 +59,7 @@ class AsynchronousServer(Server):
 
     def _update(self, head: Head, body: torch.Tensor) -> None:
         """A step along one worker's gradient."""
-        parcels = self.parcels(head)
+        parcels = self.make_parcels(head)
         message, lengths = ServerLane.split_sizes(parcels, body)
         self.flat.gradients.zero_()
         accumulate(parcels, message, lengths, 1.0)
@@ -72,14 +72,14 @@ class AsynchronousServer(Server):
     def _send_parameters(self, workers: list[int]) -> None:
         if not workers:
             return
-        answer = self.free_answer()
+        answer = self.take_free_answer()
         message = answer.room.get(FLAG_BYTES + self.flat.values.nbytes)
         message[FLAG_BYTES:] = self.flat.values.view(torch.uint8)
         self.send(answer, message, workers)
         for worker in workers:
             self.sent_at[worker] = self.steps
 
-    def asked_for_parameters(self, worker: int) -> None:
+    def on_parameters_request(self, worker: int) -> None:
         self._send_parameters([worker])
 
     def figures(self) -> dict[str, Any]:

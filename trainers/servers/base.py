@@ -59,10 +59,10 @@ class Server(ABC):
         self._answers: list[Answer] = []
 
     @abstractmethod
-    def pushed(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
+    def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
         """A worker's message has come, without its head in `body`; `room` is to be given back to `rooms` after it."""
 
-    def asked_for_parameters(self, worker: int) -> None:
+    def on_parameters_request(self, worker: int) -> None:
         """A worker wants the newest parameters."""
         raise RuntimeError("this server has no parameters")
 
@@ -100,7 +100,7 @@ class Server(ABC):
             room = self.rooms.pop() if self.rooms else Room()
             message = room.get(size)
             self.world.Recv([message.numpy(), count_words(size), MPI.INT32_T], worker, status.Get_tag())
-            self.pushed(worker, Head.from_message(message), message[HEAD_BYTES:], room)
+            self.on_push(worker, Head.from_message(message), message[HEAD_BYTES:], room)
         for answer in self._answers:
             MPI.Request.Waitall(answer.requests)
         ended: dict[str, Any] = value
@@ -109,7 +109,7 @@ class Server(ABC):
     def _control(self, worker: int, question: str, value: Any) -> None:
         said: Any = None
         if question == PARAMETERS:
-            self.asked_for_parameters(worker)
+            self.on_parameters_request(worker)
             return
         if question == STATE:
             said = self.state_dict()
@@ -122,7 +122,7 @@ class Server(ABC):
                 said = str(error) or type(error).__name__
         self.world.send(said, worker, REPLY)
 
-    def parcels(self, head: Head) -> list[Parcel]:
+    def make_parcels(self, head: Head) -> list[Parcel]:
         """The units of a step with their compressors, in the order in which workers put them into a message."""
         self.setup.selector.begin(head.step, head.epoch, head.lr)
         found = [
@@ -134,7 +134,7 @@ class Server(ABC):
         # what workers have to agree on first comes last
         return sorted(found, key=lambda parcel: parcel.compressor.needs_agreement(parcel.key))
 
-    def free_answer(self) -> Answer:
+    def take_free_answer(self) -> Answer:
         """A buffer that nobody waits for any more; it is the caller's until it is sent."""
         from mpi4py import MPI
 

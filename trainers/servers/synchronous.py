@@ -47,7 +47,7 @@ class SynchronousServer(Server):
         self._last: dict[int, int] = {}  # the last step that has come of every worker
         self._parcels: list[Parcel] = []
 
-    def pushed(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
+    def on_push(self, worker: int, head: Head, body: torch.Tensor, room: Room) -> None:
         if not self._last:
             self._last = dict.fromkeys(range(self.workers), head.step - 1)
         self._last[worker] = head.step
@@ -65,7 +65,7 @@ class SynchronousServer(Server):
 
     def _begin(self, head: Head) -> None:
         self._head = head
-        self._parcels = self.parcels(head)
+        self._parcels = self.make_parcels(head)
         self.second.begin(head.lr)
 
     def _answer(self) -> None:
@@ -79,7 +79,7 @@ class SynchronousServer(Server):
         answered = lane.answered[SERVER]
         fixed = find_fixed_sizes(answered) is not None
         head = FLAG_BYTES + (0 if fixed else 4 * len(answered))
-        answer = self.free_answer()
+        answer = self.take_free_answer()
         buffer = answer.room.get(head + sum_bounds(answered))
         lane.encode_answer(buffer[head:])
         if not fixed:
@@ -87,7 +87,7 @@ class SynchronousServer(Server):
         message = buffer[: head + lane.answer.used]
         late = [worker for worker in range(self.workers) if worker not in self._taken]
         if late:
-            other = self.free_answer()
+            other = self.take_free_answer()
             copied = other.room.get(message.numel())
             copied.copy_(message)
             self.send(other, copied, late, taken=False)

@@ -78,7 +78,7 @@ class Trackers:
             (name, tracker) for name, tracker in self._running if self._try(name, functools.partial(call, tracker))
         ]
 
-    def steps(self, rows: Sequence[Mapping[str, float]]) -> None:
+    def on_steps(self, rows: Sequence[Mapping[str, float]]) -> None:
         """Pass on the means of these rows of steps.csv, about a second's, as one point."""
         if self._running and rows:
             means = {name: _mean([row[name] for row in rows]) for name in rows[0] if name not in ("step", "time_s")}
@@ -86,7 +86,7 @@ class Trackers:
             step = int(rows[-1]["step"])
             self._all(lambda tracker: tracker.log(step, _numbers(means)))
 
-    def epoch(self, row: Mapping[str, float]) -> None:
+    def on_epoch(self, row: Mapping[str, float]) -> None:
         """Pass on a row of epochs.csv."""
         self._all(lambda tracker: tracker.epoch(int(row["epoch"]), _numbers(row)))
 

@@ -54,7 +54,7 @@ class Assembly:
     agreement: Agreement
     trackers: Trackers | None
 
-    def result(self, status: str, reason: str | None) -> dict[str, Any]:
+    def build_result(self, status: str, reason: str | None) -> dict[str, Any]:
         """The content of result.json."""
         scaler = self.replica.scaler
         return {
@@ -91,11 +91,11 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     device = choose.choose(config, comm)
     replica = Replica(config, feed.shape, feed.classes, comm, device)
     watch = choose.stopwatch(device)
-    algorithm = algorithm_of(config, comm, replica, watch, link)
+    algorithm = build_algorithm(config, comm, replica, watch, link)
     schedule = schedules.build(config, lengths)
     apart = config.exchange.asynchronous
     recorder = Recorder(comm, directory, replica.flat.gradients.nbytes, config.warmup_steps, whole_epochs=apart)
-    trackers = _listeners(config, directory, recorder, replica, lengths.steps) if comm.rank == 0 else None
+    trackers = _build_listeners(config, directory, recorder, replica, lengths.steps) if comm.rank == 0 else None
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, schedule, recorder), began)
     agreement = Agreement(comm, algorithm.setup.exchange.may_lag)
     return Assembly(
@@ -103,7 +103,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
     )
 
 
-def algorithm_of(
+def build_algorithm(
     config: RunConfig, comm: MPI.Comm, replica: Replica, watch: Stopwatch, link: Link | None = None
 ) -> Algorithm:
     """The algorithm with its exchange and optimizer, ready for the first step."""
@@ -116,7 +116,7 @@ def algorithm_of(
     return algorithms.build(config.algorithm, setup, asynchronous=config.exchange.asynchronous)
 
 
-def _listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
+def _build_listeners(config: RunConfig, directory: Path, recorder: Recorder, replica: Replica, steps: int) -> Trackers:
     """What rank 0 tells others while it trains: a line now and then, and the trackers that the config asks for."""
     progress = Progress(config.epochs, steps)
     progress.begin(

@@ -34,12 +34,12 @@ def evaluate(options: object, algorithm: Algorithm, replica: Replica, feed: Feed
         options: of the algorithm, `config.algorithm`.
     """
     if not isinstance(options, Decentralised):
-        with algorithm.evaluated():
+        with algorithm.use_evaluation_parameters():
             return Evaluation(*replica.evaluate(feed, epoch))
     values = replica.flat.values
     own = values.clone()
     judged = replica.evaluate_alone(feed, epoch) if options.evaluate_local else (math.nan, math.nan)
-    with algorithm.evaluated(), replica.buffers_kept():
+    with algorithm.use_evaluation_parameters(), replica.keep_buffers():
         distance = float(torch.linalg.vector_norm(own.sub_(values), dtype=torch.float64))
         together = replica.evaluate(feed, epoch)
     everyone = np.empty((replica.comm.size, 3))

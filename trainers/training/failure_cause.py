@@ -15,7 +15,7 @@ from gradsweep.failure_causes import DISK, ERROR, INPUT, MEMORY
 _NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
 
 
-def cause_of(error: BaseException) -> str:
+def find_cause(error: BaseException) -> str:
     """The kind of `error`, or of what it was raised from."""
     for each in _chain(error):
         if isinstance(each, UsageError):  # also for a checkpoint that was asked for and could not be written

@@ -66,7 +66,7 @@ def _train(run: Assembly) -> dict[str, Any]:
         run.trackers.begin(position.step)
     try:
         while position.step < run.steps or position.start:  # an epoch that was begun is ended
-            position = _epoch(run, position)
+            position = _train_epoch(run, position)
         if run.config.checkpoint.final:
             run.keeper.save(position)
         if run.replica.scaler is not None and run.replica.scaler.skipped == position.step:
@@ -81,53 +81,53 @@ def _train(run: Assembly) -> dict[str, Any]:
     run.algorithm.setup.exchange.close()
     if run.trackers is not None:
         run.trackers.finish(status)
-    return run.result(status, reason)
+    return run.build_result(status, reason)
 
 
-def _epoch(run: Assembly, position: Position) -> Position:
+def _train_epoch(run: Assembly, position: Position) -> Position:
     """What is left of an epoch, and its evaluation where it has one; returns where the next one begins."""
     epoch, lr = position.epoch, run.schedule.rate(max(position.step, 1))
     batches = itertools.islice(run.feed.epoch(epoch, position.start), run.steps - position.step)
     for batch in run.watch.steps("data", batches):
         position = Position(epoch, position.start + 1, position.step + 1)
         lr = run.schedule.rate(position.step)
-        _step(run, position, batch, lr)
+        _train_step(run, position, batch, lr)
     run.recorder.combine()
     if epoch % run.config.evaluate_every == 0 or position.step == run.steps:
         started = time.perf_counter()
         found = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
-        run.recorder.epoch(epoch, position.step, lr, *found[:2], time.perf_counter() - started, found.local)
+        run.recorder.record_epoch(epoch, position.step, lr, *found[:2], time.perf_counter() - started, found.local)
         run.schedule.observe(found.test_loss)
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
-        run.agreement.ask(run.keeper.overdue())
-        _pause(run, position, run.agreement.answer_all(), run.keeper.due_after(epoch))
+        run.agreement.ask(run.keeper.is_overdue())
+        _save_or_stop(run, position, run.agreement.answer_all(), run.keeper.is_due_after(epoch))
     return position
 
 
-def _step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
+def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
     """One optimizer step, written down."""
     config, step, scaler = run.config, position.step, run.replica.scaler
-    run.agreement.ask(run.keeper.overdue())
+    run.agreement.ask(run.keeper.is_overdue())
     measure = (step - 1) % config.measure_every == 0 or (scaler is not None and scaler.unmeasured)
     run.algorithm.setup.optimizer.adjust(**run.schedule.settings(step))
     run.algorithm.begin(step, position.epoch, lr, measure)
-    loss, accuracy = run.replica.gradient(batch, run.watch, run.algorithm.ready)
-    usable = run.replica.usable(run.watch)
+    loss, accuracy = run.replica.compute_gradient(batch, run.watch, run.algorithm.on_last_backward)
+    usable = run.replica.check_usable(run.watch)
     traffic = run.algorithm.finish() if usable else NOTHING_SENT
     if scaler is not None:
         scaler.unmeasured = measure and not usable
-    traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + run.replica.extra_bytes())
+    traffic = dataclasses.replace(traffic, sent_bytes=traffic.sent_bytes + run.replica.take_extra_bytes())
     wanted = run.agreement.answer()
     with run.watch(MEASURE):
-        withheld = run.algorithm.withheld() if measure else None
+        withheld = run.algorithm.measure_withheld() if measure else None
         if run.algorithm.replicated and config.check_every and step % config.check_every == 0:
             run.replica.require_same(f"step {step}: the weights")
-    run.recorder.step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)
-    _pause(run, position, wanted, run.keeper.due(step))
+    run.recorder.record_step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)
+    _save_or_stop(run, position, wanted, run.keeper.is_due(step))
 
 
-def _pause(run: Assembly, position: Position, wanted: int, due: bool) -> None:
+def _save_or_stop(run: Assembly, position: Position, wanted: int, due: bool) -> None:
     """Save where the workers want it or it is `due`.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.mpi.process import limit_threads
-from trainers.training.rank import attempt_directory, main, settle_in
+from trainers.training.rank import check_size_and_pin, find_attempt_directory, main
 
 SETTINGS = "OMPI_MCA_coll"
 """Beginning of the environment variables by which Open MPI is told which collectives to use."""
@@ -39,20 +39,20 @@ def probe(seconds: str, directory: Path) -> None:
     from trainers.network.collective_times import Probe
 
     comm, started, began = MPI.COMM_WORLD, now(), time.perf_counter()
-    settle_in(config, comm, config.workers)
-    network = links.of_run(comm, config.network, read_json(attempt_directory(directory) / EMULATION))
+    check_size_and_pin(config, comm, config.workers)
+    network = links.of_run(comm, config.network, read_json(find_attempt_directory(directory) / EMULATION))
     left_s = float(seconds) - (time.perf_counter() - began)
     latency_s, left_s = comm.bcast((network["measured"]["latency_s"] if network else None, left_s))
     collectives = Probe(comm, left_s, latency_s).run()
     hosts = comm.gather(MPI.Get_processor_name())
     if network is not None:  # on rank 0
-        about = {**network, **_about(directory, list(dict.fromkeys(hosts or []))), "started": started}
+        about = {**network, **_describe_probe(directory, list(dict.fromkeys(hosts or []))), "started": started}
         about |= {"workers": comm.size, "took_s": round(time.perf_counter() - began, 3)}
         write_json(directory / NETWORK, {**about, "collectives": collectives})
         write_json(directory / RESULT, {"format": FORMAT, "status": DONE, "reason": None})
 
 
-def _about(directory: Path, hosts: list[str]) -> dict[str, Any]:
+def _describe_probe(directory: Path, hosts: list[str]) -> dict[str, Any]:
     """Where and with what network.json was measured."""
     from mpi4py import MPI
 
@@ -60,7 +60,7 @@ def _about(directory: Path, hosts: list[str]) -> dict[str, Any]:
     from gradsweep.run_directory import PROVENANCE
     from trainers.mpi.message_sizes import SEGMENT_BYTES
 
-    machine = read_json(attempt_directory(directory) / PROVENANCE) or {}
+    machine = read_json(find_attempt_directory(directory) / PROVENANCE) or {}
     return {
         "kind": "probe",
         "hosts": hosts,

@@ -51,7 +51,7 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
     from gradsweep.files import now, write_json
     from gradsweep.run_directory import CHECKPOINT, DONE, PREEMPTED, RESULT, STOPPED, Run
 
-    settle_in(config, comm, config.ranks)
+    check_size_and_pin(config, comm, config.ranks)
 
     import torch
 
@@ -64,24 +64,24 @@ def train_run(config: RunConfig, comm: MPI.Comm, directory: Path) -> None:
             f"{directory / RESULT}: the run is finished; remove the file, and {CHECKPOINT} where there is one, to "
             f"compute it again"
         )
-    network = measured(config, comm, directory)
+    network = measure_network(config, comm, directory)
     result = train(config, comm, directory)
     if result["status"] == PREEMPTED:
         if comm.rank == 0:
             stopped = {"status": PREEMPTED, "reason": result["reason"], "step": result["steps"], "time": now()}
-            write_json(attempt_directory(directory) / STOPPED, stopped)
+            write_json(find_attempt_directory(directory) / STOPPED, stopped)
         return
     hosts = comm.gather(MPI.Get_processor_name())
     if comm.rank == 0:
         result["hosts"] = sorted(set(hosts or []))
         if network is not None:
             result["network"] = network
-        result["versions"] = versions()
+        result["versions"] = collect_versions()
         write_json(directory / RESULT, result)
         files.conclude(directory / CHECKPOINT, keep=int(config.checkpoint.final and result["status"] == DONE))
 
 
-def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
+def check_size_and_pin(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
     """See that `comm` has so many ranks, and give each its cores. All of them call this.
 
     Raises:
@@ -101,7 +101,7 @@ def settle_in(config: RunConfig, comm: MPI.Comm, ranks: int) -> None:
     node.Free()
 
 
-def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:
+def measure_network(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, Any] | None:
     """What network.json of this attempt says, on rank 0; None on others, or where nothing is to be measured."""
     if not config.network.measured:
         return None
@@ -109,21 +109,21 @@ def measured(config: RunConfig, comm: MPI.Comm, directory: Path) -> dict[str, An
     from gradsweep.run_directory import EMULATION, NETWORK
     from trainers.network import links
 
-    folder = attempt_directory(directory)
+    folder = find_attempt_directory(directory)
     network = links.of_run(comm, config.network, read_json(folder / EMULATION))
     if network is not None:
         write_json(folder / NETWORK, network)
     return network
 
 
-def attempt_directory(directory: Path) -> Path:
+def find_attempt_directory(directory: Path) -> Path:
     """Where the launcher looks for what became of this attempt."""
     from gradsweep.run_directory import ATTEMPT_VARIABLE
 
     return Path(os.environ.get(ATTEMPT_VARIABLE) or directory)
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """What result.json says about the programs that computed a run."""
     from importlib import metadata
 
@@ -144,7 +144,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def rank_by_environment() -> int:
+def guess_rank() -> int:
     """This rank's number in the MPI world, as far as is known before MPI is."""
     variables = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
     return int(next((os.environ[name] for name in variables if name in os.environ), "0"))
@@ -155,7 +155,7 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     from gradsweep.errors import UsageError
     from gradsweep.files import now, write_json
     from gradsweep.run_directory import FAILURE
-    from trainers.training.failure_cause import cause_of
+    from trainers.training.failure_cause import find_cause
 
     if isinstance(error, UsageError):
         reason = str(error)
@@ -163,13 +163,13 @@ def report_failure(directory: Path, error: BaseException, rank: int) -> None:
     else:
         reason = f"rank {rank}: {type(error).__name__}: {error}"
         traceback.print_exception(error)
-    folder = attempt_directory(directory)
+    folder = find_attempt_directory(directory)
     with contextlib.suppress(OSError):  # a full disk must not hide what is on stderr
-        report = {"rank": rank, "reason": reason, "cause": cause_of(error), "time": now()}
+        report = {"rank": rank, "reason": reason, "cause": find_cause(error), "time": now()}
         write_json(folder / FAILURE.format(rank=rank), report)
 
 
-def let_mpirun_end(error: BaseException) -> None:
+def wait_for_mpirun(error: BaseException) -> None:
     """Wait a little where an error says only that a connection to another rank broke (exchange.transport=torch).
 
     That rank is gone: it has told why, or mpirun is about to say what killed it, and ends this one meanwhile.
@@ -178,7 +178,7 @@ def let_mpirun_end(error: BaseException) -> None:
         time.sleep(GRACE_S)
 
 
-def leave(status: int) -> NoReturn:
+def exit_rank(status: int) -> NoReturn:
     """End this rank: with a status other than 0 all the others too, which may wait for it in a collective.
 
     The interpreter is not taken down object by object, which with torch loaded costs half a second of CPU.
@@ -201,14 +201,14 @@ def main(arguments: list[str], work: Callable[..., None], module: str, words: st
     die_with_parent()
     if len(arguments) != len(words.split()):
         print(f"usage: mpirun -n WORKERS python -m {module} {words}", file=sys.stderr)
-        leave(2)
+        exit_rank(2)
     *options, last = arguments
     directory = Path(last)
-    stopping.write_stacks_into(attempt_directory(directory), rank_by_environment())
+    stopping.write_stacks_into(find_attempt_directory(directory), guess_rank())
     try:
         work(*options, directory)
     except BaseException as error:
-        let_mpirun_end(error)
-        report_failure(directory, error, rank_by_environment())
-        leave(1)
-    leave(0)
+        wait_for_mpirun(error)
+        report_failure(directory, error, guess_rank())
+        exit_rank(1)
+    exit_rank(0)

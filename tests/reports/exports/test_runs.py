@@ -116,8 +116,8 @@ def test_names_and_options_are_those_of_live_trackers(tmp_path: Path, monkeypatc
     files.append_rows(run / run_directory.STEPS, csv_columns.STEP_COLUMNS, [full])
     live = Trackers(run_config.parse(resolved), tmp_path)
     monkeypatch.setattr(live, "_running", [("told", Told())])
-    live.steps([full])
-    live.epoch(dict.fromkeys(csv_columns.EPOCH_COLUMNS, 1.0))
+    live.on_steps([full])
+    live.on_epoch(dict.fromkeys(csv_columns.EPOCH_COLUMNS, 1.0))
     (exported,) = runs.read_ended_runs(reports.load(sweep))
     assert {name for point in exported.read() for name in point.values} == Told.names and len(Told.names) > 25
     said = options_of(run_config.parse(resolved))

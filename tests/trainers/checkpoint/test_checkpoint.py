@@ -24,7 +24,7 @@ from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.faults.test_signals import ranks_of
 from tests.trainers.config.test_run_config import composed
 from tests.trainers.exchange.test_exchange import mpirun
-from trainers.checkpoint.state import described
+from trainers.checkpoint.state import describe_config
 from trainers.config.run_config import parse
 from trainers.rules.resolve import resolve
 
@@ -139,8 +139,8 @@ def test_settings_out_of_range(changes: dict[str, Any], message: str) -> None:
 
 def test_a_checkpoint_of_an_earlier_version_has_no_network() -> None:
     """So it fits a run with network=none, and no other."""
-    assert not [key for key in described(parse(composed())) if key.startswith("network")]
-    other = described(parse(composed(network="ethernet_1g")))
+    assert not [key for key in describe_config(parse(composed())) if key.startswith("network")]
+    other = describe_config(parse(composed(network="ethernet_1g")))
     assert other["network"] == "ethernet_1g" and other["network.latency"] == "200us"
 
 

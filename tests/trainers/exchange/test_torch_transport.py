@@ -92,7 +92,7 @@ def test_other_exchanges_have_no_transport(name: str) -> None:
 def test_a_rank_that_is_gone_is_told_of_by_mpirun(error: Exception, waits: bool, monkeypatch: Any) -> None:
     waited: list[float] = []
     monkeypatch.setattr(program.time, "sleep", waited.append)
-    program.let_mpirun_end(error)
+    program.wait_for_mpirun(error)
     assert bool(waited) == waits
 
 

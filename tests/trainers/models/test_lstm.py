@@ -99,7 +99,7 @@ class TestLanguageModel:
             replica, found = Replica(config, (4,), 11, MPI.COMM_SELF), []
             for step in range(3):
                 words = text[:, 4 * step : 4 * step + 5]
-                replica.gradient(Batch(words[:, :-1], words[:, 1:], 4 * streams), Stopwatch())
+                replica.compute_gradient(Batch(words[:, :-1], words[:, 1:], 4 * streams), Stopwatch())
                 found.append(replica.flat.gradients.clone())
             assert replica.state_dict()["carried"]["hidden"].shape == (2, streams, 6)
             return found

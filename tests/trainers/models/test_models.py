@@ -18,7 +18,7 @@ from trainers import models
 from trainers.models.fitting import check_fits
 from trainers.options import models as options
 from trainers.options.torchvision_names import classifiers
-from trainers.replica.replica import scores
+from trainers.replica.replica import flatten_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,7 +149,9 @@ def test_every_model_learns_from_the_smallest_images(name: str, channels: int) -
     inputs, shape = samples(config, n, channels)
     model = models.build(config, shape, 7)
     assert model.training
-    outputs, labels = scores(model(inputs), torch.randint(0, 7, (n, *inputs.shape[1:]) if len(shape) == 1 else (n,)))
+    outputs, labels = flatten_scores(
+        model(inputs), torch.randint(0, 7, (n, *inputs.shape[1:]) if len(shape) == 1 else (n,))
+    )
     assert outputs.shape == (len(labels), 7)
     F.cross_entropy(outputs, labels).backward()
     gradients = [parameter.grad for parameter in model.parameters()]

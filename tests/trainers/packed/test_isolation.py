@@ -14,14 +14,14 @@ import torch
 from compressors.kernels import backend
 from trainers.devices import choose
 from trainers.mpi import staging, stopping
-from trainers.packed.isolation import forwarded_logs, own_environment, own_logs, tidy
+from trainers.packed.isolation import forward_logs, redirect_logs, set_environment, tidy
 
 
 def test_what_is_printed_goes_to_the_runs_logs(tmp_path: Path) -> None:
     """Also by children and by what is not Python, and only within the block; what was handed over is closed."""
     logs = [os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("out", "err", "lock")]
     before = [os.fstat(descriptor) for descriptor in (1, 2)]
-    with own_logs(logs):
+    with redirect_logs(logs):
         os.write(1, b"ours\n")
         subprocess.run([sys.executable, "-c", "import sys; print('child', file=sys.stderr)"], check=True)
     assert (tmp_path / "out").read_text() == "ours\n" and (tmp_path / "err").read_text() == "child\n"
@@ -36,7 +36,7 @@ def test_what_is_printed_on_another_node_is_said() -> None:
     """All of it has been said when the block is left, and nothing of what is printed behind it."""
     said: list[tuple[int, bytes]] = []
     before = [os.fstat(descriptor) for descriptor in (1, 2)]
-    with forwarded_logs(lambda stream, data: said.append((stream, data))):
+    with forward_logs(lambda stream, data: said.append((stream, data))):
         os.write(1, b"ours\n")
         subprocess.run([sys.executable, "-c", "import sys; print('x' * 200_000, file=sys.stderr)"], check=True)
     os.write(2, b"behind\n")
@@ -51,7 +51,7 @@ def test_variables_and_warnings_are_put_back(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("CHANGED", "1")
     monkeypatch.delenv("GIVEN", raising=False)
     before = dict(os.environ)
-    with pytest.raises(ValueError), own_environment({"GIVEN": "2"}):
+    with pytest.raises(ValueError), set_environment({"GIVEN": "2"}):
         assert os.environ["GIVEN"] == "2" and os.environ["KEPT"] == "1"
         os.environ["CHANGED"], os.environ["LEFT"] = "3", "4"
         del os.environ["KEPT"]

@@ -49,7 +49,7 @@ class Run:
         self.config = run_of(**changes)
         self.feed = Shard(random_arrays(7 * 48 + 5, 40), 48, 3, COMM.rank, COMM.size)
         self.replica, self.watch = Replica(self.config, self.feed.shape, 10, COMM), Stopwatch()
-        self.algorithm = assembly.algorithm_of(self.config, COMM, self.replica, self.watch)
+        self.algorithm = assembly.build_algorithm(self.config, COMM, self.replica, self.watch)
         self.schedule = schedules.build(self.config, Epochs.alike(STEPS, self.feed.plan.steps))
         self.batches = [batch for epoch in (1, 2, 3) for batch in self.feed.epoch(epoch)]
         self.values, self.gradients = self.replica.flat.values, self.replica.flat.gradients
@@ -59,7 +59,7 @@ class Run:
         lr = self.schedule.rate(step)
         self.algorithm.setup.optimizer.adjust(**self.schedule.settings(step))
         self.algorithm.begin(step, self.schedule.epochs.done(step) + 1, lr, measure=step % 5 == 1)
-        self.replica.gradient(self.batches[step - 1], self.watch)
+        self.replica.compute_gradient(self.batches[step - 1], self.watch)
         return lr
 
     def steps(self, first: int, last: int) -> list[Traffic]:
@@ -180,14 +180,14 @@ def evaluation() -> None:
         run.steps(step, step)
         undisturbed.steps(step, step)
         before, mean = run.values.clone(), everyone(run.values).mean(0)
-        with run.algorithm.evaluated():
+        with run.algorithm.use_evaluation_parameters():
             assert alike(run.values)
             close(run.values, mean, 1e-6)
             judged = run.replica.evaluate(run.feed)
         assert COMM.allgather(judged) == [judged] * COMM.size
         assert torch.equal(run.values, before)
         try:
-            with run.algorithm.evaluated():
+            with run.algorithm.use_evaluation_parameters():
                 raise KeyError
         except KeyError:
             assert torch.equal(run.values, before)
@@ -303,19 +303,19 @@ def accumulation() -> None:
     """A share in pieces has the gradient, the loss and the accuracy of a share in one."""
     whole, parts = Run(), Run(batch={"size": 48, "accumulate": 3})
     for batch in whole.batches[:8]:
-        first = whole.replica.gradient(batch, whole.watch)
-        second = parts.replica.gradient(batch, parts.watch)
+        first = whole.replica.compute_gradient(batch, whole.watch)
+        second = parts.replica.compute_gradient(batch, parts.watch)
         close(parts.gradients, whole.gradients, 1e-6)
         assert abs(first[0] - second[0]) < 1e-6 and abs(first[1] - second[1]) < 1e-12
     seen: list[int] = []
     parts.replica.model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
     batch = whole.batches[0]
-    parts.replica.gradient(batch, parts.watch)
+    parts.replica.compute_gradient(batch, parts.watch)
     assert len(seen) == 3 and sum(seen) == len(batch.labels) and max(seen) - min(seen) <= 1
     seen.clear()
-    parts.replica.gradient(Batch(batch.inputs[:2], batch.labels[:2], 48), parts.watch)
+    parts.replica.compute_gradient(Batch(batch.inputs[:2], batch.labels[:2], 48), parts.watch)
     assert seen == [1, 1]
-    parts.replica.gradient(Batch(batch.inputs[:0], batch.labels[:0], 48), parts.watch)
+    parts.replica.compute_gradient(Batch(batch.inputs[:0], batch.labels[:0], 48), parts.watch)
     assert not parts.gradients.any()
 
 

@@ -131,9 +131,9 @@ class WatchedReplica(Replica):
         super().__init__(*arguments)
         EVENTS.replica = self
 
-    def gradient(self, *arguments: Any) -> tuple[float, float]:
+    def compute_gradient(self, *arguments: Any) -> tuple[float, float]:
         EVENTS.reached("step")
-        return super().gradient(*arguments)
+        return super().compute_gradient(*arguments)
 
 
 def feed(config: options.RunConfig, worker: int, workers: int) -> Watched:
@@ -390,13 +390,13 @@ def torn() -> None:
             with counted(before, fatal), contextlib.suppress(Killed):
                 train(parts, comm, checkpoint=settings)
             assert len(before) == fatal + 1
-            survived = files.found(parts / run_directory.CHECKPOINT)
+            survived = files.find_checkpoints(parts / run_directory.CHECKPOINT)
             if "rename" in before[:fatal]:
                 assert survived, (fatal, before)
             for path in survived:
                 meta = files.read_meta(path)
                 for name, described in meta["files"].items():
-                    files.read_part(path / name, described)
+                    files.read_file(path / name, described)
             result = train(parts, comm, checkpoint=settings)
             assert bool(result["resumed_after"]) == bool(survived)
             require_equal(directory / "whole", parts, fatal)
@@ -409,7 +409,7 @@ def torn() -> None:
 @contextlib.contextmanager
 def counted(calls: list[str], fatal: int | None) -> Iterator[None]:
     """Note what a save asks the file system for; the process ends in the middle of call number `fatal`."""
-    patched = [(os, "mkdir"), (os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree"), (files, "write_part")]
+    patched = [(os, "mkdir"), (os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree"), (files, "write_file")]
 
     def watched(original: Any, name: str) -> Any:
         def call(*arguments: Any, **keywords: Any) -> Any:
@@ -428,7 +428,7 @@ def counted(calls: list[str], fatal: int | None) -> Iterator[None]:
 
     originals = [getattr(module, name) for module, name in patched]
     for (module, name), original in zip(patched, originals, strict=True):
-        setattr(module, name, watched(original, "open" if name == "write_part" else name))
+        setattr(module, name, watched(original, "open" if name == "write_file" else name))
     try:
         yield
     finally:
@@ -445,7 +445,7 @@ def kept() -> None:
 
         def left(name: str, **settings: Any) -> list[str]:
             train(directory / name, checkpoint=settings)
-            return [path.name for path in files.found(directory / name / run_directory.CHECKPOINT)]
+            return [path.name for path in files.find_checkpoints(directory / name / run_directory.CHECKPOINT)]
 
         assert left("default") == []
         assert left("steps", every_steps=5) == ["step-00000005", "step-00000010"]
@@ -458,7 +458,7 @@ def kept() -> None:
         require_equal(directory / "final", directory / "default", "the run was over")
         if COMM.rank == 0:
             files.conclude(directory / "minutes" / run_directory.CHECKPOINT, keep=1)
-            assert len(files.found(directory / "minutes" / run_directory.CHECKPOINT)) == 1
+            assert len(files.find_checkpoints(directory / "minutes" / run_directory.CHECKPOINT)) == 1
             files.conclude(directory / "minutes" / run_directory.CHECKPOINT, keep=0)
             assert not (directory / "minutes" / run_directory.CHECKPOINT).exists()
 
@@ -467,9 +467,9 @@ def shared_once() -> None:
     """What is alike on all workers is written once; what each has for itself is in its own part."""
     with folder() as directory:
         train(directory / "run", checkpoint={"every_steps": 5})
-        path = files.found(directory / "run" / run_directory.CHECKPOINT)[-1]
+        path = files.find_checkpoints(directory / "run" / run_directory.CHECKPOINT)[-1]
         meta = files.read_meta(path)
-        parts = {name: files.read_part(path / name, described) for name, described in meta["files"].items()}
+        parts = {name: files.read_file(path / name, described) for name, described in meta["files"].items()}
         assert set(parts) == {"shared.pt", *(f"worker-{worker}.pt" for worker in range(COMM.size))}
         assert {"parameters", "algorithm.optimizer", "schedule"} <= set(parts.pop("shared.pt"))
         assert all({"replica", "algorithm.exchange"} <= set(part) for part in parts.values())
@@ -478,7 +478,7 @@ def shared_once() -> None:
 def full_disk() -> None:
     """A periodic save that fails costs a line; one that a signal asks for ends the run. The last one stays."""
     stopping.listen()
-    original = files.write_part
+    original = files.write_file
 
     def failing(path: Path, value: Any) -> dict[str, Any]:
         if path.name == f"worker-{COMM.size - 1}.pt" and EVENTS.step == 4:
@@ -486,7 +486,7 @@ def full_disk() -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return original(path, value)
 
-    files.write_part = failing
+    files.write_file = failing
     line = f"checkpoint of step 4: worker {COMM.size - 1}: No space left on device; the last complete one is "
     with folder() as directory, contextlib.redirect_stderr(io.StringIO()) as printed:
         assert train(directory / "run", checkpoint={"every_steps": 2, "keep": 10})["status"] == run_directory.DONE
@@ -503,7 +503,7 @@ def full_disk() -> None:
         else:
             raise AssertionError("it was not saved")
         assert list((directory / "stopped" / run_directory.CHECKPOINT).iterdir()) == []
-    files.write_part = original
+    files.write_file = original
 
 
 def contents(directory: Path) -> dict[str, str]:
@@ -639,7 +639,7 @@ def different() -> None:
                 assert str(error) == f"step {step}: the weights of workers [1] differ from those of worker 0", error
             else:
                 assert step is None
-            assert files.found(directory / str(step) / run_directory.CHECKPOINT) == []
+            assert files.find_checkpoints(directory / str(step) / run_directory.CHECKPOINT) == []
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from trainers.replica.replica import Replica
 from trainers.training import assembly, evaluation
 
 APART: dict[str, Any] = {"algorithm": "dpsgd", "compressor": "none", "memory": "none"}
-algorithm_of = assembly.algorithm_of
+algorithm_of = assembly.build_algorithm
 
 
 def apart(config: RunConfig, *arguments: Any) -> Any:
@@ -38,11 +38,11 @@ def apart(config: RunConfig, *arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def workers_apart() -> Iterator[None]:
-    assembly.algorithm_of = apart  # type: ignore[assignment]
+    assembly.build_algorithm = apart  # type: ignore[assignment]
     try:
         yield
     finally:
-        assembly.algorithm_of = algorithm_of
+        assembly.build_algorithm = algorithm_of
 
 
 def means() -> None:
@@ -68,7 +68,7 @@ def assembled(folder: Path, **changes: Any) -> assembly.Assembly:
         run = assembly.assemble(checkpoints.configured(COMM, **{**APART, **changes}), COMM, folder)
     for step, batch in enumerate(list(run.feed.epoch(1))[:3], 1):
         run.algorithm.begin(step, 1, 0.05, False)
-        run.replica.gradient(batch, run.watch)
+        run.replica.compute_gradient(batch, run.watch)
         run.algorithm.finish()
     return run
 
@@ -126,7 +126,7 @@ def statistics_of_ones_own() -> None:
         replica, state = run.replica, run.replica.state_dict()
         found = evaluation.evaluate(run.config.algorithm, run.algorithm, replica, run.feed, 1)
         mean = averaging.compute_mean(replica.flat.values, COMM)
-        with run.algorithm.evaluated():
+        with run.algorithm.use_evaluation_parameters():
             replica.model.eval()
             images, labels = (torch.cat(part) for part in zip(*run.feed.test(1), strict=True))
             with torch.no_grad():

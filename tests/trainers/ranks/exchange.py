@@ -56,12 +56,12 @@ def gradients() -> None:
             exchanger = exchange_of("none", exchange_name, flat.cut_units(granularity, 0.01))
             shard, alone = (Shard(arrays, 48, 3, rank, size) for rank, size in ((comm.rank, comm.size), (0, 1)))
             for step, (batch, whole) in enumerate(zip(shard.epoch(1), alone.epoch(1), strict=True), 1):
-                replica.gradient(batch, watch)
+                replica.compute_gradient(batch, watch)
                 exchanger.mean(step)
                 mine = flat.gradients.clone()
                 assert len(whole.labels) == whole.total == batch.total
                 replica.comm = MPI.COMM_SELF
-                replica.gradient(whole, watch)
+                replica.compute_gradient(whole, watch)
                 replica.comm = comm
                 error = float((mine - flat.gradients).abs().max() / flat.gradients.abs().max())
                 assert error < 1e-6, (granularity, exchange_name, step, error)

@@ -73,7 +73,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
     config = options.parse(resolve(run))
     feed, watch = Shard(random_arrays(SAMPLES), BATCH, 3, COMM.rank, COMM.size), Stopwatch()
     replica = Replica(config, feed.shape, feed.classes, COMM)
-    algorithm = assembly.algorithm_of(config, COMM, replica, watch)
+    algorithm = assembly.build_algorithm(config, COMM, replica, watch)
     units, early = algorithm.setup.units, algorithm.setup.exchange.takes_early
     assert early == (overlap and kind != "dgc_clipped")
     left: list[int] = []
@@ -91,7 +91,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
             step += 1
             left.clear()
             algorithm.begin(step, epoch, 0.05, step % 2 == 1)
-            losses.append(replica.gradient(batch, watch, algorithm.ready))
+            losses.append(replica.compute_gradient(batch, watch, algorithm.on_last_backward))
             assert len(left) == (len(units) if early and len(batch.labels) else 0), (kind, overlap, left)
             sent.append(algorithm.finish())
             assert left == [unit.index for unit in reversed(units)]

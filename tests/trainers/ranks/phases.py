@@ -38,10 +38,10 @@ class Watched(Replica):
     tested: list[int] = []
     stop: tuple[str, int] = ("", 0)
 
-    def gradient(self, batch: Batch, *others: Any) -> tuple[float, float]:
+    def compute_gradient(self, batch: Batch, *others: Any) -> tuple[float, float]:
         Watched.seen.append(batch.inputs.shape[-1])
         self._reached("step", len(Watched.seen))
-        return super().gradient(batch, *others)
+        return super().compute_gradient(batch, *others)
 
     @torch.no_grad()
     def evaluate(self, feed: Feed, epoch: int = 1) -> tuple[float, float]:
@@ -49,10 +49,10 @@ class Watched(Replica):
         self._reached("test", len(Watched.tested))
         return super().evaluate(feed, epoch)
 
-    def _outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+    def _compute_outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         if not self.model.training:
             Watched.tested[-1] = inputs.shape[-1]
-        return super()._outputs(inputs)
+        return super()._compute_outputs(inputs)
 
     def _reached(self, place: str, number: int) -> None:
         if Watched.stop == (place, number) and COMM.rank == number % COMM.size:

@@ -82,17 +82,17 @@ def synchronised() -> None:
     shares = set()
     for step, (mine, all_of_it) in enumerate(zip(shard.epoch(1), whole.epoch(1), strict=True), 1):
         shares.add(len(mine.labels))
-        sums = np.array(together.gradient(mine, watch))
+        sums = np.array(together.compute_gradient(mine, watch))
         COMM.Allreduce(MPI.IN_PLACE, sums)
         exchanger.mean(step)
-        expected = alone.gradient(all_of_it, watch)
+        expected = alone.compute_gradient(all_of_it, watch)
         assert np.allclose(sums, expected, rtol=1e-5), (step, sums, expected)
         close(together.flat.gradients, alone.flat.gradients, ("gradient", step))
         for (name, buffer), other in zip(together.model.named_buffers(), alone.model.buffers(), strict=True):
             close(buffer.double(), other.double(), (name, step))
         for one in (together, alone):
             one.flat.values.sub_(one.flat.gradients, alpha=0.05)
-        assert together.extra_bytes() > 0 and together.extra_bytes() == 0
+        assert together.take_extra_bytes() > 0 and together.take_extra_bytes() == 0
     assert COMM.size < 3 or 0 in shares or COMM.rank > 0
     together.require_same("the weights")
     everyone = COMM.allgather([buffer.tolist() for buffer in together.model.buffers()])
@@ -107,7 +107,7 @@ def statistics() -> None:
     for kind in ("averaged", "local"):
         one = replica(kind)
         for batch in shard.epoch(1):
-            one.gradient(batch, Stopwatch())
+            one.compute_gradient(batch, Stopwatch())
         before = COMM.allgather(one.model.body[1].running_mean.numpy().copy())
         one.evaluate(shard)
         after = one.model.body[1].running_mean.numpy()
@@ -204,7 +204,7 @@ def empty() -> None:
     inputs = torch.randn(3, *SHAPE)
     nothing = COMM.rank == 0
     batch = Batch(inputs[:0] if nothing else inputs, torch.arange(0 if nothing else 3), 3 * (COMM.size - 1))
-    loss, _ = one.gradient(batch, Stopwatch())
+    loss, _ = one.compute_gradient(batch, Stopwatch())
     norm = float(one.flat.gradients.norm())
     assert (loss == 0 and norm == 0) if nothing else (loss > 0 and norm > 0), (COMM.rank, loss, norm)
 
@@ -218,7 +218,7 @@ def pieced() -> None:
         total = COMM.allreduce(mine)
         batch = Batch(torch.randn(mine, *SHAPE), torch.arange(mine), total)
         called: list[bool] = []
-        loss, _ = one.gradient(batch, Stopwatch(), functools.partial(called.append, True))
+        loss, _ = one.compute_gradient(batch, Stopwatch(), functools.partial(called.append, True))
         expected.append(loss > 0 or mine == 0)
         assert len(called) == (mine > 0), (mine, called)
     assert all(expected)

@@ -272,8 +272,8 @@ PLAIN = SGD(momentum=0.0, nesterov=False, weight_decay=0.0)
 class Watched(AsynchronousServer):
     """Notes who was let go when, and tells worker 0 when worker 1 has to wait."""
 
-    def pushed(self, worker: int, head: Head, *others: Any) -> None:
-        super().pushed(worker, head, *others)
+    def on_push(self, worker: int, head: Head, *others: Any) -> None:
+        super().on_push(worker, head, *others)
         slowest = min(self.clocks)
         assert all(self.clocks[one] - slowest <= self.staleness for one in range(WORKERS) if one not in self._waiting)
         if self._waiting == [1] and slowest == 0:

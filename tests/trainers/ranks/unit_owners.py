@@ -93,12 +93,12 @@ def gradients() -> None:
             exchanger = build(kind, compressors.build("none"), units, granularity=granularity, bucket_mib=0.01)
             shard, alone = (Shard(arrays, 48, 3, rank, size) for rank, size in ((COMM.rank, COMM.size), (0, 1)))
             for step, (batch, whole) in enumerate(zip(shard.epoch(1), alone.epoch(1), strict=True), 1):
-                replica.gradient(batch, watch)
+                replica.compute_gradient(batch, watch)
                 exchanger.mean(step)
                 require_same_bits(units, (kind, granularity))
                 mine = replica.flat.gradients.clone()
                 replica.comm = MPI.COMM_SELF
-                replica.gradient(whole, watch)
+                replica.compute_gradient(whole, watch)
                 replica.comm = COMM
                 error = float((mine - replica.flat.gradients).abs().max() / replica.flat.gradients.abs().max())
                 assert error < 1e-6, (granularity, kind, step, error)
@@ -481,7 +481,7 @@ def backup() -> None:
 
 def lagging() -> None:
     """With a backup worker, the others of a whole run go on while one is late."""
-    side, begun, gradient, combine_every_s = COMM.Dup(), 0, Replica.gradient, recorder.COMBINE_EVERY_S
+    side, begun, gradient, combine_every_s = COMM.Dup(), 0, Replica.compute_gradient, recorder.COMBINE_EVERY_S
 
     def waiting(self: Replica, *given: Any) -> tuple[float, float]:
         nonlocal begun
@@ -492,13 +492,13 @@ def lagging() -> None:
             side.send(None, 2)
         return gradient(self, *given)
 
-    Replica.gradient = waiting  # type: ignore[method-assign, assignment]
+    Replica.compute_gradient = waiting  # type: ignore[method-assign, assignment]
     recorder.COMBINE_EVERY_S = 1e6  # workers meet when they combine their rows
     server = {"name": "parameter_server", "backup": 1}
     folder = Path(COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None))
     result = train(options.parse(composed(workers=3, exchange=server, max_steps=12)), COMM, folder)
     assert result["steps"] == begun == 12
-    Replica.gradient, recorder.COMBINE_EVERY_S = gradient, combine_every_s  # type: ignore[method-assign]
+    Replica.compute_gradient, recorder.COMBINE_EVERY_S = gradient, combine_every_s  # type: ignore[method-assign]
 
 
 def agreement() -> None:

@@ -41,7 +41,9 @@ class FixedWatch(Stopwatch):
 
 def note(recorder: Recorder, step: int, loss: float, samples: int = 8, error: float | None = None) -> None:
     traffic = Traffic(payload_bytes=100, sent_bytes=100.0, compression_error=error)
-    recorder.step(step, 1, 0.1, samples, loss / 2, 0.25, FixedWatch(step / 10), traffic, None if error is None else 3.0)
+    recorder.record_step(
+        step, 1, 0.1, samples, loss / 2, 0.25, FixedWatch(step / 10), traffic, None if error is None else 3.0
+    )
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_rows_and_figures(recorder: Recorder, tmp_path: Path) -> None:
     for step in range(1, 5):
         note(recorder, step, loss=step, samples=4 if step == 4 else 8, error=0.5 if step == 1 else None)
     recorder.combine()
-    recorder.epoch(1, 4, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
+    recorder.record_epoch(1, 4, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
     written = rows(tmp_path / run_directory.STEPS)
     assert [float(row["loss"]) for row in written] == [1, 2, 3, 4]  # halves of two workers
     assert [float(row["accuracy"]) for row in written] == [0.5] * 4
@@ -103,14 +105,14 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
     """Columns at the end, a row a worker, figures of the last epoch; a loss that is no number is told, NaN else not."""
     told: list[Mapping[str, float]] = []
     listener: Any = type(
-        "Listener", (), {"steps": lambda self, rows: None, "epoch": lambda self, row: told.append(row)}
+        "Listener", (), {"on_steps": lambda self, rows: None, "on_epoch": lambda self, row: told.append(row)}
     )
     recorder.listeners.append(listener())
     for epoch, loss in ((1, math.nan), (2, 0.5)):
         note(recorder, epoch, loss=1)
         recorder.combine()
         models = LocalModels(np.array([loss, 1.5]), np.array([0.5, 0.75]), np.array([3.0, 4.0]))
-        recorder.epoch(epoch, 1, 0.1, 0.7, 0.9, 2.0, models)
+        recorder.record_epoch(epoch, 1, 0.1, 0.7, 0.9, 2.0, models)
     first, second = rows(tmp_path / run_directory.EPOCHS)
     assert tuple(first) == (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS)
     assert (first["local_test_loss"], second["local_test_loss"]) == ("nan", "1.0")
@@ -127,7 +129,7 @@ def test_the_models_of_workers_that_differ(recorder: Recorder, tmp_path: Path) -
     distances = LocalModels(*(np.full(2, math.nan) for _ in range(2)), distance=np.array([0.0, 0.0]))
     note(recorder, 3, loss=1)
     recorder.combine()
-    recorder.epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
+    recorder.record_epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
     last = rows(tmp_path / run_directory.EPOCHS)[-1]
     assert [last[name] for name in csv_columns.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
     assert list(rows(tmp_path / run_directory.LOCAL_MODELS)[-1].values()) == ["3", "1", "", "", "0.0"]

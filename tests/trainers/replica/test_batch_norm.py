@@ -50,7 +50,7 @@ def test_one_worker_is_torch_s_layer(layer: nn.Module, shape: tuple[int, ...], d
     for parameter in layer.parameters():
         nn.init.normal_(parameter)
     theirs = copy.deepcopy(layer)
-    ours = batch_norm.synchronise(layer, batch_norm.Group(Alone()))
+    ours = batch_norm.synchronise(layer, batch_norm.NormalisationGroup(Alone()))
     assert isinstance(ours, batch_norm.SynchronisedBatchNorm)
     tolerance = 1e-5 if dtype is torch.float32 else 0.05
     for _ in range(3):
@@ -75,7 +75,7 @@ def test_one_worker_is_torch_s_layer(layer: nn.Module, shape: tuple[int, ...], d
 def test_a_mean_far_from_zero_costs_no_digits() -> None:
     """Of the square of the mean and the mean of squares, both near 10^6, a variance of 1 is what is left."""
     x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0)) + 1000
-    ours = batch_norm.synchronise(nn.BatchNorm1d(3, momentum=1.0), batch_norm.Group(Alone()))
+    ours = batch_norm.synchronise(nn.BatchNorm1d(3, momentum=1.0), batch_norm.NormalisationGroup(Alone()))
     ours(x)
     torch.testing.assert_close(ours.running_var, x.double().var(0).float(), rtol=1e-5, atol=0)
 
@@ -83,7 +83,7 @@ def test_a_mean_far_from_zero_costs_no_digits() -> None:
 def test_all_layers_of_a_model_are_replaced_and_nothing_else() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.BatchNorm1d(4), nn.LayerNorm(4)), nn.InstanceNorm1d(4))
     before = dict(model.named_parameters())
-    group = batch_norm.Group(Alone())
+    group = batch_norm.NormalisationGroup(Alone())
     assert batch_norm.synchronise(model, group) is model
     kinds = [type(module).__name__ for module in model.modules()]
     assert kinds == ["Sequential", "Linear", "Sequential", "SynchronisedBatchNorm", "LayerNorm", "InstanceNorm1d"]

@@ -88,8 +88,8 @@ def losses(one: Replica, start: int = 0, steps: int = 30, lr: float = 0.1) -> li
     one.model.train()
     for step in range(start, steps):
         batch = next(feed.epoch(1, step % feed.steps))
-        found.append(one.gradient(batch, Stopwatch())[0])
-        if one.usable(Stopwatch()):
+        found.append(one.compute_gradient(batch, Stopwatch())[0])
+        if one.check_usable(Stopwatch()):
             one.flat.values.sub_(one.flat.gradients, alpha=lr)
     return found
 
@@ -115,7 +115,7 @@ def test_parameters_and_gradients_stay_in_32_bits(replica: Any) -> None:
     one = replica(precision="bf16")
     seen = []
     one.model[3].register_forward_hook(lambda *call: seen.append(call[2].dtype))
-    one.gradient(next(Blobs().epoch(1)), Stopwatch())
+    one.compute_gradient(next(Blobs().epoch(1)), Stopwatch())
     one.evaluate(Blobs())
     assert seen == [torch.bfloat16] * 2
     assert one.flat.gradients.dtype is torch.float32 and float(one.flat.gradients.norm()) > 0
@@ -130,7 +130,7 @@ def test_images_are_channels_last_in_the_model(replica: Any) -> None:
     )
     for each in (one, plain):
         each.model[4].p = 0.0  # the elements are drawn in another order
-        each.gradient(next(Blobs().epoch(1)), Stopwatch())
+        each.compute_gradient(next(Blobs().epoch(1)), Stopwatch())
         each.evaluate(Blobs())
     assert seen == [True, True]
     torch.testing.assert_close(one.flat.gradients, plain.flat.gradients, rtol=1e-4, atol=1e-6)
@@ -212,8 +212,8 @@ def test_one_sample_of_one_number_a_channel_is_one_line(replica: Any, monkeypatc
     monkeypatch.setattr(models, "build", lambda *_: vectors)
     one = replica(batch={"size": 2})
     with pytest.raises(UsageError, match="batch.size=2: a worker's part of a batch is one sample, .*; valid is"):
-        one.gradient(Batch(*blobs(1, 0), 1), Stopwatch())
-    assert one.gradient(Batch(*blobs(2, 0), 2), Stopwatch())[0] > 0
+        one.compute_gradient(Batch(*blobs(1, 0), 1), Stopwatch())
+    assert one.compute_gradient(Batch(*blobs(2, 0), 2), Stopwatch())[0] > 0
 
 
 def test_what_cannot_be_compiled_is_one_line(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,11 +223,11 @@ def test_what_cannot_be_compiled_is_one_line(replica: Any, monkeypatch: pytest.M
     error = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
     monkeypatch.setattr(torch, "compile", lambda model: fail)
     with pytest.raises(UsageError) as raised:
-        replica(compile=True).gradient(next(Blobs().epoch(1)), Stopwatch())
+        replica(compile=True).compute_gradient(next(Blobs().epoch(1)), Stopwatch())
     assert str(raised.value) == "compile=true: no compiler; valid is false for this model on this machine"
     monkeypatch.setattr(torch, "compile", lambda model: lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):  # an error of the model itself
-        replica(compile=True).gradient(next(Blobs().epoch(1)), Stopwatch())
+        replica(compile=True).compute_gradient(next(Blobs().epoch(1)), Stopwatch())
 
 
 def test_a_model_of_torchs_own_modules_is_compiled_too(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,9 +95,9 @@ def begun(run: run_config.RunConfig, directory: Path, after: int = 0) -> tracker
 
 
 def tell(one: trackers.Trackers) -> None:
-    one.steps([row(1), row(2), row(4, lr=0.3)])
-    one.steps([])
-    one.epoch(EPOCH)
+    one.on_steps([row(1), row(2), row(4, lr=0.3)])
+    one.on_steps([])
+    one.on_epoch(EPOCH)
     one.finish("done")
 
 
@@ -209,7 +209,7 @@ def test_tensorboard_is_told_which_steps_come_again(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(event_file_writer.time, "time", lambda number=number: 1e9 + number)  # of the file's name
         one = begun(run, tmp_path, after)
         for step in steps:
-            one.steps([row(step, loss=100 * number + step)])
+            one.on_steps([row(step, loss=100 * number + step)])
         one.finish("preempted")
     points: list[tuple[int, float]] = []
     for file in sorted((tmp_path / "trackers" / "tensorboard").iterdir()):
@@ -232,7 +232,7 @@ def test_tensorboard_on_a_full_disk_is_left_out_and_waited_for_by_nobody(
     monkeypatch.setattr(os, "fsync", fsync)
     one = begun(run_config.parse(composed(trackers=["tensorboard"])), tmp_path, 0)
     for step in range(1, 50):
-        one.steps([row(step)])
+        one.on_steps([row(step)])
     one.finish("done")
     assert capsys.readouterr().err.count("No space left on device") == 1
 
@@ -269,7 +269,7 @@ def test_rank_0_tells_what_it_writes(rank: int, remembered: type[Remembered], tm
     for step in range(1, 4):
         note(recorder, step, loss=step, error=0.5 if step == 1 else None)
     recorder.combine()
-    recorder.epoch(1, 3, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
+    recorder.record_epoch(1, 3, 0.1, test_loss=0.7, test_accuracy=0.9, evaluate_s=2.0)
     kinds = [call[0] for call in remembered.calls]
     assert kinds == ([] if rank else ["log"] * (len(kinds) - 1) + ["epoch"])
     if rank == 0:
@@ -280,24 +280,24 @@ def test_lines_of_progress() -> None:
     now, lines = [0.0], list[str]()
     progress = Progress(3, 12, clock=lambda: now[0], write=lines.append)
     progress.begin("mlp on digits")
-    progress.steps([row(1), row(2, samples=24, accuracy=0.9)])
+    progress.on_steps([row(1), row(2, samples=24, accuracy=0.9)])
     assert lines.pop() == "mlp on digits" and not lines
     now[0] = 10.0
-    progress.steps([row(4)])
+    progress.on_steps([row(4)])
     assert lines.pop() == (
         "epoch 2/3  step 4/12  loss 0.5500  accuracy 0.740  lr 0.025  4.0 it/s  2.000 MB/step"
     )  # (8 * 1 + 24 * 0.5 + 8 * 0.25) / 40
-    progress.steps([row(5)])
+    progress.on_steps([row(5)])
     assert not lines
-    progress.epoch(EPOCH)
+    progress.on_epoch(EPOCH)
     assert lines.pop() == (
         "epoch 1/3  step 4/12  loss 0.5000  accuracy 0.750  lr 0.1  2.0 it/s  2.000 MB/step  "
         "test loss nan  test accuracy 0.8750"
     )
-    progress.epoch({**EPOCH, "local_test_accuracy": 0.5, "consensus_distance": 0.01234})
+    progress.on_epoch({**EPOCH, "local_test_accuracy": 0.5, "consensus_distance": 0.01234})
     assert lines.pop().endswith("test accuracy 0.8750  local accuracy 0.5000  consensus distance 0.0123")
     now[0] = 21.0
-    progress.steps([row(6)])
+    progress.on_steps([row(6)])
     assert "loss 0.1667" in lines.pop()  # of what came after the epoch's line only
 
 
