@@ -8,6 +8,7 @@ to do. Nothing here blocks for long: `poll` moves everything on.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import shutil
@@ -19,13 +20,13 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gradsweep import run_directory
 from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.fork_server import ForkServer
 from sweep.executors.packed.rank_connection import Rank, TcpListener, UnixListener
-from sweep.executors.packed.world_size import Group, PackedRun, key_of
+from sweep.executors.packed.world_size import key_of
 from sweep.system import signals
 from sweep.system.job_environment import job_environment
 from sweep.system.log_pipes import Capture
@@ -34,6 +35,54 @@ from sweep.system.slurm_allocation import Allocation
 
 OTHERS_S = 15.0  # after a rank has refused a run, for the others to say the same: they may have to load torch yet
 SAVE_S = 10.0  # for the runs beside one that has failed, to save where they are
+
+
+class PackedRun(Protocol):
+    """A run that takes part in a world; it is told how that went, once."""
+
+    task: RunTask
+    directory: Path
+    suspect: bool
+    """It was in a world that died, and nobody knows why: it is alone in its next one."""
+
+    def place(self) -> dict[str, Any]:
+        """Where its ranks compute, as part of an order."""
+
+    def descriptors(self) -> list[int]:
+        """What its ranks get: its stdout, its stderr, and what they keep open as long as they train it."""
+
+    def handed_over(self) -> None:
+        """They have them, or are on other nodes and get none."""
+
+    def wrote(self, stream: int, data: bytes) -> None:
+        """A rank that has no descriptors has printed something, to its stdout (0) or stderr (1)."""
+
+    def ended(self, exit_code: int) -> None:
+        """It has come to an end of its own, whatever that is."""
+
+    def fell(self, world: PackedWorld, blamed: bool | None, exit_code: int) -> None:
+        """The world is gone, through this run's fault or another's or nobody knows whose (None)."""
+
+
+@dataclasses.dataclass
+class Group:
+    """The ranks that train one run, and what they have said of its end."""
+
+    member: PackedRun
+    ranks: list[Rank]
+    said: dict[int, str | None] = dataclasses.field(default_factory=dict)
+    failed_at: float | None = None
+
+    def is_over(self, rank: Rank, failed: str | None) -> bool:
+        """Note that the run has ended in a rank, and how; whether it has in all, which are then free."""
+        self.said[rank.number] = failed
+        if failed and self.failed_at is None:
+            self.failed_at = time.monotonic()
+        if len(self.said) < len(self.ranks) or "badly" in self.said.values():
+            return False
+        for each in self.ranks:
+            each.run = None
+        return True
 
 
 class PackedWorld:
