@@ -33,7 +33,7 @@ from sweep.config.error_messages import explain  # noqa: E402
 from sweep.config.grid import refuse_duplicates  # noqa: E402
 from sweep.console import flags  # noqa: E402
 from sweep.settings.sweep import settings_of  # noqa: E402
-from sweep.system.signals import Interrupted, interruptible  # noqa: E402
+from sweep.system.signals import Interrupted, raise_on_signals  # noqa: E402
 from trainers.config.groups import GROUPS  # noqa: E402
 from trainers.config.run_config import RunConfig  # noqa: E402
 
@@ -137,5 +137,5 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    with interruptible():
+    with raise_on_signals():
         sys.exit(main())

@@ -104,7 +104,7 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
     from gradsweep import files, run_directory, units
     from sweep import emulation
     from sweep.settings.mpi import MpiSettings
-    from sweep.system.job_environment import job_environment
+    from sweep.system.job_environment import build_job_environment
 
     network = {"bandwidth": bandwidth, "latency": latency, "loss": 0.0, "workers_per_host": 1, "hosts": {}}
     mpi = MpiSettings(**yaml.safe_load((ROOT / "conf/mpi/openmpi.yaml").read_text()))
@@ -113,7 +113,7 @@ def measured(bandwidth: str, latency: str, hosts: int, sizes: Sequence[float], s
         words = [word.replace("{workers}", str(hosts)) for word in mpi.program()]
         rate = units.bits_per_second(bandwidth)
         words += [sys.executable, __file__, "rank", str(into), str(rate), ",".join(map(str, sizes)), str(seconds)]
-        environment = job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
+        environment = build_job_environment({**mpi.environment, run_directory.ATTEMPT_VARIABLE: scratch}, None, scratch)
         subprocess.run(emulation.command(network, hosts, 1, words), env=environment, cwd=ROOT, check=True)
         record = files.read_json(Path(scratch, run_directory.EMULATION))
         return {**json.loads(into.read_text()), "emulation": record}

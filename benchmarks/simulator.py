@@ -50,7 +50,7 @@ from reports.scaling.simulator import (  # noqa: E402
 from reports.scaling.simulator.exchanges import EXCHANGES, Training  # noqa: E402
 from sweep import emulation  # noqa: E402
 from sweep.settings.mpi import MpiSettings  # noqa: E402
-from sweep.system.job_environment import job_environment  # noqa: E402
+from sweep.system.job_environment import build_job_environment  # noqa: E402
 
 PART = "simulator"
 SECONDS = 500
@@ -65,7 +65,7 @@ def measured(network: str, latency: str, hosts: int, asked: dict[str, Any]) -> d
         file = Path(scratch) / "found.json"
         job = [*words, sys.executable, "-m", "benchmarks.simulator_ranks", json.dumps(asked), str(file)]
         variables = {key: str(value) for key, value in mpi["environment"].items()}
-        environment = job_environment({**variables, ATTEMPT_VARIABLE: scratch}, None, scratch)
+        environment = build_job_environment({**variables, ATTEMPT_VARIABLE: scratch}, None, scratch)
         command = emulation.command({**section, "hosts": {}}, hosts, 1, job)
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
         return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.sweeps.measuring import PROGRAM, Finding
 from gradsweep.run_directory import DONE, runs_of
-from sweep.system.processes import WORLD_VARIABLE, processes_of
+from sweep.system.processes import WORLD_VARIABLE, find_processes
 
 ASKED = 0.5  # for the main sweep
 MAIN = ["compressor=qsgd,svd,none", "workers=2,4,8"]
@@ -69,7 +69,7 @@ def memory(runs: int) -> Iterator[Finding]:
 def ranks_mb(world: Path) -> list[tuple[float, float]]:
     """What each rank of a world holds in memory, and how much of that is its own."""
     found = []
-    for pid in processes_of(world, WORLD_VARIABLE):
+    for pid in find_processes(world, WORLD_VARIABLE):
         with contextlib.suppress(OSError, KeyError):  # it has ended meanwhile
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if b"trainers.packed.worker" in words or any(

@@ -198,7 +198,9 @@ class Attempt(abc.ABC):
             self.status, reason, self.cause = told
         else:
             self.status = run_directory.FAILED
-            reason, self.cause = failures.explain(self.directory, code, out_of_memory=self._killed_for_memory.recent())
+            reason, self.cause = failures.explain(
+                self.directory, code, out_of_memory=self._killed_for_memory.has_recent()
+            )
             lost = self._lost_nodes() if self.cause in failures.ANYTHING else []
             if lost:  # nothing that the run can help: it goes on from what it has saved, on other nodes
                 self.status, self.cause = run_directory.PREEMPTED, failure_causes.LOST

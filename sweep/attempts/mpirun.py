@@ -17,10 +17,10 @@ from sweep.attempts.attempt import AGAIN_S, Attempt
 from sweep.attempts.run_task import RunTask
 from sweep.provenance import record
 from sweep.system import gpus, signals
-from sweep.system.job_environment import job_environment
+from sweep.system.job_environment import build_job_environment
 from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, in_child, kill_processes_of
+from sweep.system.processes import GRACE_S, kill_processes, prepare_child
 from sweep.system.slurm_allocation import Allocation
 
 
@@ -50,9 +50,9 @@ class MpirunAttempt(Attempt):
         own = {
             ATTEMPT_VARIABLE: str(self.directory),
             CORES_VARIABLE: "" if self.lease.is_shared else ",".join(map(str, cores)),  # to pin ranks to
-            **gpus.environment(self.lease.gpus),
+            **gpus.build_environment(self.lease.gpus),
         }
-        environment = job_environment({**task.environment, **own}, task.code, self._scratch, allocation)
+        environment = build_job_environment({**task.environment, **own}, task.code, self._scratch, allocation)
         parent = os.getpid()
         try:
             self._capture = Capture(
@@ -73,7 +73,7 @@ class MpirunAttempt(Attempt):
                 env=environment,
                 start_new_session=True,
                 pass_fds=self.lease.descriptors,
-                preexec_fn=lambda: in_child(cores, parent),
+                preexec_fn=lambda: prepare_child(cores, parent),
             )
             self._capture.close_inputs()
         except subprocess.SubprocessError as error:  # in the child: its cores are not ours any more, say
@@ -83,7 +83,7 @@ class MpirunAttempt(Attempt):
             self._tidy()
             raise
         try:
-            self._write(self.process.pid, **({} if allocation is None else allocation.about()))
+            self._write(self.process.pid, **({} if allocation is None else allocation.build_record()))
         except BaseException:  # nothing may run that no state tells of
             self.process.kill()
             self.process.wait()
@@ -125,7 +125,7 @@ class MpirunAttempt(Attempt):
         self.terminate(status, reason)
         deadline = time.monotonic() + grace_s
         while self.poll() is None:
-            if time.monotonic() >= deadline or signals.hurried():
+            if time.monotonic() >= deadline or signals.is_hurried():
                 self.process.kill()
                 self.process.wait()
             else:
@@ -133,13 +133,13 @@ class MpirunAttempt(Attempt):
 
     def _tidy(self) -> None:
         """Leave nothing of an mpirun that has ended."""
-        kill_processes_of(self.directory)
+        kill_processes(self.directory)
         if self._capture is not None:
             self._capture.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _lost_nodes(self) -> list[str]:
-        return [] if self.allocation is None else self.allocation.lost_nodes()
+        return [] if self.allocation is None else self.allocation.find_lost_nodes()
 
     def _finish(self) -> None:
         self._tidy()

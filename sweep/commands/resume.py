@@ -37,9 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sweep.system.signals import interruptible
+    from sweep.system.signals import raise_on_signals
 
-    with interruptible():
+    with raise_on_signals():
         return _resume(options)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from gradsweep.errors import bad_value
-from sweep.system.signals import hurried
+from sweep.system.signals import is_hurried
 
 LIMIT_S = 60.0
 """Then a program that is still at it is ended: it must not keep a sweep from ending."""
@@ -63,7 +63,7 @@ def run(command: Sequence[str], facts: Mapping[str, object]) -> str | None:
     deadline = time.monotonic() + LIMIT_S
     try:
         while (code := process.poll()) is None:
-            if time.monotonic() >= deadline or hurried():
+            if time.monotonic() >= deadline or is_hurried():
                 return f"{about}: was ended, it took longer than {LIMIT_S:g} s or somebody was in a hurry"
             time.sleep(POLL_S)
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 from gradsweep import files, run_directory
 from gradsweep.failure_causes import LOST
 from gradsweep.run_directory import Run
-from sweep.system.processes import kill_processes_of
+from sweep.system.processes import kill_processes
 
 
 def write_state(run: Run, **changes: Any) -> None:
@@ -52,7 +52,7 @@ def reconcile_abandoned(run: Run) -> None:
         ended = {each.get("number") for each in state["attempts"] if each.get("ended")}  # written when all was gone
         for number in run.attempt_numbers():
             if number not in ended:
-                kill_processes_of(run.attempt(number).absolute())
+                kill_processes(run.attempt(number).absolute())
                 files.remove_partial(run.attempt(number))
         files.remove_partial(run.directory)
     if status not in run_directory.COMPLETE and finish_by_result(run):

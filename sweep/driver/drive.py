@@ -27,7 +27,7 @@ from sweep.driver.retries import Retries
 from sweep.executors.base import POLL_S, Job, RunExecutor
 from sweep.settings.sweep import SweepSettings
 from sweep.system import signals
-from sweep.system.signals import Interrupted, noticed
+from sweep.system.signals import Interrupted, collect_signal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Drive:
         if self.events is not None:
             self.events.write(RUNS_PLANNED, runs=len(self.configs), missing=len(todo))
         try:
-            with signals.deferred():
+            with signals.defer_interrupts():
                 pruner = Pruner(self.executor, self.settings, self.configs, self._finished(set(todo)))
                 self._queue({run: self.task_of(run, self.configs[run]) for run in todo})
                 self._run(len(self.configs) - len(todo), pruner)
@@ -151,9 +151,9 @@ class Drive:
             events=self.events,
         )
         heed = RequestHandler(self)
-        with self.shown as progress, noticed(signal.SIGUSR1) as preempted:
+        with self.shown as progress, collect_signal(signal.SIGUSR1) as preempted:
             while self.executor.active or self.waiting:
-                signals.check()
+                signals.raise_deferred()
                 self.executor.poll()
                 pruner.poll(self.unjudged.values())  # before anybody is told that what it has ended was cancelled
                 if preempted:

@@ -122,7 +122,7 @@ def _had(asked: float, there: float) -> float | None:
 def _cores() -> float:
     """The cores' time that all hosts can have together: of those leased to the run, as far as a container allows."""
     leased = float(len(os.sched_getaffinity(0)))
-    return min(leased, cgroups.cpus() or leased)
+    return min(leased, cgroups.read_cpu_limit() or leased)
 
 
 class Signals:

@@ -17,7 +17,7 @@ from gradsweep.text import plural
 from sweep.emulation.build_cluster import batch, found
 from sweep.emulation.cluster import Cluster, hosts_of
 from sweep.system import cgroups
-from sweep.system.job_environment import python_environment
+from sweep.system.job_environment import build_python_environment
 
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 HOSTS_A_CORE = 16
@@ -100,7 +100,7 @@ def _refused(name: str, problem: str) -> UsageError:
 def _memory() -> int:
     """That of the machine, as far as a container allows, in bytes."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(there, cgroups.memory() or there)
+    return min(there, cgroups.read_memory_limit() or there)
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def facts() -> dict[str, Any]:
     command = [sys.executable, "-m", "sweep.emulation.capability_check"]
     try:
         with tempfile.TemporaryDirectory(prefix="gradsweep-") as scratch:
-            environment = {**os.environ, **python_environment(), "TMPDIR": scratch}
+            environment = {**os.environ, **build_python_environment(), "TMPDIR": scratch}
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:

@@ -25,8 +25,8 @@ from sweep.directory import completion
 from sweep.directory.sweep_directory import LOCK, Sweep
 from sweep.provenance import code_snapshot
 from sweep.settings.sweep import settings_of
-from sweep.system.job_environment import python_environment
-from sweep.system.signals import deferred
+from sweep.system.job_environment import build_python_environment
+from sweep.system.signals import defer_interrupts
 
 LOG = "launcher.log"
 """In the sweep's directory: what the launcher would have shown."""
@@ -51,7 +51,7 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
     trust = [flags.TRUST] if flags.typed(flags.TRUST) else []
     process: subprocess.Popen[bytes] | None = None
     try:
-        with deferred(), tempfile.TemporaryFile() as wanted, log.open("ab") as out:
+        with defer_interrupts(), tempfile.TemporaryFile() as wanted, log.open("ab") as out:
             with disk_errors.naming(tempfile.gettempdir()):
                 wanted.write(json.dumps([run.name for run in runs]).encode())
                 wanted.seek(0)
@@ -60,7 +60,7 @@ def leave(sweep: Sweep, runs: Sequence[Run]) -> None:
                 stdin=wanted,
                 stdout=out,
                 stderr=out,
-                env={**os.environ, **python_environment()},
+                env={**os.environ, **build_python_environment()},
                 start_new_session=True,  # neither Ctrl-C nor a closed terminal reaches it
                 pass_fds=[sweep.descriptor],
             )

@@ -15,7 +15,7 @@ from sweep.console.messages import report_interrupted
 from sweep.directory import completion
 from sweep.directory.sweep_directory import Sweep
 from sweep.launch import execute
-from sweep.system.signals import Interrupted, interruptible
+from sweep.system.signals import Interrupted, raise_on_signals
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,5 +45,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    with interruptible():
+    with raise_on_signals():
         sys.exit(main(sys.argv[1:]))

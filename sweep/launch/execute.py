@@ -35,7 +35,7 @@ from sweep.planning import invalid_points, reuse
 from sweep.planning.estimate import Estimator
 from sweep.provenance.file_owners import refuse_strangers
 from sweep.settings.sweep import settings_of
-from sweep.system.job_environment import python_environment
+from sweep.system.job_environment import build_python_environment
 from sweep.system.signals import Interrupted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
             [sys.executable, "-m", "trainers.data", "--runs"],
             stdin=asked,
             stderr=subprocess.PIPE,
-            env={**os.environ, **python_environment()},
+            env={**os.environ, **build_python_environment()},
             text=True,
             errors="replace",
         )
@@ -332,7 +332,7 @@ def write_report(directory: Path, how: Verbosity) -> bool:
         print_line(how.info(), f"nothing has changed since {os.path.relpath(directory / REPORT)}")
         return True
     command = [sys.executable, "-m", "reports", str(directory)]
-    environment = {**os.environ, **python_environment()}
+    environment = {**os.environ, **build_python_environment()}
     out = subprocess.DEVNULL if how.is_terse else None
     # in a session of its own: Ctrl-C comes to us, and we end it, without its traceback
     done = subprocess.run(

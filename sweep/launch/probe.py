@@ -31,7 +31,7 @@ from sweep.executors.base import POLL_S, RunExecutor
 from sweep.launchers.launchers import build_launcher
 from sweep.provenance import record
 from sweep.system import signals
-from sweep.system.job_environment import python_environment
+from sweep.system.job_environment import build_python_environment
 
 if TYPE_CHECKING:
     from sweep.config.idle_options import Idle
@@ -126,10 +126,10 @@ def _checked(
 def _probe(executor: RunExecutor, task: RunTask, how: Verbosity) -> bool:
     """Take a probe to its end and show what it has found; returns whether it has found anything."""
     try:
-        with signals.deferred():
+        with signals.defer_interrupts():
             (job,) = executor.submit_runs([task])
             while not job.ended:
-                signals.check()
+                signals.raise_deferred()
                 executor.poll()
                 time.sleep(POLL_S)
     except signals.Interrupted as interrupted:
@@ -155,7 +155,7 @@ def show(path: Path, how: Verbosity) -> bool:
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL if how.is_terse else None,
-        env={**os.environ, **python_environment()},
+        env={**os.environ, **build_python_environment()},
         check=False,
         start_new_session=True,  # Ctrl-C comes to us
     )

@@ -88,7 +88,7 @@ class LocalLauncher:
         if (network := emulated(config)) is not None:
             from sweep.emulation.capability_check import check
 
-            most = cores.chosen(self.options.cores)[1]
+            most = cores.choose_cores(self.options.cores)[1]
             check(network, run_directory.ranks(config), MpiSettings(**config["mpi"]).program(), most)
         if settings.pack:
             from sweep.executors.packed.rank_connection import check_place
@@ -104,7 +104,7 @@ class LocalLauncher:
             from sweep.executors.packed.executor import PackedExecutor as kind
         else:
             from sweep.executors.local import SlotExecutor as kind
-        which, most = cores.chosen(self.options.cores)
+        which, most = cores.choose_cores(self.options.cores)
         return kind(
             directory,
             which,

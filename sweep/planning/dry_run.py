@@ -129,7 +129,7 @@ def _rank(row: Row, share: int) -> tuple[Any, ...]:
 
 def _cores_to_share(config: Mapping[str, Any] | None) -> int:
     """How many cores of this machine a sweep may have at a time."""
-    return cores.chosen((config or {}).get("launcher", {}).get("cores"))[1]
+    return cores.choose_cores((config or {}).get("launcher", {}).get("cores"))[1]
 
 
 def reusable(points: Points, directory: Path, signatures: Sequence[str]) -> dict[str, Run]:

@@ -178,7 +178,7 @@ class Estimator:
             return None
         given = json.dumps(launcher.get("cores"))
         if given not in self._chosen:
-            self._chosen[given] = cores.chosen(launcher.get("cores"))[1]
+            self._chosen[given] = cores.choose_cores(launcher.get("cores"))[1]
         return self._chosen[given]
 
     def seconds(self, config: Mapping[str, Any]) -> float | None:

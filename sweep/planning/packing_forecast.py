@@ -57,7 +57,7 @@ def packs(rows: Sequence[Row], settings: SweepSettings, mpi: MpiSettings) -> lis
 
 def _worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[Pack]:
     """A world for each kind of runs."""
-    total = cores.chosen(tasks[0].launcher.get("cores"))[1]
+    total = cores.choose_cores(tasks[0].launcher.get("cores"))[1]
     most = places(settings.max_parallel, total, settings.share_cores)
     room = 0 if settings.share_cores else total
     kinds: dict[Any, list[RunTask]] = {}

@@ -20,8 +20,8 @@ from typing import Any
 
 from gradsweep import files
 from gradsweep.run_directory import THREAD_VARIABLES
-from sweep.system.job_environment import python_environment
-from sweep.system.processes import in_child
+from sweep.system.job_environment import build_python_environment
+from sweep.system.processes import prepare_child
 
 BUDGET_S = 0.07  # for each measurement
 REPEATS = (3, 50)  # of each at least and at most
@@ -60,7 +60,7 @@ def measure_core(
         `host`, `cores` on one of which it was measured, `time`. Empty where it could not be measured.
     """
     command = [sys.executable, "-m", "sweep.provenance.calibration", *map(str, cores)]
-    environment = {**os.environ, **python_environment(), **dict.fromkeys(THREAD_VARIABLES, "1")}
+    environment = {**os.environ, **build_python_environment(), **dict.fromkeys(THREAD_VARIABLES, "1")}
     parent = os.getpid()
     try:
         done = subprocess.run(
@@ -71,7 +71,7 @@ def measure_core(
             timeout=PATIENCE_S,
             check=True,
             pass_fds=descriptors,
-            preexec_fn=lambda: in_child(cores, parent),  # does not outlive us
+            preexec_fn=lambda: prepare_child(cores, parent),  # does not outlive us
         )
         measured = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):

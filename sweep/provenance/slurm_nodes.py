@@ -16,7 +16,7 @@ from typing import Any
 
 from gradsweep.run_directory import OTHER_NODES
 from sweep.provenance import record
-from sweep.system.job_environment import python_environment
+from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import BESIDE, Allocation
 
 PATIENCE_S = 1.0  # for the other nodes, when this one is through; on a slow machine as long as this one took
@@ -34,7 +34,7 @@ def of_job(program: Sequence[str], allocation: Allocation) -> dict[str, Any]:
         its calibration, and of what else was found there whatever is not as it is here; None for one that could not
         be asked.
     """
-    others = allocation.other_nodes()
+    others = allocation.list_other_nodes()
     asked = _ask(program, others)
     began = time.monotonic()
     here = record.of_node(program, allocation.cores)
@@ -55,7 +55,7 @@ def _ask(program: Sequence[str], nodes: Sequence[str]) -> subprocess.Popen[bytes
     try:
         return subprocess.Popen(
             [*BESIDE, *size, *how, sys.executable, "-m", "sweep.provenance.slurm_nodes", *program[:1]],
-            env={**os.environ, **python_environment()},
+            env={**os.environ, **build_python_environment()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

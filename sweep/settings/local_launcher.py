@@ -19,7 +19,7 @@ class LocalOptions:
     Attributes:
         cores: to share out: numbers of cores, or how many at a time; None: all that this process may use.
         gpus: to share out, as CUDA_VISIBLE_DEVICES names them; None: those in that variable, else what nvidia-smi sees.
-        gpus_per_worker: that a run has for itself; None: see `sweep.system.gpus.wanted`.
+        gpus_per_worker: that a run has for itself; None: see `sweep.system.gpus.count_wanted`.
 
     Raises:
         UsageError: a value that this machine does not have.
@@ -34,14 +34,14 @@ class LocalOptions:
     HERE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        cores.chosen(self.cores)
+        cores.choose_cores(self.cores)
         each = self.gpus_per_worker
         if each is not None and (not isinstance(each, int) or isinstance(each, bool) or each < 0):
             raise bad_value("hydra.launcher.gpus_per_worker", each, "an integer from 0 up or null")
         if self.gpus is None:
             return
         names = [str(name) for name in self.gpus] if isinstance(self.gpus, list) else [""]
-        inherited = gpus.inherited()
+        inherited = gpus.list_inherited()
         allowed = [name for name in names if gpus.is_name(name) and (inherited is None or name in inherited)]
         if len(set(allowed)) < len(names):
             valid = "null or a list of numbers or UUIDs of GPUs, each once"
@@ -57,8 +57,8 @@ class LocalOptions:
         """The GPUs to share out."""
         if self.gpus is not None:
             return [str(name) for name in self.gpus]
-        inherited = gpus.inherited()
-        return list(gpus.installed()) if inherited is None else inherited
+        inherited = gpus.list_inherited()
+        return list(gpus.list_installed()) if inherited is None else inherited
 
     def gpus_of(self, config: Mapping[str, Any]) -> int:
         """GPUs that a run gets for itself.
@@ -69,7 +69,7 @@ class LocalOptions:
         if config.get("device", "cpu") == "cpu":
             return 0  # nvidia-smi, which may take seconds, need not be asked
         there = self.gpu_names()
-        wanted = gpus.wanted(config, self.gpus_per_worker, len(there))
+        wanted = gpus.count_wanted(config, self.gpus_per_worker, len(there))
         if wanted > len(there):
             key = "null" if self.gpus_per_worker is None else self.gpus_per_worker
             raise UsageError(

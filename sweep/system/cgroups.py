@@ -6,26 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def cpus(root: Path = Path("/")) -> float | None:
+def read_cpu_limit(root: Path = Path("/")) -> float | None:
     """How many cores' time it may have (`docker run --cpus=2`); None: no limit.
 
     Args:
         root: of the file system to look in.
     """
-    return _least("cpu", _time, root)
+    return _find_least_limit("cpu", _read_cpu_time, root)
 
 
-def memory(root: Path = Path("/")) -> int | None:
+def read_memory_limit(root: Path = Path("/")) -> int | None:
     """How many bytes it may have (`docker run --memory=4g`); None: no limit.
 
     Args:
         root: of the file system to look in.
     """
-    least = _least("memory", _bytes, root)
+    least = _find_least_limit("memory", _read_bytes, root)
     return None if least is None else int(least)
 
 
-def _least(controller: str, allowed: Callable[[Path], float | None], root: Path) -> float | None:
+def _find_least_limit(controller: str, allowed: Callable[[Path], float | None], root: Path) -> float | None:
     """The least that is allowed by this process's group, or one that it is a part of."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -42,11 +42,11 @@ def _least(controller: str, allowed: Callable[[Path], float | None], root: Path)
     return min((each for each in found if each is not None), default=None)
 
 
-def _time(group: Path) -> float | None:
+def _read_cpu_time(group: Path) -> float | None:
     """Seconds of CPU time per second, by the files of a control group: version 2 has one, version 1 two."""
-    words = _words(group, "cpu.max") or [
-        *_words(group, "cpu.cfs_quota_us"),
-        *_words(group, "cpu.cfs_period_us"),
+    words = _read_words(group, "cpu.max") or [
+        *_read_words(group, "cpu.cfs_quota_us"),
+        *_read_words(group, "cpu.cfs_period_us"),
     ]
     try:
         time, period = map(float, words)
@@ -55,12 +55,12 @@ def _time(group: Path) -> float | None:
     return time / period if time > 0 and period > 0 else None
 
 
-def _bytes(group: Path) -> float | None:
-    words = _words(group, "memory.max") or _words(group, "memory.limit_in_bytes")
+def _read_bytes(group: Path) -> float | None:
+    words = _read_words(group, "memory.max") or _read_words(group, "memory.limit_in_bytes")
     return float(words[0]) if words and words[0].isdecimal() else None
 
 
-def _words(group: Path, name: str) -> list[str]:
+def _read_words(group: Path, name: str) -> list[str]:
     try:
         return (group / name).read_text(encoding="utf-8").split()
     except OSError:

@@ -14,7 +14,7 @@ _RANGE = re.compile(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*")
 _MOST = 1 << 16  # cores that a range may name
 
 
-def chosen(value: object) -> tuple[list[int], int]:
+def choose_cores(value: object) -> tuple[list[int], int]:
     """The cores to share out and how many of them at the same time, from `hydra.launcher.cores`.
 
     Args:
@@ -26,18 +26,18 @@ def chosen(value: object) -> tuple[list[int], int]:
     """
     usable = sorted(os.sched_getaffinity(0))
     if value is None:
-        time = cgroups.cpus()
+        time = cgroups.read_cpu_limit()
         return usable, len(usable) if time is None else max(1, min(len(usable), int(time)))
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(usable):
         return usable, value
-    named = _named(value)
+    named = _parse_cores(value)
     if not named or len(set(named)) < len(named) or not set(named) <= set(usable):
-        valid = f"null, a number from 1 to {len(usable)}, or a list of cores out of {shown(usable)}, each once"
+        valid = f"null, a number from 1 to {len(usable)}, or a list of cores out of {format_cores(usable)}, each once"
         raise bad_value("hydra.launcher.cores", value, valid)
     return sorted(named), len(named)
 
 
-def _named(value: object) -> list[int] | None:
+def _parse_cores(value: object) -> list[int] | None:
     if isinstance(value, list):
         numbers = [each for each in value if isinstance(each, int) and not isinstance(each, bool)]
         return numbers if len(numbers) == len(value) else None
@@ -54,7 +54,7 @@ def _named(value: object) -> list[int] | None:
     return found
 
 
-def shown(cores: Iterable[int]) -> str:
+def format_cores(cores: Iterable[int]) -> str:
     """Numbers for people, as taskset takes them: 0-3,8."""
     groups = (list(group) for _, group in groupby(enumerate(sorted(cores)), lambda pair: pair[1] - pair[0]))
     runs = ((group[0][1], group[-1][1]) for group in groups)

@@ -22,7 +22,7 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def inherited() -> list[str] | None:
+def list_inherited() -> list[str] | None:
     """The GPUs in CUDA_VISIBLE_DEVICES; None where that is not set. As for CUDA, what is no GPU ends the list."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -35,7 +35,7 @@ def inherited() -> list[str] | None:
     return found
 
 
-def listed(text: str) -> list[str]:
+def parse_listing(text: str) -> list[str]:
     """The GPUs that `nvidia-smi -L` has printed: their numbers, and in place of one that is partitioned its parts."""
     found: list[str] = []
     whole = None
@@ -52,7 +52,7 @@ def listed(text: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def installed() -> tuple[str, ...]:
+def list_installed() -> tuple[str, ...]:
     """The GPUs that nvidia-smi sees; none without it."""
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -68,10 +68,10 @@ def installed() -> tuple[str, ...]:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(listed(done.stdout)) if done.returncode == 0 else ()
+    return tuple(parse_listing(done.stdout)) if done.returncode == 0 else ()
 
 
-def environment(gpus: tuple[str, ...]) -> dict[str, str]:
+def build_environment(gpus: tuple[str, ...]) -> dict[str, str]:
     """The variables of a run that was leased these; numbers are nvidia-smi's unless the user has CUDA_ variables."""
     own = "CUDA_VISIBLE_DEVICES" in os.environ or "CUDA_DEVICE_ORDER" in os.environ
     order = {} if own else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -79,7 +79,7 @@ def environment(gpus: tuple[str, ...]) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=1)
-def torch_can_use_them() -> bool:
+def can_torch_use_gpus() -> bool:
     """Whether torch was built for GPUs, by the files it came with; True where these tell nothing."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
@@ -90,7 +90,7 @@ def torch_can_use_them() -> bool:
     return not (libraries / "libtorch_cpu.so").exists()
 
 
-def wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int:
+def count_wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int:
     """GPUs that a run needs for itself.
 
     Args:
@@ -105,7 +105,7 @@ def wanted(config: Mapping[str, Any], per_worker: int | None, there: int) -> int
         return 0
     if per_worker is not None:
         return per_worker * workers
-    if device == "auto" and (there == 0 or not torch_can_use_them()):
+    if device == "auto" and (there == 0 or not can_torch_use_gpus()):
         return 0
     if config.get("gpus"):
         number = max(config["gpus"][:workers]) + 1

@@ -24,7 +24,7 @@ _INHERITED = (
 _KEPT = ("OMPI_ALLOW_RUN_AS_ROOT", "HYDRA_FULL_ERROR", "SLURM_CONF")
 
 
-def inside_mpi(environment: Mapping[str, str]) -> bool:
+def is_inside_mpi(environment: Mapping[str, str]) -> bool:
     """Whether this is the environment of an MPI rank."""
     return any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"))
 
@@ -38,7 +38,7 @@ def clean_environment(environment: Mapping[str, str], *, allocated: bool = False
     Args:
         allocated: the job is to run in the SLURM allocation around us: mpirun and srun must know of it.
     """
-    kept = _KEPT if inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
+    kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
     if allocated:
         kept = (*kept, "SLURM_", "SLURMD_", "SRUN_")
     return {
@@ -46,7 +46,7 @@ def clean_environment(environment: Mapping[str, str], *, allocated: bool = False
     }
 
 
-def python_environment(code: str | None = None) -> dict[str, str]:
+def build_python_environment(code: str | None = None) -> dict[str, str]:
     """What lets our programs find our packages from any working directory, and not the files that lie there.
 
     Args:
@@ -56,16 +56,16 @@ def python_environment(code: str | None = None) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, packages)), "PYTHONSAFEPATH": "1"}
 
 
-def job_environment(
+def build_job_environment(
     variables: Mapping[str, str], code: str | None, scratch: str, allocation: Allocation | None = None
 ) -> dict[str, str]:
     """The environment of an MPI job with `variables` of its own and a directory for temporary files.
 
     Open MPI names a directory there by the pid of mpirun, and fails over one that a killed mpirun has left.
     """
-    given = {"TMPDIR": scratch} if allocation is None else allocation.environment(scratch)
+    given = {"TMPDIR": scratch} if allocation is None else allocation.build_environment(scratch)
     clean = clean_environment(os.environ, allocated=allocation is not None)
-    environment = {**clean, **python_environment(code), **given, **variables}
+    environment = {**clean, **build_python_environment(code), **given, **variables}
     if os.geteuid() == 0:  # Open MPI asks root twice
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return environment

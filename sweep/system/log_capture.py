@@ -51,14 +51,14 @@ class Log:
     def _write(self, data: bytes | memoryview) -> None:
         if self.lost:
             note = b"\n[%d bytes could not be written]\n" % self.lost
-            if not self._written(note):
+            if not self._try_write(note):
                 self.lost += len(data)
                 return
             self.lost = 0
-        if not self._written(data):
+        if not self._try_write(data):
             self.lost += len(data)
 
-    def _written(self, data: bytes | memoryview) -> bool:
+    def _try_write(self, data: bytes | memoryview) -> bool:
         """Whether all of it could be written; a part that could is not kept."""
         done = 0
         try:
@@ -75,9 +75,9 @@ class Log:
 
     def _shorten(self) -> None:
         if not self.head:
-            self.head = self.tail = self._line_end(self.limit // 2 - BLOCK, self.limit // 2) or self.limit // 2
+            self.head = self.tail = self._find_line_end(self.limit // 2 - BLOCK, self.limit // 2) or self.limit // 2
         start = max(self.tail, self.size - self.limit // 4)
-        start = self._first_line(start, self.size) or start
+        start = self._find_line_start(start, self.size) or start
         kept = os.pread(self.file, self.size - start, start)
         self.missing += start - self.tail
         note = b"\n[%d bytes left out here: more than sweep.log_megabytes]\n" % self.missing
@@ -87,12 +87,12 @@ class Log:
         self.tail = self.size
         self._write(kept)
 
-    def _line_end(self, start: int, end: int) -> int:
+    def _find_line_end(self, start: int, end: int) -> int:
         """Behind the last newline between two places; 0: there is none."""
         start = max(0, start)
         return start + 1 + at if (at := os.pread(self.file, end - start, start).rfind(b"\n")) >= 0 else 0
 
-    def _first_line(self, start: int, end: int) -> int:
+    def _find_line_start(self, start: int, end: int) -> int:
         """Behind the first newline after `start`, where it is near; 0: there is none."""
         at = os.pread(self.file, min(BLOCK, (end - start) // 2), start).find(b"\n")
         return start + 1 + at if at >= 0 else 0

@@ -12,7 +12,7 @@ RECENT_S = 10.0
 """How long before the end of an attempt a kill may lie: mpirun takes a moment to notice that a rank is gone."""
 
 
-def counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
+def find_counter_file(cgroups: str, root: Path = ROOT) -> Path | None:
     """The file with our cgroup's `oom_kill`; None where there is none that can be read.
 
     Args:
@@ -45,7 +45,7 @@ class OomKills:
     """Follows the counter of this process's cgroup; without one, nothing is ever said to have been killed."""
 
     def __init__(self) -> None:
-        self._file = counter_file(_read(Path("/proc/self/cgroup")))
+        self._file = find_counter_file(_read(Path("/proc/self/cgroup")))
         self._samples: collections.deque[tuple[float, int]] = collections.deque()
         self.look()
 
@@ -61,6 +61,6 @@ class OomKills:
             while len(self._samples) > 1 and self._samples[1][0] <= now - RECENT_S:
                 self._samples.popleft()
 
-    def recent(self) -> bool:
+    def has_recent(self) -> bool:
         """Whether the counter has risen lately."""
         return bool(self._samples) and self._count() > self._samples[0][1]

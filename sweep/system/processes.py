@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
 
 
-def processes_of(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
+def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
     """The processes of this user that were started for an attempt (or a world), whoever is their parent by now."""
     needle = f"{mark}={directory}".encode()
     found = []
@@ -33,17 +33,17 @@ def processes_of(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
     return found
 
 
-def kill_processes_of(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
+def kill_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> None:
     """End whatever an attempt (or a world) has left running; returns when it is gone, so that its cores are free."""
     deadline = time.monotonic() + GRACE_S
-    while (left := processes_of(directory, mark)) and time.monotonic() < deadline:
+    while (left := find_processes(directory, mark)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
 
 
-def in_child(cores: Sequence[int], parent: int) -> None:
+def prepare_child(cores: Sequence[int], parent: int) -> None:
     """In the child, before it becomes mpirun: take the leased cores, where any are, and end when the launcher does.
 
     mpirun ends its ranks on SIGTERM; a rank in turn dies with its mpirun (see trainers/mpi/process.py).

@@ -23,13 +23,13 @@ class Interrupted(SystemExit):
     reported = False  # whether the user has been told so
 
 
-def hurried() -> bool:
+def is_hurried() -> bool:
     """Whether the user has asked twice: nothing is to be waited for any more."""
     return _received > 1
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP into `Interrupted`, once: a second one makes the tidying `hurried`.
 
     Where nobody has told the user before this block is left, nothing was started, and a line says so. A terminal that
@@ -63,7 +63,7 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Within this block, `Interrupted` is raised by `check` and at the end only, not in the middle of anything."""
     global _deferring
     _deferring = True
@@ -71,10 +71,10 @@ def deferred() -> Iterator[None]:
         yield
     finally:
         _deferring = False
-    check()
+    raise_deferred()
 
 
-def check() -> None:
+def raise_deferred() -> None:
     """Raise what has been deferred.
 
     Raises:
@@ -87,7 +87,7 @@ def check() -> None:
 
 
 @contextmanager
-def noticed(number: signal.Signals) -> Iterator[list[int]]:
+def collect_signal(number: signal.Signals) -> Iterator[list[int]]:
     """Collect a signal, as often as it comes, instead of ending of it."""
     received: list[int] = []
     before = signal.signal(number, lambda came, frame: received.append(came))

@@ -42,12 +42,12 @@ class Allocation:
     shared: bool = False
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Allocation:
+    def from_environment(cls, environment: Mapping[str, str]) -> Allocation:
         """The allocation that the environment of a batch script tells of."""
         array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
         cores = os.sched_getaffinity(0)
         usable = len(cores)
-        counts = cpus_of(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        counts = parse_cpu_counts(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
         nodes = int(environment.get("SLURM_JOB_NUM_NODES") or len(counts) or 1)
         here = counts[0] if counts else usable
         return cls(
@@ -58,7 +58,7 @@ class Allocation:
             restarts=int(environment.get("SLURM_RESTART_COUNT") or 0),
             hosts=environment.get("SLURM_JOB_NODELIST", ""),
             # a site may count cores and give all threads of each
-            shared=usable > here and not (usable < (os.cpu_count() or 0) and _physical(cores) <= here),
+            shared=usable > here and not (usable < (os.cpu_count() or 0) and _count_physical(cores) <= here),
         )
 
     @property
@@ -66,7 +66,7 @@ class Allocation:
         """The cores to share out to the ranks; empty where others may have them too, or on several nodes."""
         return sorted(os.sched_getaffinity(0)) if self.confined and self.nodes == 1 and not self.shared else []
 
-    def environment(self, scratch: str) -> dict[str, str]:
+    def build_environment(self, scratch: str) -> dict[str, str]:
         """Variables for what starts the ranks.
 
         Args:
@@ -77,43 +77,43 @@ class Allocation:
             given["SRUN_CPUS_PER_TASK"] = os.environ["SLURM_CPUS_PER_TASK"]
         return given
 
-    def about(self) -> dict[str, Any]:
+    def build_record(self) -> dict[str, Any]:
         """What an attempt's record says of it."""
         return {"job": self.job, "nodes": self.hosts, "restarts": self.restarts}
 
-    def describe(self) -> dict[str, str]:
+    def query_job(self) -> dict[str, str]:
         """What SLURM says of this job at this moment, by its names; empty where it does not answer in time."""
-        return _shown("job", self.job)
+        return _query("job", self.job)
 
-    def oversubscribed(self) -> bool:
+    def is_oversubscribed(self) -> bool:
         """Whether SLURM may give our cores to other jobs as well, as far as it answers.
 
         Because the partition says so (OverSubscribe=FORCE), whatever was asked for, or this job.
         """
-        return self.describe().get("OverSubscribe") == "YES"
+        return self.query_job().get("OverSubscribe") == "YES"
 
-    def overcounted(self) -> bool:
+    def is_overcounted(self) -> bool:
         """Whether SLURM hands out more CPUs of this node than there are (config_overrides), as far as it answers.
 
         Then jobs that it keeps apart are on the same cores.
         """
         here = os.environ.get("SLURMD_NODENAME")
-        counted = _shown("node", here).get("CPUTot", "") if here else ""
+        counted = _query("node", here).get("CPUTot", "") if here else ""
         return counted.isdigit() and int(counted) > (os.cpu_count() or 1)
 
-    def lost_nodes(self, timeout: float = 30) -> list[str]:
+    def find_lost_nodes(self, timeout: float = 30) -> list[str]:
         """Those of several nodes on which nothing can be started any more; empty where this cannot be told.
 
         SLURM itself takes minutes to notice (SlurmdTimeout), while an mpirun that has lost a node ends at once.
         """
-        others = self.other_nodes(timeout)
+        others = self.list_other_nodes(timeout)
         here = os.environ.get("SLURMD_NODENAME", "")
         # if that is silent, the others' silence says nothing, either
-        if not others or not _answers([here], timeout)[here]:
+        if not others or not _try_nodes([here], timeout)[here]:
             return []
-        return [node for node, answered in _answers(others, timeout).items() if not answered]
+        return [node for node, answered in _try_nodes(others, timeout).items() if not answered]
 
-    def other_nodes(self, timeout: float = 2) -> list[str]:
+    def list_other_nodes(self, timeout: float = 2) -> list[str]:
         """The names of all nodes but this one; empty where they cannot be told."""
         if self.nodes < 2:
             return []
@@ -133,7 +133,7 @@ class Allocation:
         return None if done.returncode == 0 else done.stderr.strip() or f"scontrol exited with {done.returncode}"
 
 
-def _shown(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
+def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
     """What SLURM says of a job or a node, by its names; empty where it does not answer in time."""
     try:
         command = ["scontrol", "show", kind, name]
@@ -143,7 +143,7 @@ def _shown(kind: str, name: str, timeout: float = 2) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in done.stdout.split() if "=" in word)
 
 
-def _answers(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
+def _try_nodes(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
     """Whether a command can be started on each of some nodes of this job."""
     nothing = subprocess.DEVNULL
     asked: dict[str, subprocess.Popen[bytes]] = {}
@@ -166,7 +166,7 @@ def _answers(nodes: Sequence[str], timeout: float) -> dict[str, bool]:
     return answers
 
 
-def _physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
+def _count_physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
     """Of how many cores these are hyperthreads."""
     found = set()
     for core in cores:
@@ -177,7 +177,7 @@ def _physical(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu
     return len(found)
 
 
-def cpus_of(text: str) -> list[int]:
+def parse_cpu_counts(text: str) -> list[int]:
     """The CPUs of each node, as SLURM counts them: '4(x2),2' is [4, 4, 2]."""
     counts: list[int] = []
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
@@ -185,12 +185,12 @@ def cpus_of(text: str) -> list[int]:
     return counts
 
 
-def preempted(described: Mapping[str, str]) -> bool:
+def is_preempted(described: Mapping[str, str]) -> bool:
     """Whether SLURM has chosen a job to make room for others."""
     return described.get("PreemptTime", "None") not in ("None", "")
 
 
-def seconds_left(described: Mapping[str, str]) -> float | None:
+def compute_seconds_left(described: Mapping[str, str]) -> float | None:
     """Until a job's time limit; None where nothing is known of it."""
     try:
         end = datetime.datetime.fromisoformat(described["EndTime"])

@@ -18,7 +18,7 @@ from gradsweep.run_directory import Run, runs_of
 from sweep.directory import run_layout
 from sweep.directory.run_identity import Point
 from sweep.system.log_pipes import OUTPUT_VARIABLE
-from sweep.system.processes import ATTEMPT_VARIABLE, kill_processes_of
+from sweep.system.processes import ATTEMPT_VARIABLE, kill_processes
 from tests.conftest import ROOT, eventually
 
 HERE = Path(__file__).parent
@@ -152,7 +152,7 @@ class StandIn:
                     process.kill()
         for run in self.runs:
             for number in run.attempt_numbers():
-                kill_processes_of(run.attempt(number).absolute())
+                kill_processes(run.attempt(number).absolute())
 
 
 StandInOf = Callable[..., StandIn]

@@ -18,7 +18,7 @@ from sweep.directory.sweep_directory import Sweep
 from sweep.driver.progress import Output
 from sweep.executors.local import SlotExecutor
 from sweep.launch import execute
-from sweep.system.signals import interruptible
+from sweep.system.signals import raise_on_signals
 
 
 def main(directory: Path) -> int:
@@ -37,5 +37,5 @@ if __name__ == "__main__":
     execute.calibrate = dict  # nothing was measured
     if "GRACE_S" in os.environ:  # how long a run that is cancelled may take to end by itself
         SlotExecutor.cancel.__defaults__ = (float(os.environ["GRACE_S"]),)
-    with interruptible():
+    with raise_on_signals():
         sys.exit(main(Path(sys.argv[1])))

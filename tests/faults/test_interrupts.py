@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import files, run_directory
-from sweep.system.signals import NOTHING, Interrupted, check, deferred, hurried, interruptible
+from sweep.system.signals import NOTHING, Interrupted, defer_interrupts, is_hurried, raise_deferred, raise_on_signals
 from tests.conftest import ROOT, eventually
 from tests.faults.conftest import StandInOf, ranks
 
@@ -109,24 +109,24 @@ def test_output_into_a_full_disk(stand_in: StandInOf) -> None:
 
 def test_a_signal_waits_for_the_end_of_a_step() -> None:
     done = []
-    with interruptible():
-        with pytest.raises(Interrupted) as found, deferred():
+    with raise_on_signals():
+        with pytest.raises(Interrupted) as found, defer_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             done.append("the step")
-            check()
+            raise_deferred()
             done.append("the next")
-        assert done == ["the step"] and found.value.code == 130 and not hurried()
+        assert done == ["the step"] and found.value.code == 130 and not is_hurried()
 
 
 def test_a_step_that_does_not_end_is_left_at_the_third_signal() -> None:
-    with interruptible():
-        with pytest.raises(Interrupted), deferred():
+    with raise_on_signals():
+        with pytest.raises(Interrupted), defer_interrupts():
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
-            assert hurried()
+            assert is_hurried()
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1000)
-        check()  # it has been raised once, and is not again
+        raise_deferred()  # it has been raised once, and is not again
 
 
 def test_a_signal_in_the_middle_of_a_write_is_not_mistaken_for_a_failed_write(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradsweep import run_directory
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.faults.conftest import StandIn, StandInOf, ranks
 
 POINTS, ROWS = 12, 8
@@ -25,7 +25,7 @@ def victim(sweep: StandIn, launcher: int, what: str) -> int:
         state = run.state()
         if state["status"] == run_directory.RUNNING:
             mpirun = state["attempts"][-1]["pid"]
-            found = processes_of(run.attempt(state["attempts"][-1]["number"]).absolute())
+            found = find_processes(run.attempt(state["attempts"][-1]["number"]).absolute())
             of_kind = [pid for pid in found if (pid == mpirun) == (what == "mpirun")]
             if what != "launcher" and of_kind:
                 return of_kind[0]

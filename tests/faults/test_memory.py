@@ -98,8 +98,8 @@ def test_a_limit_of_the_shells_is_felt_as_such() -> None:
 def test_where_the_kernel_counts(tmp_path: Path, cgroups: str, file: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text("low 0\noom_kill 3\n")
-    assert oom_kills.counter_file(cgroups, tmp_path) == tmp_path / file
+    assert oom_kills.find_counter_file(cgroups, tmp_path) == tmp_path / file
 
 
 def test_without_a_counter_nothing_is_claimed(tmp_path: Path) -> None:
-    assert oom_kills.counter_file("0::/x\n", tmp_path) is None
+    assert oom_kills.find_counter_file("0::/x\n", tmp_path) is None

@@ -11,7 +11,7 @@ import pytest
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import ENDLESS, PLAYED, QUICK, Program, eventually
 from tests.faults.conftest import ranks
 
@@ -49,7 +49,7 @@ def ranks_of(run: Run) -> list[int]:
     attempt = run.attempt(len(run.state()["attempts"])).absolute()
     return [
         pid
-        for pid in processes_of(attempt)
+        for pid in find_processes(attempt)
         if b"trainers" in Path(f"/proc/{pid}/cmdline").read_bytes()[-200:]
         and b"mpirun" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
     ]
@@ -62,7 +62,7 @@ def played(tmp_path: Path) -> str:
 
 
 def nothing_left(run: Run) -> bool:
-    return not any(processes_of(run.attempt(number).absolute()) for number in (1, 2))
+    return not any(find_processes(run.attempt(number).absolute()) for number in (1, 2))
 
 
 def test_a_killed_rank_fails_its_run_only(start: Start, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.attempts.watchdog import Watch
 from sweep.executors.local import SlotExecutor
 from sweep.settings.limits import Limits
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import ENDLESS, Program, eventually
 from tests.faults.conftest import StandInOf, attempts, by_seed, ranks
 from tests.faults.test_signals import SWEEP, nothing_left, ranks_of, training
@@ -96,7 +96,7 @@ def test_every_rank_says_where_it_hangs(tmp_path: Path) -> None:
     texts = [(task.run.attempt(1) / f"stacks-{rank}.txt").read_text() for rank in range(3)]
     assert [(text.count(" in waits"), text.count(" in stuck")) for text in texts] == [(0, 1), (1, 0), (1, 0)]
     assert "attempt-1/stacks-*.txt say where" in str(job.reason)
-    assert processes_of(task.run.attempt(1).absolute()) == []
+    assert find_processes(task.run.attempt(1).absolute()) == []
 
 
 @pytest.mark.mpi

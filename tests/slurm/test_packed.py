@@ -18,7 +18,7 @@ import pytest
 
 from gradsweep import run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import PLAYED, QUICK, ROOT, Program, eventually
 from tests.slurm.conftest import CPUS, NODES, Slurm
 from tests.slurm.test_cluster import as_root
@@ -185,7 +185,7 @@ def test_runs_are_cancelled_from_other_shells_while_their_allocation_goes_on(nig
     waiting = [run for run in night.runs if run != first]
     said = cancel(first, waiting[0])
     assert "2 runs of 6 cancelled" in said and first.status() == waiting[0].status() == run_directory.CANCELLED
-    eventually(lambda: not processes_of(first.attempt(1)), WAIT_S)
+    eventually(lambda: not find_processes(first.attempt(1)), WAIT_S)
     (second,) = night.trains(1, first)
     again = night.begin("seed=range(6)", "workers=1", "sweep.resume=sweep")
     eventually(lambda: len(night.trains(2)) == 2, WAIT_S)  # what was cancelled is begun in a job of its own

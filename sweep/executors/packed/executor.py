@@ -30,10 +30,10 @@ from sweep.executors.packed.world import PackedWorld
 from sweep.executors.packed.world_size import key_of, world_size
 from sweep.provenance import record
 from sweep.system import signals
-from sweep.system.gpus import environment
+from sweep.system.gpus import build_environment
 from sweep.system.lease import Lease
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, kill_processes_of
+from sweep.system.processes import GRACE_S, kill_processes
 
 FOLDER = "worlds"  # in the sweep's directory: what mpirun and idle ranks have printed
 LOG_LINES = 20
@@ -72,7 +72,7 @@ class PackedAttempt(Attempt):
     def join(self, world: PackedWorld) -> None:
         """Wait in a world for its ranks."""
         self.world = world
-        about = {} if self.allocation is None else self.allocation.about()
+        about = {} if self.allocation is None else self.allocation.build_record()
         self._write(world.process.pid, world=str(world.directory.absolute()), **about)
         world.add(self)
 
@@ -176,7 +176,7 @@ class PackedAttempt(Attempt):
     def stop(self, status: str, reason: str, grace_s: float = GRACE_S) -> None:
         self.terminate(status, reason)
         deadline = time.monotonic() + grace_s
-        while self.status is None and time.monotonic() < deadline and not signals.hurried():
+        while self.status is None and time.monotonic() < deadline and not signals.is_hurried():
             self.world.poll()
             time.sleep(0.01)
         if self.status is None:
@@ -197,7 +197,7 @@ class PackedAttempt(Attempt):
 
     def _tidy(self) -> None:
         """Leave nothing of the run: its ranks are done with it, but they may have started processes."""
-        kill_processes_of(self.directory)
+        kill_processes(self.directory)
         if self._capture is not None:
             self._capture.close()
 
@@ -232,7 +232,7 @@ class PackedExecutor(SlotExecutor):
         return self.worlds[-1]
 
     def _new_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
-        seen, fork_server = environment(tuple(self.slots.gpus)), self.fork_servers.of(task)
+        seen, fork_server = build_environment(tuple(self.slots.gpus)), self.fork_servers.of(task)
         runs = [str(each.directory) for each in self._tasks() if key_of(each) == key_of(task)]
         return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 

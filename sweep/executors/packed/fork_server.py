@@ -16,8 +16,8 @@ from typing import Any
 from gradsweep.run_directory import THREAD_VARIABLES
 from gradsweep.source_tree import ROOT
 from sweep.attempts.run_task import RunTask
-from sweep.system.job_environment import job_environment
-from sweep.system.processes import WORLD_VARIABLE, in_child
+from sweep.system.job_environment import build_job_environment
+from sweep.system.processes import WORLD_VARIABLE, prepare_child
 
 SOCKET = "n"  # as in trainers/packed/rank_proxy.py
 VARIABLE = "GRADSWEEP_FORK"
@@ -56,7 +56,7 @@ class ForkServer:
         self.key = (dict(variables), threads)
         self.code: str | None = None
         """Directory of the packages that its ranks run, once it serves a world."""
-        environment = job_environment(variables, None, tempfile.gettempdir())
+        environment = build_job_environment(variables, None, tempfile.gettempdir())
         environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment[WORLD_VARIABLE] = " " * LONGEST_MARK  # a place for each rank to say to which it belongs
         parent = os.getpid()
@@ -71,7 +71,7 @@ class ForkServer:
                     env=environment,
                     start_new_session=True,
                     pass_fds=[theirs.fileno()],
-                    preexec_fn=lambda: in_child([], parent),
+                    preexec_fn=lambda: prepare_child([], parent),
                 )
             except BaseException as error:
                 self._control.close()

@@ -28,9 +28,9 @@ from sweep.executors.packed.fork_server import ForkServer
 from sweep.executors.packed.rank_connection import Rank, TcpListener, UnixListener
 from sweep.executors.packed.world_size import key_of
 from sweep.system import signals
-from sweep.system.job_environment import job_environment
+from sweep.system.job_environment import build_job_environment
 from sweep.system.log_pipes import Capture
-from sweep.system.processes import GRACE_S, WORLD_VARIABLE, in_child, kill_processes_of
+from sweep.system.processes import GRACE_S, WORLD_VARIABLE, kill_processes, prepare_child
 from sweep.system.slurm_allocation import Allocation
 
 OTHERS_S = 15.0  # after a rank has refused a run, for the others to say the same: they may have to load torch yet
@@ -137,7 +137,7 @@ class PackedWorld:
         self._listener: UnixListener | None = None
         mark = {WORLD_VARIABLE: str(directory.absolute())}
         own = {**task.environment, **variables, **mark}
-        self.environment = job_environment(own, task.code, self._scratch, allocation)
+        self.environment = build_job_environment(own, task.code, self._scratch, allocation)
         words = [word.replace("{workers}", str(size)) for word in task.command]
         parent = os.getpid()
         try:
@@ -157,7 +157,7 @@ class PackedWorld:
                 stderr=err,
                 env=self.environment,
                 start_new_session=True,
-                preexec_fn=lambda: in_child(cores, parent),
+                preexec_fn=lambda: prepare_child(cores, parent),
             )
             self._capture.close_inputs()
         except subprocess.SubprocessError as error:
@@ -327,7 +327,7 @@ class PackedWorld:
         if not self.gone and self._kill_at is None:
             self.end_now()
         while not self.gone:
-            if signals.hurried():
+            if signals.is_hurried():
                 self.process.kill()
             self.poll()
             time.sleep(0.01)
@@ -339,7 +339,7 @@ class PackedWorld:
         elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.killed)
         self._tidy()
         if self.allocation is not None and self.groups and self._lost != []:  # else it was us who ended it
-            self.lost_nodes = self.allocation.lost_nodes()
+            self.lost_nodes = self.allocation.find_lost_nodes()
         failed = {number for number, group in self.groups.items() if group.failed_at is not None}
         died = set() if elsewhere else {rank.run for rank in self._lost or [] if rank.run in self.groups}
         guilty = failed | self._given_up or (died if len(died) == 1 else set())  # of several, one ended the others
@@ -358,7 +358,7 @@ class PackedWorld:
             self._fork_server.forget(self._scratch)
         for rank in self.ranks.values():
             rank.connection.close()
-        kill_processes_of(self.directory.absolute(), WORLD_VARIABLE)
+        kill_processes(self.directory.absolute(), WORLD_VARIABLE)
         if self._capture is not None:
             self._capture.close()
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -27,7 +27,7 @@ from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import write_state
 from sweep.executors.slurm.queue import SlurmSilent, call, cancel_named
 from sweep.settings.slurm_launcher import options_of
-from sweep.system.job_environment import python_environment
+from sweep.system.job_environment import build_python_environment
 from sweep.system.slurm_allocation import CAME
 
 FOLDER = "slurm"  # in the sweep's directory
@@ -180,7 +180,7 @@ def _create(folder: Path, request: dict[str, Any], shares: Sequence[Sequence[Run
 
 def _script(batch: Batch, request: Mapping[str, Any], code: str | None) -> str:
     """What sbatch is given. The job's Python takes the place of the shell, so that signals come to it."""
-    packages = python_environment(code)["PYTHONPATH"].split(":")[0]
+    packages = build_python_environment(code)["PYTHONPATH"].split(":")[0]
     ours = [
         f"cd -- {shlex.quote(os.getcwd())} || exit 1",  # the setup may have gone elsewhere
         f"export PYTHONPATH={shlex.quote(packages)}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1",

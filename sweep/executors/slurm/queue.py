@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from gradsweep import failure_causes, run_directory
 from gradsweep.errors import UsageError
-from sweep.system.job_environment import inside_mpi
+from sweep.system.job_environment import is_inside_mpi
 
 ENDED = {
     "BOOT_FAIL": (run_directory.FAILED, failure_causes.LOST, "its nodes did not boot"),
@@ -66,7 +66,7 @@ def left_out(environment: Mapping[str, str], asked: Collection[str] = ()) -> lis
     SBATCH_ACCOUNT and the like stay, unless we are in an allocation: they are a user's own. But sbatch would take them
     instead of what a script has `asked` for.
     """
-    kept = _KEPT if inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
+    kept = _KEPT if is_inside_mpi(environment) else (*_KEPT, "OMPI_MCA_")
     if "SLURM_JOB_ID" not in environment:
         kept = (*kept, *(f"SBATCH_{option.upper()}" for option in _DEFAULTS if option not in asked))
     return [name for name in environment if name.startswith((*_ALLOCATIONS, *_SHOWN)) and not name.startswith(kept)]

@@ -15,7 +15,7 @@ from gradsweep.file_lock import FileLock
 from gradsweep.run_directory import Run
 from sweep.directory.run_state import finish_attempt, finish_by_result, write_state
 from sweep.settings.slurm_launcher import EARLY_S, SlurmOptions
-from sweep.system.slurm_allocation import CAME, Allocation, preempted, seconds_left
+from sweep.system.slurm_allocation import CAME, Allocation, compute_seconds_left, is_preempted
 
 PATIENCE_S = 60.0  # for a job that was sent away to let go of its run
 ENDED = "SLURM ended it: cancelled, preempted or out of time"
@@ -53,8 +53,8 @@ class JobSignals:
     def heed_announcement(self, allocation: Allocation) -> None:
         """Take a TERM that announces a preemption for a USR2: sites that send none leave a job some time after it."""
         if self.end() and self._why_ended is None:
-            described = allocation.describe()
-            if preempted(described) and described.get("JobState") == "RUNNING":
+            described = allocation.query_job()
+            if is_preempted(described) and described.get("JobState") == "RUNNING":
                 self.came[signal.SIGUSR2] = self.came.pop(signal.SIGTERM, time.monotonic())
             else:
                 self._why_ended = _why_ended(described)
@@ -65,24 +65,24 @@ class JobSignals:
         Whether SLURM queues the job again, it does not say so far.
         """
         if self._why_ended is None:
-            self._why_ended = _why_ended(allocation.describe())
+            self._why_ended = _why_ended(allocation.query_job())
         return self._why_ended
 
     def why(self, allocation: Allocation, options: SlurmOptions) -> str:
         """Why what runs is to be saved, for people."""
         if self.stop():
             return "asked to stop"
-        described = allocation.describe()
-        if preempted(described):
+        described = allocation.query_job()
+        if is_preempted(described):
             return "preempted by SLURM"
-        left = seconds_left(described)
+        left = compute_seconds_left(described)
         if left is None or left <= options.delay_s + EARLY_S:
             return f"near its time limit of {options.time} minutes"
         return "asked by SIGUSR2"
 
 
 def _why_ended(described: Mapping[str, str]) -> tuple[str, str | None]:
-    return (PREEMPTED, failure_causes.LOST) if preempted(described) else (ENDED, None)
+    return (PREEMPTED, failure_causes.LOST) if is_preempted(described) else (ENDED, None)
 
 
 def hold(path: Path, give_up: Callable[[], bool], patience_s: float = PATIENCE_S) -> FileLock | None:

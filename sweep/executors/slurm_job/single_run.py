@@ -181,10 +181,10 @@ def _main(arguments: list[str]) -> int:
     if batch is None:
         print(f"{path}: there is no such batch", file=sys.stderr)
         return 2
-    index, allocation = int(os.environ["SLURM_ARRAY_TASK_ID"]), Allocation.of(os.environ)
+    index, allocation = int(os.environ["SLURM_ARRAY_TASK_ID"]), Allocation.from_environment(os.environ)
     exclusive = (batch.get("resources") or {}).get("exclusive") is True
-    beside_others = not exclusive and (allocation.shared or allocation.overcounted())
-    allocation = dataclasses.replace(allocation, shared=beside_others or allocation.oversubscribed())
+    beside_others = not exclusive and (allocation.shared or allocation.is_overcounted())
+    allocation = dataclasses.replace(allocation, shared=beside_others or allocation.is_oversubscribed())
     mine = batch["runs"][index]
     if isinstance(mine, list):
         from sweep.executors.slurm_job.packed_runs import ShareInAllocation

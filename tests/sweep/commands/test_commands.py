@@ -30,7 +30,7 @@ from sweep.directory.sweep_directory import Sweep
 from sweep.launch import detach, execute
 from sweep.launchers import launchers
 from sweep.provenance import code_snapshot, file_owners
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import SLEEP, SUCCEED, config, end_launcher, lay_out, write_run
 
@@ -73,7 +73,10 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def left(runs: list[Run]) -> list[int]:
     """Processes of any attempt of these runs."""
     return [
-        pid for run in runs for number in run.attempt_numbers() for pid in processes_of(run.attempt(number).absolute())
+        pid
+        for run in runs
+        for number in run.attempt_numbers()
+        for pid in find_processes(run.attempt(number).absolute())
     ]
 
 

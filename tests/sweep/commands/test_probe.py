@@ -15,7 +15,7 @@ import pytest
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
 
 Probe = Callable[..., "subprocess.Popen[str]"]
@@ -153,11 +153,11 @@ def test_ctrl_c_ends_it(played: Probe, tmp_path: Path) -> None:
     eventually(lambda: [run.status() for run in probes(tmp_path)] == [run_directory.PENDING, run_directory.RUNNING])
     (_, running) = probes(tmp_path)
     attempt = running.attempt(1).absolute()
-    eventually(lambda: processes_of(attempt))
+    eventually(lambda: find_processes(attempt))
     program.send_signal(signal.SIGINT)
     code, out, err = end(program)
     assert code == 130 and "interrupted; the probe has been ended" in out and err == ""
-    assert running.status() == run_directory.CANCELLED and not processes_of(attempt)
+    assert running.status() == run_directory.CANCELLED and not find_processes(attempt)
 
 
 @pytest.mark.parametrize(

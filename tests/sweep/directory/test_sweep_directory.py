@@ -145,7 +145,7 @@ def test_so_it_is_where_the_last_run_has_just_ended(
         if runs[0].result() is not None:
             raise Interrupted(143)
 
-    monkeypatch.setattr(signals, "check", check)
+    monkeypatch.setattr(signals, "raise_deferred", check)
     with pytest.raises(Interrupted) as found:
         execute.take_to_end(tmp_path, {runs[0]: config(0)})
     assert runs[0].status() == run_directory.DONE and not found.value.reported

@@ -19,7 +19,7 @@ from gradsweep import run_directory
 from sweep import emulation
 from sweep.emulation.build_cluster import found
 from sweep.emulation.capability_check import PROGRAMS, facts
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
 
 MPIRUN = str(Path(sys.executable).parent / "mpirun")
@@ -100,7 +100,7 @@ class Emulation:
 
     def left(self) -> list[int]:
         """Its processes."""
-        return processes_of(self.attempt)
+        return find_processes(self.attempt)
 
     def namespaces(self) -> set[str]:
         """The network namespaces of its processes."""

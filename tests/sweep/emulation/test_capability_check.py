@@ -131,14 +131,14 @@ def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
     monkeypatch.setattr(capability_check, "_is_open_mpi", lambda program: True)
     for cores, quota, most in ((None, 2.0, 32), (1, None, 16), ("0-3", None, 64)):
-        monkeypatch.setattr(cgroups, "cpus", lambda quota=quota: quota)
-        monkeypatch.setattr(cgroups, "memory", lambda: 9999 * GB)
+        monkeypatch.setattr(cgroups, "read_cpu_limit", lambda quota=quota: quota)
+        monkeypatch.setattr(cgroups, "read_memory_limit", lambda: 9999 * GB)
         monkeypatch.setattr(os, "sysconf", lambda name: GB)
         launcher = build_launcher({"cluster": "local", "cores": cores})
         launcher.check_run(config(network=described(), workers=most), SweepSettings())
         with pytest.raises(UsageError, match=f"valid is up to {most} on this machine"):
             launcher.check_run(config(network=described(), workers=most + 1), SweepSettings())
-    monkeypatch.setattr(cgroups, "memory", lambda: GB)
+    monkeypatch.setattr(cgroups, "read_memory_limit", lambda: GB)
     with pytest.raises(UsageError, match=r"valid is up to 3 on this machine \(1 GB of memory"):
         launcher.check_run(config(network=described(), workers=4), SweepSettings())
 

@@ -76,11 +76,11 @@ def test_nothing_is_left_of_a_killed_one(emulate: Emulate, moment: str) -> None:
 
 
 def test_nothing_is_left_when_its_launcher_is_killed(tmp_path: Path) -> None:
-    """The launcher has it told by the kernel, as `sweep.system.processes.in_child` does; also in a user namespace."""
+    """The kernel tells it, as `sweep.system.processes.prepare_child` asks; also in a user namespace."""
     code = (
-        "import os, sys, time, pathlib; from sweep.system.processes import in_child; me = os.getpid()\n"
+        "import os, sys, time, pathlib; from sweep.system.processes import prepare_child; me = os.getpid()\n"
         "from tests.sweep.emulation.conftest import Emulation\n"
-        f"job = Emulation(pathlib.Path({str(tmp_path)!r}), {ENDLESS!r}, preexec=lambda: in_child([], me),\n"
+        f"job = Emulation(pathlib.Path({str(tmp_path)!r}), {ENDLESS!r}, preexec=lambda: prepare_child([], me),\n"
         "    before=sys.argv[1:])\n"
         "job.process.stdout.readline(); print('up', flush=True); time.sleep(1000)"
     )

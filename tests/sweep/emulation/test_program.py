@@ -64,5 +64,5 @@ def test_the_cores_that_hosts_have_together(
     job: program.Job, quota: float | None, cores: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
-    monkeypatch.setattr(cgroups, "cpus", lambda: quota)
+    monkeypatch.setattr(cgroups, "read_cpu_limit", lambda: quota)
     assert record(job, None)["cores"] == cores

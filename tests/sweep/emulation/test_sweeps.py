@@ -14,7 +14,7 @@ import pytest
 
 from gradsweep import files, run_directory
 from gradsweep.run_directory import Run, runs_of
-from sweep.system.processes import processes_of
+from sweep.system.processes import find_processes
 from tests.conftest import ENDLESS, PLAYED, QUICK, ROOT, Program, eventually
 from tests.sweep.emulation.conftest import all_namespaces, interfaces, namespaces_of
 
@@ -49,7 +49,7 @@ def training(tmp_path: Path) -> Run:
 def processes(run: Run) -> dict[str, list[int]]:
     """Of its first attempt: the outer process, mpirun, and the ranks."""
     found: dict[str, list[int]] = {"outer": [run.state()["attempts"][0]["pid"]], "mpirun": [], "rank": []}
-    for pid in processes_of(run.attempt(1).absolute()):
+    for pid in find_processes(run.attempt(1).absolute()):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:  # it has ended
@@ -62,7 +62,7 @@ def processes(run: Run) -> dict[str, list[int]]:
 
 
 def namespaces(run: Run) -> set[str]:
-    return namespaces_of(processes_of(run.attempt(1).absolute())) - {os.readlink("/proc/self/ns/net")}
+    return namespaces_of(find_processes(run.attempt(1).absolute())) - {os.readlink("/proc/self/ns/net")}
 
 
 def test_a_network_is_an_axis_of_a_sweep(start: Start, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_nothing_is_left_whoever_is_killed(start: Start, tmp_path: Path, whom: s
     assert len(mine) >= 3 and len(found["rank"]) == 2 and found["mpirun"]
     os.kill(program.process.pid if whom == "launcher" else found[whom][-1], signal.SIGKILL)
     code, out, err = program.end(120)
-    eventually(lambda: not processes_of(run.attempt(1).absolute()), 60)
+    eventually(lambda: not find_processes(run.attempt(1).absolute()), 60)
     assert not mine & all_namespaces() and interfaces() == before
     if whom != "launcher":
         (attempt,) = run.state()["attempts"]
@@ -128,7 +128,7 @@ def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     program.process.send_signal(signal.SIGINT)
     program.end(120)
     assert run.status() == run_directory.CANCELLED
-    eventually(lambda: not processes_of(run.attempt(2).absolute()), 60)
+    eventually(lambda: not find_processes(run.attempt(2).absolute()), 60)
 
     code, out, err = start(*arguments, "sweep.resume=sweep").end(240)
     result = run.result()

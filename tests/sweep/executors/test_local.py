@@ -30,7 +30,7 @@ from sweep.executors.slots import Slots
 from sweep.executors.submitit_adapter import RunFailed, compute
 from sweep.system.job_environment import clean_environment
 from sweep.system.lease import Lease
-from sweep.system.processes import in_child, processes_of
+from sweep.system.processes import find_processes, prepare_child
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import read_log
 
@@ -54,7 +54,7 @@ def make(tmp_path: Path) -> Make:
 def a_machine_of_four_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slots").mkdir(mode=0o700)
     monkeypatch.setenv("GRADSWEEP_SLOTS", str(tmp_path / "slots"))
-    monkeypatch.setattr("sweep.attempts.mpirun.in_child", lambda cores, parent: in_child([0], parent))
+    monkeypatch.setattr("sweep.attempts.mpirun.prepare_child", lambda cores, parent: prepare_child([0], parent))
 
 
 @pytest.fixture
@@ -358,9 +358,9 @@ def test_what_fails_by_itself_while_it_is_ended_says_why(executor: SlotExecutor,
 def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", f"trap '' TERM; {SLEEP}"))
     assert job.attempt is not None
-    eventually(lambda: len(processes_of(job.attempt.directory)) == 3)
+    eventually(lambda: len(find_processes(job.attempt.directory)) == 3)
     executor.cancel([job], "the test wants it", grace_s=0.3)
-    assert processes_of(job.attempt.directory) == []
+    assert find_processes(job.attempt.directory) == []
     assert job.status == run_directory.CANCELLED
     assert job.task.run.state()["reason"] == "the test wants it"
     assert executor.slots.leased == []
@@ -369,7 +369,7 @@ def test_cancel_leaves_no_process(executor: SlotExecutor, make: Make) -> None:
 def test_what_a_job_leaves_behind_is_ended(executor: SlotExecutor, make: Make) -> None:
     job = submit(executor, make("run", "setsid sleep 1000 & exit 1"))
     job.wait()
-    assert job.attempt is not None and processes_of(job.attempt.directory) == []
+    assert job.attempt is not None and find_processes(job.attempt.directory) == []
 
 
 def test_a_result_counts_whatever_the_exit_code(executor: SlotExecutor, make: Make) -> None:
@@ -470,9 +470,9 @@ def test_a_job_dies_with_its_launcher(tmp_path: Path, make: Make) -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     # the shell gets SIGTERM; mpirun would end its ranks, which here a resume does
-    eventually(lambda: len(processes_of(attempt)) <= 2)
+    eventually(lambda: len(find_processes(attempt)) <= 2)
     reconcile_abandoned(task.run)
-    eventually(lambda: not processes_of(attempt))
+    eventually(lambda: not find_processes(attempt))
     assert task.run.status() == run_directory.FAILED
 
 
@@ -481,10 +481,10 @@ def test_an_attempt_that_no_state_tells_of_is_ended_by_a_resume(make: Make) -> N
     attempt = MpirunAttempt(make("run", SLEEP), [0])
     try:
         attempt.run.path(run_directory.STATE).unlink()
-        eventually(lambda: len(processes_of(attempt.directory)) == 3)
+        eventually(lambda: len(find_processes(attempt.directory)) == 3)
         reconcile_abandoned(attempt.run)
         attempt.process.wait(60)
-        assert processes_of(attempt.directory) == [] and attempt.run.status() == run_directory.PENDING
+        assert find_processes(attempt.directory) == [] and attempt.run.status() == run_directory.PENDING
     finally:
         attempt.stop(run_directory.CANCELLED, "the test has ended")
 
@@ -502,7 +502,7 @@ def test_nothing_runs_that_no_state_tells_of(
     job = submit(executor, make("run", SLEEP))
     job.wait()
     assert job.status == run_directory.FAILED and "No space left" in str(job.reason)
-    assert processes_of(job.task.run.attempt(1).absolute()) == []
+    assert find_processes(job.task.run.attempt(1).absolute()) == []
     monkeypatch.undo()
     assert result_of(submit(executor, make("next")))["status"] == "done"
 

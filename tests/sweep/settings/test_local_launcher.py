@@ -24,13 +24,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four cores, no GPU, and a torch that could use one."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cgroups, "cpus", lambda root=None, real=cgroups.cpus: root and real(root))
-    monkeypatch.setattr(gpus, "installed", lambda: ())
-    monkeypatch.setattr(gpus, "torch_can_use_them", lambda: True)
+    monkeypatch.setattr(cgroups, "read_cpu_limit", lambda root=None, real=cgroups.read_cpu_limit: root and real(root))
+    monkeypatch.setattr(gpus, "list_installed", lambda: ())
+    monkeypatch.setattr(gpus, "can_torch_use_gpus", lambda: True)
 
 
 def see(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    monkeypatch.setattr(gpus, "installed", lambda: names)
+    monkeypatch.setattr(gpus, "list_installed", lambda: names)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def see(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     ],
 )
 def test_cores(value: Any, which: list[int], most: int) -> None:
-    assert cores.chosen(value) == (which, most)
+    assert cores.choose_cores(value) == (which, most)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_quota_of_a_container(
     tmp_path: Path, groups: str, files: dict[str, str], cores_worth: float | None
 ) -> None:
     write_groups(tmp_path, groups, files)
-    assert cgroups.cpus(tmp_path) == cores_worth
+    assert cgroups.read_cpu_limit(tmp_path) == cores_worth
 
 
 def write_groups(root: Path, groups: str, files: dict[str, str]) -> None:
@@ -104,15 +104,15 @@ def write_groups(root: Path, groups: str, files: dict[str, str]) -> None:
 )
 def test_the_memory_of_a_container(tmp_path: Path, groups: str, files: dict[str, str], most: int | None) -> None:
     write_groups(tmp_path, groups, files)
-    assert cgroups.memory(tmp_path) == most
+    assert cgroups.read_memory_limit(tmp_path) == most
 
 
 @pytest.mark.parametrize(("time", "most"), [(None, 4), (2.9, 2), (0.5, 1), (16.0, 4)])
 def test_no_more_cores_than_the_quota_is_worth(time: float | None, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else runs of a container with the time of two cores would believe to have 64."""
-    monkeypatch.setattr(cgroups, "cpus", lambda: time)
-    assert cores.chosen(None) == ([0, 1, 2, 5], most)
-    assert cores.chosen(4) == ([0, 1, 2, 5], 4), "who says so knows better"
+    monkeypatch.setattr(cgroups, "read_cpu_limit", lambda: time)
+    assert cores.choose_cores(None) == ([0, 1, 2, 5], most)
+    assert cores.choose_cores(4) == ([0, 1, 2, 5], 4), "who says so knows better"
 
 
 def test_a_number_of_cores_is_how_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +149,10 @@ def test_gpus_are_those_named_else_those_inherited_else_all(monkeypatch: pytest.
 
 
 def test_what_nvidia_smi_lists() -> None:
-    assert gpus.listed(WHOLE + WHOLE.replace("GPU 0", "GPU 1")) == ["0", "1"]
+    assert gpus.parse_listing(WHOLE + WHOLE.replace("GPU 0", "GPU 1")) == ["0", "1"]
     parts = ["MIG-5a2f0a3e-1111-2222-3333-444444444444", "MIG-6b3f0a3e-1111-2222-3333-444444444444"]
-    assert gpus.listed(WHOLE + PARTS + WHOLE.replace("GPU 0", "GPU 1")) == [*parts, "1"]
-    assert gpus.listed("No devices were found\n") == [] and gpus.listed("") == []
+    assert gpus.parse_listing(WHOLE + PARTS + WHOLE.replace("GPU 0", "GPU 1")) == [*parts, "1"]
+    assert gpus.parse_listing("No devices were found\n") == [] and gpus.parse_listing("") == []
 
 
 def test_nvidia_smi_is_asked_and_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,9 @@ def test_nvidia_smi_is_asked_and_may_fail(tmp_path: Path, monkeypatch: pytest.Mo
     for script, found in ((f"echo '{WHOLE.strip()}'", ("0",)), (f"echo '{WHOLE.strip()}'; exit 9", ())):
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        gpus.installed.cache_clear()
-        assert gpus.installed() == found
-    gpus.installed.cache_clear()
+        gpus.list_installed.cache_clear()
+        assert gpus.list_installed() == found
+    gpus.list_installed.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_gpus_of_a_run(
 
 def test_where_torch_is_for_cpus_only_no_gpu_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "0")
-    monkeypatch.setattr(gpus, "torch_can_use_them", lambda: False)
+    monkeypatch.setattr(gpus, "can_torch_use_gpus", lambda: False)
     assert LocalOptions().gpus_of({"device": "auto", "workers": 4}) == 0
 
 
@@ -212,7 +212,7 @@ def test_more_gpus_than_there_are(device: str, per_worker: int | None, monkeypat
 
 def test_numbers_are_nvidia_smis_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    assert gpus.environment(("0", "2")) == {"CUDA_VISIBLE_DEVICES": "0,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert gpus.build_environment(("0", "2")) == {"CUDA_VISIBLE_DEVICES": "0,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
-    assert gpus.environment(("0", "2")) == {"CUDA_VISIBLE_DEVICES": "0,2"}
-    assert gpus.environment(()) == {}
+    assert gpus.build_environment(("0", "2")) == {"CUDA_VISIBLE_DEVICES": "0,2"}
+    assert gpus.build_environment(()) == {}

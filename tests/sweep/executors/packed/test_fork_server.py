@@ -22,7 +22,7 @@ from sweep.executors.packed import fork_server
 from sweep.executors.packed.fork_server import ForkServer, ForkServers
 from sweep.launch import execute
 from sweep.settings.sweep import SweepSettings
-from sweep.system.processes import WORLD_VARIABLE, kill_processes_of, processes_of
+from sweep.system.processes import WORLD_VARIABLE, find_processes, kill_processes
 from tests.conftest import ROOT, eventually
 
 POOL = '''
@@ -276,8 +276,8 @@ def test_the_ranks_of_a_world_are_found_by_its_mark(world: Any, forks: ForkServe
     """Though the process that forked them had another, and serves other worlds."""
     process, other = world("hang"), world("hang", variables={WORLD_VARIABLE: "/another"})
     rank, others = told(process)["pid"], told(other)["pid"]
-    assert set(processes_of(tmp_path, WORLD_VARIABLE)) == {process.pid, rank}
-    kill_processes_of(tmp_path, WORLD_VARIABLE)
+    assert set(find_processes(tmp_path, WORLD_VARIABLE)) == {process.pid, rank}
+    kill_processes(tmp_path, WORLD_VARIABLE)
     assert not alive(rank) and process.wait(20) == -signal.SIGKILL
     assert alive(others) and forks.process.poll() is None
     process.communicate()

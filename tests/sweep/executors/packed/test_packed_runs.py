@@ -22,7 +22,7 @@ from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
 from sweep.executors.packed.fork_server import ForkServers
 from sweep.settings.mpi import MpiSettings
-from sweep.system.processes import WORLD_VARIABLE, processes_of
+from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import PLAYED, ROOT, Program, eventually
 from tests.sweep.fakes import read_log
 from tests.trainers.config.test_run_config import composed
@@ -160,7 +160,7 @@ def test_a_killed_rank_takes_its_world_down_and_its_own_run_only(executor: Packe
     until(executor, ended(bad))
     assert (bad.status, bad.reason, bad.cause) == (run_directory.FAILED, "a rank was killed by SIGKILL", "killed")
     until(executor, lambda: first.gone)
-    assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
+    assert not find_processes(first.directory.absolute(), WORLD_VARIABLE)
     until(executor, lambda: len(beside.task.run.attempt_numbers()) == 2 and steps(beside) > 40)
     assert attempts(beside) == [run_directory.PREEMPTED, run_directory.RUNNING] and attempts(bad) == [
         run_directory.FAILED
@@ -179,11 +179,11 @@ def test_where_what_forks_the_ranks_is_killed_all_begin_again(executor: PackedEx
     jobs = submit(executor, make(**ENDLESS, workers=1), make(**ENDLESS, workers=1, seed=1))
     until(executor, lambda: all(map(steps, jobs)))
     ((first,), forks) = executor.worlds, {parent_of(pid) for job in jobs for pid in ranks_of(job)}
-    assert forks.isdisjoint(processes_of(first.directory.absolute(), WORLD_VARIABLE)) and len(forks) == 1
+    assert forks.isdisjoint(find_processes(first.directory.absolute(), WORLD_VARIABLE)) and len(forks) == 1
     os.kill(*forks, signal.SIGKILL)
     until(executor, lambda: [attempts(job) for job in jobs] == [[run_directory.PREEMPTED, run_directory.RUNNING]] * 2)
     assert all("nobody knows why" in job.task.run.state()["attempts"][0]["reason"] for job in jobs)
-    assert not processes_of(first.directory.absolute(), WORLD_VARIABLE)
+    assert not find_processes(first.directory.absolute(), WORLD_VARIABLE)
 
 
 def test_an_error_in_one_rank_ends_the_world_and_what_is_beside_it_is_saved(
@@ -304,12 +304,12 @@ def test_a_killed_launcher_leaves_no_process_and_resume_continues(
 
     eventually(lambda: any(run.status() == run_directory.DONE for run in runs()), 120)
     world = (tmp_path / "sweep/worlds/world-1").absolute()
-    processes = processes_of(world, WORLD_VARIABLE)
+    processes = find_processes(world, WORLD_VARIABLE)
     assert len(processes) == 5  # mpirun, what it has started as two ranks, and these, forked by somebody else
     (forks,) = {parent_of(pid) for pid in processes} - {*processes, program.process.pid}
     program.process.kill()
     program.end()
-    eventually(lambda: not processes_of(world, WORLD_VARIABLE) and not Path(f"/proc/{forks}/environ").exists())
+    eventually(lambda: not find_processes(world, WORLD_VARIABLE) and not Path(f"/proc/{forks}/environ").exists())
     before = {run.name: run.status() for run in runs()}
     again = start(*grid, "checkpoint.every_steps=50", "sweep.resume=sweep", without=PLAYED)
     code, out, err = again.end(200)
@@ -332,4 +332,4 @@ def test_an_interrupted_sweep_leaves_no_process(start: Callable[..., Program], t
     code, out, err = program.end()
     assert code == 128 + signal.SIGINT and "Traceback" not in err
     assert [run.status() for run in runs_of(tmp_path / "sweep")] == [run_directory.CANCELLED] * 2
-    assert not processes_of((tmp_path / "sweep/worlds/world-1").absolute(), WORLD_VARIABLE)
+    assert not find_processes((tmp_path / "sweep/worlds/world-1").absolute(), WORLD_VARIABLE)

@@ -22,7 +22,7 @@ from sweep.executors.local import SlotJob
 from sweep.executors.packed.executor import PackedAttempt, PackedExecutor
 from sweep.launchers.launchers import build_launcher
 from sweep.settings.sweep import SweepSettings
-from sweep.system.processes import WORLD_VARIABLE, processes_of
+from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import ROOT, eventually
 from tests.sweep.fakes import read_log
 
@@ -44,7 +44,7 @@ def make(tmp_path: Path) -> Make:
 @pytest.fixture
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackedExecutor]:
     """Four cores, whatever the machine has."""
-    monkeypatch.setattr("sweep.executors.packed.world.in_child", lambda cores, parent: None)
+    monkeypatch.setattr("sweep.executors.packed.world.prepare_child", lambda cores, parent: None)
     executor = PackedExecutor(tmp_path, [0, 1, 2, 3])
     yield executor
     executor.cancel_all("the test has ended")
@@ -85,7 +85,7 @@ def test_a_killed_rank_fails_its_run_and_those_beside_it_begin_again(executor: P
     assert "a run beside it failed" in beside.task.run.state()["attempts"][0]["reason"]
     assert isinstance(beside.attempt, PackedAttempt) and not beside.attempt.suspect
     first = Path(bad.task.run.state()["attempts"][0]["world"])
-    assert first.name == "world-1" and not processes_of(first, WORLD_VARIABLE)
+    assert first.name == "world-1" and not find_processes(first, WORLD_VARIABLE)
     until(executor, lambda: beside.attempt.world.groups)
     executor.preempt_all()
     until(executor, lambda: beside.ended)
@@ -217,7 +217,7 @@ def test_a_world_ends_with_its_last_run_and_leaves_nothing(executor: PackedExecu
     until(executor, lambda: all(job.ended for job in jobs) and not executor.worlds)
     assert all(job.status == run_directory.DONE and attempts(job) == [run_directory.DONE] for job in jobs)
     assert world.process.returncode == 0 and not scratch.exists()
-    assert not processes_of(world.directory.absolute(), WORLD_VARIABLE)
+    assert not find_processes(world.directory.absolute(), WORLD_VARIABLE)
     assert executor.slots.leased == []
 
 
@@ -244,11 +244,11 @@ def test_all_ends_at_once(executor: PackedExecutor, make: Make) -> None:
     world = executor.worlds[0].directory.absolute()
     executor.cancel_all("enough")
     assert [(job.status, job.reason) for job in jobs] == [(run_directory.CANCELLED, "enough")] * 3
-    assert not processes_of(world, WORLD_VARIABLE) and not executor.active
+    assert not find_processes(world, WORLD_VARIABLE) and not executor.active
 
 
 def test_runs_share_cores_where_they_may(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweep.executors.packed.world.in_child", lambda cores, parent: None)
+    monkeypatch.setattr("sweep.executors.packed.world.prepare_child", lambda cores, parent: None)
     executor = PackedExecutor(tmp_path, [0, 1], share_cores=True)
     try:
         jobs = submit(executor, make("one", "wait", 2), make("two", "wait", 2))

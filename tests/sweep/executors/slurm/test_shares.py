@@ -30,7 +30,7 @@ from sweep.executors.slurm.batch import read
 from sweep.executors.slurm.executor import SlurmJob, SlurmRunExecutor
 from sweep.executors.slurm.shares import beside_others, shared_out
 from sweep.executors.slurm_job.preemption import preemptions
-from sweep.system.processes import WORLD_VARIABLE, processes_of
+from sweep.system.processes import WORLD_VARIABLE, find_processes
 from tests.conftest import ROOT, eventually
 from tests.sweep.executors.slurm.test_submitted_jobs import began, polled, quick
 from tests.sweep.fake_slurm import FakeSlurm, fake
@@ -228,7 +228,7 @@ def share(tmp_path: Path, fake: FakeSlurm, make: Make) -> Iterator[Share]:
         process.kill()
         process.communicate()
     worlds = list(share.batch.parent.glob("batch-0001_0/worlds/*"))
-    eventually(lambda: not any(processes_of(world, WORLD_VARIABLE) for world in worlds))
+    eventually(lambda: not any(find_processes(world, WORLD_VARIABLE) for world in worlds))
 
 
 def statuses(runs: list[Run]) -> list[str]:

@@ -24,8 +24,14 @@ from sweep.attempts.run_task import RunTask
 from sweep.commands.resume import is_wanted
 from sweep.executors.slurm_job import preemption
 from sweep.system.job_environment import clean_environment
-from sweep.system.processes import kill_processes_of, processes_of
-from sweep.system.slurm_allocation import Allocation, _physical, cpus_of, preempted, seconds_left
+from sweep.system.processes import find_processes, kill_processes
+from sweep.system.slurm_allocation import (
+    Allocation,
+    _count_physical,
+    compute_seconds_left,
+    is_preempted,
+    parse_cpu_counts,
+)
 from tests.conftest import ROOT, eventually
 from tests.sweep.fake_slurm import FakeSlurm, fake
 
@@ -104,7 +110,7 @@ def job(tmp_path: Path, fake: FakeSlurm) -> Iterator[Job]:
         process.kill()
         process.communicate()
     for number in job.run.attempt_numbers():  # SLURM would
-        kill_processes_of(job.run.attempt(number).absolute())
+        kill_processes(job.run.attempt(number).absolute())
 
 
 def test_a_run_is_computed_and_its_job_noted(job: Job) -> None:
@@ -243,7 +249,7 @@ def test_scancel_leaves_nothing(job: Job) -> None:
     process.send_signal(signal.SIGTERM)
     assert job.end(process) == 1
     assert job.run.status() == run_directory.CANCELLED
-    assert not processes_of(job.run.attempt(1).absolute())
+    assert not find_processes(job.run.attempt(1).absolute())
 
 
 @pytest.mark.parametrize("left", ["nothing", run_directory.RESULT, run_directory.STOPPED])
@@ -317,24 +323,24 @@ def test_mpirun_and_srun_see_the_allocation_and_no_mpi_around_it() -> None:
 
 @pytest.mark.parametrize(("text", "counts"), [("", []), ("4", [4]), ("4(x2),2", [4, 4, 2]), ("16(x3)", [16] * 3)])
 def test_cpus_of_nodes(text: str, counts: list[int]) -> None:
-    assert cpus_of(text) == counts
+    assert parse_cpu_counts(text) == counts
 
 
 def test_what_an_allocation_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
     base = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
-    confined = Allocation.of({**base, "SLURM_JOB_CPUS_PER_NODE": "4"})
+    confined = Allocation.from_environment({**base, "SLURM_JOB_CPUS_PER_NODE": "4"})
     assert (confined.job, confined.nodes, confined.cpus, confined.cores) == ("7", 1, 4, [4, 5, 6, 7])
     # a node that is shared with others, whom nobody keeps from our cores: no rank may be pinned to one
-    shared = Allocation.of({**base, "SLURM_JOB_CPUS_PER_NODE": "2"})
+    shared = Allocation.from_environment({**base, "SLURM_JOB_CPUS_PER_NODE": "2"})
     assert (shared.cpus, shared.cores, shared.shared, confined.shared) == (2, [], True, False)
     # hyperthreads that SLURM counts and does not give
-    fewer = Allocation.of({**base, "SLURM_JOB_CPUS_PER_NODE": "8"})
+    fewer = Allocation.from_environment({**base, "SLURM_JOB_CPUS_PER_NODE": "8"})
     assert (fewer.cpus, fewer.cores) == (4, [4, 5, 6, 7])
-    several = Allocation.of({**base, "SLURM_JOB_CPUS_PER_NODE": "4(x2)", "SLURM_JOB_NUM_NODES": "2"})
+    several = Allocation.from_environment({**base, "SLURM_JOB_CPUS_PER_NODE": "4(x2)", "SLURM_JOB_NUM_NODES": "2"})
     assert (several.cpus, several.cores) == (8, [])
-    assert several.environment("/tmp/scratch").get("TMPDIR") is None  # the other node has no such directory
-    assert confined.environment("/tmp/scratch")["TMPDIR"] == "/tmp/scratch"
+    assert several.build_environment("/tmp/scratch").get("TMPDIR") is None  # the other node has no such directory
+    assert confined.build_environment("/tmp/scratch")["TMPDIR"] == "/tmp/scratch"
 
 
 @pytest.mark.parametrize(
@@ -353,16 +359,16 @@ def test_whether_other_jobs_may_be_on_our_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(usable)))
     monkeypatch.setattr(os, "cpu_count", lambda: there)
-    monkeypatch.setattr("sweep.system.slurm_allocation._physical", lambda numbers: cores)
-    assert Allocation.of({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": str(given)}).shared == shared
+    monkeypatch.setattr("sweep.system.slurm_allocation._count_physical", lambda numbers: cores)
+    assert Allocation.from_environment({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": str(given)}).shared == shared
 
 
 def test_threads_of_a_core_are_one_core(tmp_path: Path) -> None:
     for core in range(4):
         (tmp_path / f"cpu{core}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{core}" / "topology" / "thread_siblings_list").write_text(f"{core % 2},{core % 2 + 2}\n")
-    assert _physical([0, 1, 2, 3], tmp_path) == 2 and _physical([0, 2], tmp_path) == 1
-    assert _physical([8, 9], tmp_path) == 2  # nobody tells
+    assert _count_physical([0, 1, 2, 3], tmp_path) == 2 and _count_physical([0, 2], tmp_path) == 1
+    assert _count_physical([8, 9], tmp_path) == 2  # nobody tells
 
 
 @pytest.mark.parametrize(("cpus", "exclusive", "shared"), [("1", None, True), ("1", True, False), ("99", None, False)])
@@ -405,7 +411,7 @@ def test_a_run_whose_cores_slurm_may_give_to_others_is_marked(
 
 
 def test_what_slurm_says_of_a_job() -> None:
-    assert not preempted({}) and not preempted({"PreemptTime": "None"})
-    assert preempted({"PreemptTime": "2026-01-01T00:00:00"})
-    assert seconds_left({}) is None and seconds_left({"EndTime": "Unknown"}) is None
-    assert (seconds_left({"EndTime": "2020-01-01T00:00:00"}) or 0) < 0
+    assert not is_preempted({}) and not is_preempted({"PreemptTime": "None"})
+    assert is_preempted({"PreemptTime": "2026-01-01T00:00:00"})
+    assert compute_seconds_left({}) is None and compute_seconds_left({"EndTime": "Unknown"}) is None
+    assert (compute_seconds_left({"EndTime": "2020-01-01T00:00:00"}) or 0) < 0
