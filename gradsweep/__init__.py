@@ -1,0 +1,39 @@
+"""Gradsweep for Python programs.
+
+    import gradsweep
+
+    report = gradsweep.load("output")                  # runs as DataFrames, see docs/guide/reports.md
+    compressor = gradsweep.build("qsgd", levels=7)     # a compressor, see docs/guide/add-a-compressor.md
+    methods = gradsweep.registry()                     # all compressors by name
+
+Each name is handed on by the package that defines it, which is loaded when the name is first used. The modules of this
+package are what all packages of Gradsweep share; they load the standard library and PyYAML.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["Key", "build", "load", "registry"]
+
+_PROVIDERS = {"load": "reports", "registry": "compressors", "build": "compressors", "Key": "compressors"}
+
+if TYPE_CHECKING:
+    load: Callable[..., Any]
+    registry: Callable[[], Any]
+    build: Callable[..., Any]
+    Key: Any
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import the package that provides `name`, and return what it calls by that name."""
+        if name not in _PROVIDERS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        value = getattr(importlib.import_module(_PROVIDERS[name]), name)
+        globals()[name] = value
+        return value

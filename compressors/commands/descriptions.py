@@ -12,8 +12,8 @@ CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
 def family(method: type[Compressor]) -> str:
-    """The module that a method stands in."""
-    return method.__module__.rpartition(".")[2]
+    """Return the family of a method: the folder that it stands in."""
+    return method.__module__.rpartition(".")[0].rpartition(".")[2]
 
 
 def other_names(method: type[Compressor]) -> str:
